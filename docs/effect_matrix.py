@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uad.bench.workloads import WorkloadPrompt, load
-from uad.config import Config
-from uad.config.slices import ModelConfig, TemplateConfig
+from uad.config import Config, ModelConfig, TemplateConfig
 from uad.events import Done, Failed
 from uad.runtime import Runtime
 from uad.stats import DraftStats
@@ -54,7 +53,7 @@ class Row:
 
 def answer(opened: Runtime, prompt: WorkloadPrompt, temperature: float) -> tuple[int, DraftStats]:
     events: queue.SimpleQueue[object] = queue.SimpleQueue()
-    ids = opened.chat_prompt([{"role": "user", "content": prompt.text}], {})
+    ids = opened.text.chat([{"role": "user", "content": prompt.text}], {})
     sampling = SamplingParams(temperature=temperature, seed=1)
     opened.submit(
         Request(

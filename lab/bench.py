@@ -229,7 +229,7 @@ class LabPairing(Pairing):
     def job(self, prompt: WorkloadPrompt, temperature: float, seed: int) -> BenchJob:
         job = super().job(prompt, temperature, seed)
         answer = renamed(prompt, *self._lab.rename) if self._lab.rename else ""
-        return told(job, self.engine.tokenize(answer, parse_special=False)) if answer else job
+        return told(job, self.engine.text.tokenize(answer, parse_special=False)) if answer else job
 
     def measure(self, jobs: tuple[BenchJob, ...], backwards: bool) -> Measured:
         measured = super().measure(jobs, backwards)

@@ -74,7 +74,7 @@ def answers(runtime: Runtime, temperature: float, speculative: SpeculativeParams
     """Every prompt, as many side by side as there are slots."""
     out = []
     for prompt in PROMPTS:
-        ids = tuple(runtime.tokenize(prompt))
+        ids = tuple(runtime.text.tokenize(prompt))
         out.append(answer := Answer())
         sampling = SamplingParams(temperature=temperature, seed=7)
         runtime.submit(Request(ids, sampling, speculative, max_tokens=N_IDS, cache_prompt=False), answer)

@@ -18,7 +18,7 @@ from rich.table import Table
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
-from uad.policy.protocol import Chosen, Round, Wish
+from uad.policy.protocol import Chosen, Decoded, Drafted, Wish
 from uad.types import Ask, Commit, Draft, Origin, SpeculativeParams
 
 N_SEQS = (1, 4)
@@ -89,13 +89,13 @@ class Script:
         beliefs = [[self._rng.uniform(*self._range) for _ in range(self._n_ids)] for _ in self._wishes]
         right = [next((k for k, p in enumerate(row) if self._rng.random() > p), len(row)) for row in beliefs]
         began = perf_counter()
-        round_ = self.policy.plan(self._wishes)
-        asks = round_.asks(Origin.MODEL) if round_ is not None else ()
-        written = self._write(round_, asks, beliefs) if round_ is not None and asks else {}
+        is_asked = not self.policy.plan(self._wishes)
+        asks = self.policy.asks(Origin.MODEL) if is_asked else ()
+        written = self._write(self.policy, asks, beliefs) if asks else {}
         seconds = perf_counter() - began
         drafts = [_draft(written[ask.seq], beliefs[ask.seq], right[ask.seq]) for ask in asks]
         began = perf_counter()
-        chosen = _submit(round_, drafts) if round_ is not None else {}
+        chosen = _submit(self.policy, drafts) if is_asked else {}
         seconds += perf_counter() - began
         n_rows = max([1, *(max(one.n_rows, 1 + len(one.draft.ids)) for one in chosen.values())])
         commits = [
@@ -103,44 +103,44 @@ class Script:
             for wish in self._wishes
         ]
         began = perf_counter()
-        self.policy.decoded([(len(commits), n_rows)], 0, 1e-3 * (_DECODE_MS + _ROW_MS * n_rows * len(commits)))
+        seconds_ = 1e-3 * (_DECODE_MS + _ROW_MS * n_rows * len(commits))
+        self.policy.observe(Decoded([(len(commits), n_rows)], 0, seconds_))
         for commit in commits:
-            self.policy.committed(commit)
+            self.policy.observe(commit)
         return seconds + perf_counter() - began, sum(written.values())
 
-    def _write(self, round_: Round | _Idle, asks: Sequence[Ask], beliefs: Sequence[Sequence[float]]) -> dict[int, int]:
+    def _write(
+        self, policy: AutoPolicy | _Idle, asks: Sequence[Ask], beliefs: Sequence[Sequence[float]]
+    ) -> dict[int, int]:
         """Draft in lockstep as far as the policy lets it; how many ids of each sequence."""
         live, n = [ask.seq for ask in asks], self._n_ids
-        written = dict.fromkeys(live, n)
+        written, steps = dict.fromkeys(live, n), list[tuple[int, float]]()
         for k in range(1, n + 1):
-            for seq in live:
-                round_.wrote(seq, beliefs[seq][k - 1])
+            wrote = [(seq, beliefs[seq][k - 1]) for seq in live]
             if k == n:
+                policy.more((), wrote, steps)
                 break
-            more = round_.go_on(live)
+            more = policy.more(live, wrote, steps)
             if False in more:
                 written |= {seq: k for seq, goes_on in zip(live, more, strict=True) if not goes_on}
                 live = [seq for seq, goes_on in zip(live, more, strict=True) if goes_on]
                 if not live:
                     break
-            round_.stepped(len(live), 1e-3 * _STEP_MS)
+            steps = [(len(live), 1e-3 * _STEP_MS)]
         return written
 
 
 class _Idle:
     """Lets drafts go on and does nothing else."""
 
-    wrote = staticmethod(max)  # a function written in C costs least: what calling a method takes longer is the policy's
-    stepped = staticmethod(max)
-
-    def go_on(self, seqs: Sequence[int]) -> Sequence[bool]:
+    def more(self, seqs: Sequence[int], wrote: object = (), steps: object = ()) -> Sequence[bool]:
         return _YES[: len(seqs)]
 
 
-def _submit(round_: Round, drafts: Sequence[Draft]) -> dict[int, Chosen]:
+def _submit(policy: AutoPolicy, drafts: Sequence[Draft]) -> dict[int, Chosen]:
     if drafts:
-        round_.proposed(Origin.MODEL, drafts, 1e-3 * _STEP_MS * max(len(draft.ids) for draft in drafts))
-    return dict(round_.choose())
+        policy.observe(Drafted(Origin.MODEL, drafts, 1e-3 * _STEP_MS * max(len(draft.ids) for draft in drafts)))
+    return dict(policy.choose())
 
 
 def _draft(n: int, beliefs: Sequence[float], n_right: int) -> Draft:

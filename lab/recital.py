@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from experiment import Experiment
 
-from uad.decode.step import Engine
+from uad.decode.engine import Engine
 from uad.decode.target import Target
-from uad.policy.fixed import FixedPolicy
+from uad.policy.auto import AutoPolicy
 from uad.runtime.parts import Parts
 from uad.types import Rows
 
@@ -26,7 +26,7 @@ def recital(parts: Parts) -> Parts:
     wiring = Experiment(lambda: 0.0)
     target, drafting = parts.target, None
     if parts.drafter is not None:
-        drafting = wiring.drafting([parts.drafter], FixedPolicy, target.model)
+        drafting = wiring.drafting([parts.drafter], AutoPolicy, target.model)
     engine = Engine(
         SilentTarget(target.context), drafting, parts.samplers, lambda: 0, least=target.least, clock=wiring.clock
     )

@@ -20,7 +20,6 @@ from uad.config import load_config
 from uad.drafters.protocol import Drafter
 from uad.events import Delta, Done, Event
 from uad.runtime import drafters
-from uad.runtime.loaded import Loaded
 from uad.runtime.parts import Parts, alone, build
 from uad.types import Ask, Commit, Origin, Request, SamplingParams, SpeculativeParams
 
@@ -89,7 +88,7 @@ def record(
     plain = alone(parts)
     with plain.stack:
         for i, (category, prompt) in enumerate(prompts, 1):
-            ids = tuple(Loaded(parts).chat_prompt([{"role": "user", "content": prompt.text}], {}))
+            ids = tuple(parts.text.chat([{"role": "user", "content": prompt.text}], {}))
             written = known.get(prompt.name) or answer_of(plain, Request(ids, sampling, PLAIN, n))
             asked: list[Drafter] = [
                 *drafters.build(parts.config.drafting, vocab, 1),

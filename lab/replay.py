@@ -23,12 +23,10 @@ from curves import Curve, curves
 from hindsight import Hindsight
 from rounds import Answer, Guess, Recording, read
 
-from uad.drafters.protocol import Pace
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
-from uad.policy.fixed import FixedPolicy
 from uad.policy.machine import Machine
-from uad.policy.protocol import Chosen, Policy, Round, Wish
+from uad.policy.protocol import Chosen, Decoded, Drafted, Ended, Policy, Wish
 from uad.types import Ask, Commit, Draft, Origin, SpecPolicy, SpeculativeParams
 
 MODEL = str(Origin.MODEL)
@@ -102,7 +100,7 @@ class Replay:
                 text.ms += ms / len(live)
                 text.n_passes += 1
             for text in [text for text in live if text.is_over]:
-                self._policy.end(text.seq)
+                self._policy.observe(Ended(text.seq))
                 free.append(text.seq)
             live = [text for text in live if not text.is_over]
         return plain / spent
@@ -111,7 +109,7 @@ class Replay:
         text.seq = seq
         text.unread = min(text.answer.n_prompt, WINDOW) + 1
         self._policy.begin(seq, text.answer.n_prompt, self._temperature)
-        self._policy.committed(Commit(seq, text.answer.ids[:1]))
+        self._policy.observe(Commit(seq, text.answer.ids[:1]))
         return text
 
     def _noise(self) -> float:
@@ -129,17 +127,16 @@ class Replay:
             )
             for one in live
         ]
-        round_ = self._policy.plan(wishes)
         spent = 0.0
         chosen: Mapping[int, Chosen] = {}
-        if round_ is not None:
+        if not self._policy.plan(wishes):
             for origin in self._origins:
-                asks = round_.asks(Origin(origin))
+                asks = self._policy.asks(Origin(origin))
                 if asks:
-                    ms, drafts = self._propose(origin, asks, round_, {one.seq: one for one in live})
-                    round_.proposed(Origin(origin), drafts, ms / 1e3)
+                    ms, drafts = self._propose(origin, asks, {one.seq: one for one in live})
+                    self._policy.observe(Drafted(Origin(origin), drafts, ms / 1e3))
                     spent += ms
-            chosen = round_.choose()
+            chosen = self._policy.choose()
         picked = {one.seq: chosen[one.seq].draft if one.seq in chosen else Draft() for one in live}
         pending = {one.seq: one.n_pending for one in live}
         rows = {
@@ -160,9 +157,7 @@ class Replay:
             decode += self._decode_ms(n_seq * (n - done)) * self._noise()
             done = n
         depth = sum(one.answer.n_prompt + one.t for one in live) // len(live)
-        self._policy.decoded(passes, depth, decode / 1e3)
-        if not chosen:
-            self._policy.plain_round(1e-4)
+        self._policy.observe(Decoded(passes, depth, decode / 1e3))
         for one in live:
             self._commit(one, picked[one.seq])
         return spent + decode + self._curve.loop_ms
@@ -178,22 +173,21 @@ class Replay:
     def _room(text: Text) -> int:
         return max(min(len(text.answer.ids) - text.t - 1, LONGEST), 0)
 
-    def _propose(
-        self, origin: str, asks: Sequence[Ask], round_: Round, texts: dict[int, Text]
-    ) -> tuple[float, list[Draft]]:
+    def _propose(self, origin: str, asks: Sequence[Ask], texts: dict[int, Text]) -> tuple[float, list[Draft]]:
         if origin != MODEL:
             return self._curve.look_ms * self._noise(), [self._looked_up(origin, texts[ask.seq], ask) for ask in asks]
-        return self._write(asks, round_, texts)
+        return self._write(asks, texts)
 
     def _looked_up(self, origin: str, text: Text, ask: Ask) -> Draft:
         guess = text.answer.guesses[origin][text.t]
         return Draft(guess.ids, guess.p, Origin(origin), kind=guess.kind).first(min(ask.n_max, LONGEST))
 
-    def _write(self, asks: Sequence[Ask], pace: Pace, texts: dict[int, Text]) -> tuple[float, list[Draft]]:
+    def _write(self, asks: Sequence[Ask], texts: dict[int, Text]) -> tuple[float, list[Draft]]:
         """The draft model reads what it has not read, then writes for all of them in lockstep, as long as the policy
         lets it.
         """
         ms, n_read, n_written, live = self._curve.call_ms * self._noise(), {}, {}, []
+        more, wrote, steps = self._policy.more, list[tuple[int, float]](), list[tuple[int, float]]()
         for ask in asks:
             text, guess = texts[ask.seq], texts[ask.seq].answer.guesses[MODEL][texts[ask.seq].t]
             n_read[ask.seq] = n = min(text.unread, ask.n_read or text.unread)
@@ -203,30 +197,28 @@ class Replay:
             if text.unread or ask.n_max <= 0:
                 continue
             free = min(max(text.covered - text.t, 0), len(guess.written))
-            for p in guess.written[:free]:
-                pace.wrote(ask.seq, p)
+            wrote += [(ask.seq, p) for p in guess.written[:free]]
             n_written[ask.seq] = free
             live.append(ask)
         first = True
         while True:
             live = [ask for ask in live if self._has_more(texts[ask.seq], n_written[ask.seq], ask)]
-            if first:  # with nothing left over an id is written in any case
-                live = [ask for ask in live if not n_written[ask.seq] or pace.go_on([ask.seq])[0]]
-            elif live:
-                more = pace.go_on([ask.seq for ask in live])
-                live = [ask for ask, goes_on in zip(live, more, strict=True) if goes_on]
+            left = [ask.seq for ask in live if n_written[ask.seq] or not first]  # else an id is written in any case
+            goes_on = dict(zip(left, more(left, wrote, steps), strict=True))
+            wrote, steps = [], []
+            live = [ask for ask in live if goes_on.get(ask.seq, True)]
             if not live:
                 break
             step = self._curve.step_ms(len(live)) * self._noise()
             ms += step
             if not first:
-                pace.stepped(len(live), step / 1e3)
+                steps.append((len(live), step / 1e3))
             first = False
             going = []
             for ask in live:
                 p = texts[ask.seq].answer.guesses[MODEL][texts[ask.seq].t].written[n_written[ask.seq]]
                 if p >= ask.p_min:
-                    pace.wrote(ask.seq, p)
+                    wrote.append((ask.seq, p))
                     n_written[ask.seq] += 1
                     going.append(ask)
             live = going
@@ -268,7 +260,7 @@ class Replay:
         text.n_pending = (text.n_pending if text.n_pending <= READ_AGAIN else 1) + len(ids) if is_back else 1
         text.n_drafted += len(draft.ids)
         text.n_accepted += n
-        self._policy.committed(Commit(text.seq, ids, len(draft.ids), n))
+        self._policy.observe(Commit(text.seq, ids, len(draft.ids), n))
 
 
 def oracle_ms(answer: Answer, curve: Curve) -> float:
@@ -424,7 +416,7 @@ def main() -> int:
     if args.fixed:
         n, _, p = args.fixed.partition(":")
         params = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=int(n), p_min=float(p or 0.0))
-        make = lambda curve: FixedPolicy()  # noqa: E731
+        make = lambda curve: AutoPolicy()  # noqa: E731
     for path in args.recordings:
         recording = read(path)
         origins = [one for one in args.types.split(",") if one in recording.answers[0].guesses]

@@ -24,7 +24,7 @@ from uad.decode.drafting import Drafting
 from uad.drafters.model import ModelDrafter
 from uad.llama.context import Context
 from uad.mapping.plan import plan
-from uad.policy.fixed import FixedPolicy
+from uad.policy.auto import AutoPolicy
 from uad.policy.protocol import Wish
 from uad.runtime import Stepper
 from uad.runtime.open import open_model, side, template_options
@@ -179,7 +179,7 @@ def _replay_all(
         with context:
             drafting = Drafting(
                 [ModelDrafter(context, target_encoder, rules, heal=heal, salvage=salvage)],
-                FixedPolicy,
+                AutoPolicy,
                 len(reader.vocab.pieces),
                 reader.vocab.eog,
             )
@@ -195,7 +195,7 @@ def _replay(
     drafting.commit(Commit(0, text.answer[:1]), Draft())
     at = 1
     while at < len(text.answer):
-        chosen = drafting.propose([Wish(0, params, room=len(text.answer) - at - 1)]).get(0)
+        chosen = drafting.propose([Wish(0, params, room=len(text.answer) - at - 1)])[0].get(0)
         draft = chosen.draft if chosen else Draft()
         rest = text.answer[at:]
         n = next((i for i, id_ in enumerate(draft.ids) if i >= len(rest) or id_ != rest[i]), len(draft.ids))

@@ -86,7 +86,7 @@ def main() -> int:
     asked: list[tuple[str, Told]] = []
     with Stepper.open(load_config([*flags, "--no-draft"], {})) as stepper:
         for kind, messages in prompts():
-            ids = tuple(stepper.chat_prompt(messages, {}))
+            ids = tuple(stepper.text.chat(messages, {}))
             answer, _ = write(stepper, Request(ids, SamplingParams(temperature=0), PLAIN, N_TOKENS))
             asked.append(
                 (kind, Told(ids, SamplingParams(temperature=0), FIXED, len(answer), cache_prompt=False, answer=answer))

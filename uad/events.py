@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from uad.common.sums import Sums
-from uad.stats import DraftStats, Timings, Usage
+from uad.stats import DrafterStats, DraftStats, Timings, Usage
 from uad.types import NO_FIM, FimTokens, Finish, Origin, StopKind, TokenProb
 
 
@@ -206,6 +206,19 @@ class Totals(Sums):
             prompt_ms=timings.prompt_ms,
             predicted_ms=timings.predicted_ms,
         )
+
+
+class EngineSnapshot(NamedTuple):
+    """What an engine did until a moment, and what it does then."""
+
+    slots: tuple[SlotInfo, ...]
+    """What each slot does and holds."""
+    totals: Totals
+    """Counts over all finished requests since start."""
+    drafters: tuple[DrafterStats, ...]
+    """What each drafter did since start."""
+    adapters: tuple[AdapterInfo, ...]
+    """The target's LoRA adapters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,9 +74,9 @@ class DraftStats(Sums):
     crossing: Crossing = field(default_factory=Crossing)
     by: dict[Origin, DrafterStats] = field(default_factory=dict)
 
-    def count(self, draft: Draft, n_accepted: int) -> None:
-        """One more round, with this draft or none (no ids)."""
-        self.n_rounds += 1
+    def count(self, draft: Draft, n_accepted: int, n_rounds: int = 1) -> None:
+        """One more round with this draft, or some without any (no ids)."""
+        self.n_rounds += n_rounds
         if draft.ids:
             self.n_drafts += 1
             self.n_drafted += len(draft.ids)

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self, TextIO, TypeVar
 
-from uad.bench.measure import BenchJob
+from uad.bench.measure import BenchJob, BenchText
 from uad.bench.workloads import WorkloadPrompt
 from uad.events import Delta, Done, Event, ModelInfo, RuntimeInfo, Sink
 from uad.stats import DrafterStats, DraftStats, Timings, Usage
@@ -143,12 +143,11 @@ class FakeEngine:
         assert not parse_special
         return list(text.encode())
 
-    def chat_prompt(
-        self,
-        messages: Sequence[Mapping[str, object]],
-        template_kwargs: Mapping[str, object],
-        add_generation_prompt: bool = True,
-    ) -> list[int]:
+    @property
+    def text(self) -> BenchText:
+        return self
+
+    def chat(self, messages: Sequence[Mapping[str, object]], kwargs: Mapping[str, object]) -> list[int]:
         return [0, *str(messages[0]["content"]).encode(), 1]
 
     @property

@@ -17,8 +17,8 @@ from kit.calls_kit import FORMATS
 from kit.templates_real import folder
 from uad.calls.format import QUOTE, AnswerFormat, CallFormat
 from uad.calls.recognise import GENERIC, answer_format
-from uad.calls.scalars import kinds
 from uad.calls.tools import Calls, Tool
+from uad.calls.values import kind_of
 from uad.common.sequences import common_prefix
 from uad.templates.calling import _OPEN_NAME, Calling, calling
 from uad.templates.conversation import Talk, converse
@@ -191,7 +191,7 @@ def _has_no_types(format_: CallFormat, found: Mapping[str, object]) -> bool:
     if format_.tags is None or not format_.tags.nested:
         return False
     nested = list(_strings([found.get("list"), found.get("obj")]))
-    return any(format_.tags.nested in one or not one.strip() or any(kinds(one.strip())) for one in nested) or any(
+    return any(format_.tags.nested in one or not one.strip() or kind_of(one.strip()) for one in nested) or any(
         one.strip() in ("True", "False", "None") or one.strip()[:1] in ("[", "{") for one in nested
     )
 

@@ -11,7 +11,6 @@ from kit.simulator import Cost, Position, Simulation, text
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
-from uad.policy.protocol import Round
 
 ANSWER = 80
 """Ids of one answer."""
@@ -77,8 +76,8 @@ class Disturbed(Simulation):
         self.call_ms = usual
         return seconds
 
-    def _draft(self, round_: Round, n_max: int, n_read: int = 0) -> None:
-        super()._draft(round_, n_max, n_read)
+    def _draft(self, n_max: int, n_read: int = 0) -> None:
+        super()._draft(n_max, n_read)
         self.is_draft = False
 
     def answers(self, n_prompt: int = 100, wanted: int | None = None, after: float = 0.0) -> Disturbed:

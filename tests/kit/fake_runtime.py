@@ -14,16 +14,14 @@ from pathlib import Path
 from types import TracebackType
 
 from kit.grammar_kit import GRAMMARS, TABLE
-from uad.calls.forced import behind_thoughts, call_constraint
 from uad.calls.format import AnswerFormat
-from uad.calls.parser import Start
-from uad.calls.tools import Calls, Schema
 from uad.config import Config, ModelConfig
 from uad.errors import ContextOverflowError, UadError, UnavailableError
 from uad.events import (
     AdapterInfo,
     Delta,
     Done,
+    EngineSnapshot,
     EngineView,
     Event,
     Failed,
@@ -37,6 +35,7 @@ from uad.events import (
 )
 from uad.stats import DrafterStats, DraftStats, Timings, Usage
 from uad.types import Constraint, Crossing, Finish, Origin, Request, SamplingParams, StopKind, TokenProb
+from uad.vocab.table import VocabTable
 
 BOS, EOS, TURN = 256, 257, 258
 SPECIALS = {BOS: b"<s>", EOS: b"</s>", TURN: b"<|turn|>"}
@@ -82,8 +81,8 @@ LONGEST = 8
 @dataclass
 class FakeRuntime:
     """Rounds begin when `go` is set; each says `step` bytes per sequence. every request fails with `fail` after
-    `fail_after` bytes. by: who drafted the byte at a place of the answer, where a request drafts. seen: told to who
-    looks.
+    `fail_after` bytes. by: who drafted the byte at a place of the answer, where a request drafts. seen: what
+    `look` shows.
     """
 
     script: Script = echo
@@ -139,6 +138,15 @@ class FakeRuntime:
         self.go.set()
         self._thread.join(5)
 
+    @property
+    def text(self) -> FakeRuntime:
+        """The double speaks for its own texts, too."""
+        return self
+
+    @property
+    def vocab(self) -> VocabTable:
+        return TABLE
+
     def template_caps(self) -> Mapping[str, bool]:
         self.threads.add(threading.current_thread().name)
         return {"supports_tools": True}
@@ -149,8 +157,8 @@ class FakeRuntime:
     def set_adapters(self, scales: tuple[float, ...]) -> None:
         self.scales = scales
 
-    def when_stopped(self, tell: Callable[[], object]) -> None:
-        self.told_when_stopped = tell
+    def when_stopped(self, call: Callable[[], object]) -> None:
+        self.told_when_stopped = call
 
     def submit(self, request: Request, sink: Sink) -> int:
         if self.error is not None:
@@ -184,26 +192,26 @@ class FakeRuntime:
         self.threads.add(threading.current_thread().name)
         return SPECIALS.get(id_) or bytes([id_])
 
-    def render_chat(
+    def chat_text(
         self,
         messages: Sequence[Mapping[str, object]],
-        template_kwargs: Mapping[str, object],
+        kwargs: Mapping[str, object],
         add_generation_prompt: bool = True,
         prefill: str = "",
         add_special: bool = True,
     ) -> str:
-        self.chats.append((list(messages), dict(template_kwargs), add_generation_prompt))
+        self.chats.append((list(messages), dict(kwargs), add_generation_prompt))
         return turns(messages) + "assistant:" * add_generation_prompt + prefill
 
-    def chat_prompt(
+    def chat(
         self,
         messages: Sequence[Mapping[str, object]],
-        template_kwargs: Mapping[str, object],
+        kwargs: Mapping[str, object],
         add_generation_prompt: bool = True,
         prefill: str = "",
         add_special: bool = True,
     ) -> list[int]:
-        return self.tokenize(self.render_chat(messages, template_kwargs, add_generation_prompt, prefill), add_special)
+        return self.tokenize(self.chat_text(messages, kwargs, add_generation_prompt, prefill), add_special)
 
     def check_constraint(self, constraint: Constraint) -> None:
         self.threads.add(threading.current_thread().name)
@@ -212,11 +220,8 @@ class FakeRuntime:
     def check_sampling(self, sampling: SamplingParams) -> None:
         self.threads.add(threading.current_thread().name)
 
-    def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
-        return call_constraint(TABLE, self.answers, calls, start, tail, answer)
-
-    def behind_thoughts(self, bound: Constraint, start: Start, tail: str) -> Constraint:
-        return behind_thoughts(TABLE, self.answers, bound, start, tail)
+    def snapshot(self) -> EngineSnapshot:
+        return EngineSnapshot(self.slots(), self._totals, self.drafters(), self.adapters())
 
     def slots(self) -> tuple[SlotInfo, ...]:
         with self._lock:
@@ -224,14 +229,11 @@ class FakeRuntime:
         ids = [*busy, *[None] * (self.n_slots - len(busy))]
         return tuple(SlotInfo(i, id_, 0, id_ is not None) for i, id_ in enumerate(ids))
 
-    def totals(self) -> Totals:
-        return self._totals
-
     def drafters(self) -> tuple[DrafterStats, ...]:
         return (DrafterStats(Origin.MODEL, 5, 4, 12, 9, 30.0), DrafterStats(Origin.SUFFIX, 5, 1, 3, 3, 0.5))
 
-    def look(self, tell: Callable[[EngineView], None]) -> None:
-        tell(self.seen)
+    def look(self, show: Callable[[EngineView], None]) -> None:
+        show(self.seen)
 
     def _run(self) -> None:
         while True:

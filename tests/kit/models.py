@@ -102,13 +102,13 @@ def finish(runtime: Runtime, requests: Iterable[Request], timeout: float = 120) 
     for waiter in waiters:
         assert waiter.over.wait(timeout), "no answer in time"
         _ = waiter.done
-    assert not any(one.n_failures for one in runtime.drafters()), "a drafter failed"
-    assert not runtime.totals().n_policy_failures
+    assert not any(one.n_failures for one in runtime.snapshot().drafters), "a drafter failed"
+    assert not runtime.snapshot().totals.n_policy_failures
     return waiters
 
 
 def chat_requests(runtime: Runtime, prompts: Sequence[str], request: Request) -> list[Request]:
     return [
-        replace(request, prompt=tuple(runtime.chat_prompt([{"role": "user", "content": prompt}], {})))
+        replace(request, prompt=tuple(runtime.text.chat([{"role": "user", "content": prompt}], {})))
         for prompt in prompts
     ]

@@ -16,7 +16,7 @@ from uad.lookup.prediction import drafter
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
-from uad.policy.protocol import Wish
+from uad.policy.protocol import Decoded, Drafted, Ended, Wish
 from uad.types import Commit, Draft, Origin, SpeculativeParams
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
@@ -103,7 +103,7 @@ class PredictedSession:
         at = 1
         while at < len(ids):
             at += self._round(ids, at)
-        self.policy.end(0)
+        self.policy.observe(Ended(0))
         self._drafter.end(0)
         return (len(ids) - 1) * self.cost(1) / (self.ms - before)
 
@@ -111,7 +111,7 @@ class PredictedSession:
         draft, n_rows = self._draft(min(len(ids) - at - 1, LONGEST), at, len(ids) - at)
         n = common_prefix(draft.ids, ids[at : at + len(draft.ids)])
         self.ms += self.cost(n_rows)
-        self.policy.decoded([(1, n_rows)], 100 + at, self.cost(n_rows) / 1e3)
+        self.policy.observe(Decoded([(1, n_rows)], 100 + at, self.cost(n_rows) / 1e3))
         self.lengths.append(len(draft.ids))
         self._commit(Commit(0, ids[at : at + n + 1], len(draft.ids), n))
         return n + 1
@@ -119,16 +119,15 @@ class PredictedSession:
     def _draft(self, room: int, at: int, n_left: int) -> tuple[Draft, int]:
         """What is submitted, and how many rows its decode has."""
         wish = Wish(0, SpeculativeParams(), room, 100 + at, n_left, is_predicted=True)
-        round_ = self.policy.plan([wish])
-        if round_ is None:
+        if self.policy.plan([wish]):
             return Draft(), 1
-        asks = round_.asks(Origin.PREDICTION)
+        asks = self.policy.asks(Origin.PREDICTION)
         if asks:
-            round_.proposed(Origin.PREDICTION, self._drafter.propose(asks), LOOK_MS / 1e3)
+            self.policy.observe(Drafted(Origin.PREDICTION, self._drafter.propose(asks), LOOK_MS / 1e3))
             self.ms += LOOK_MS
-        chosen = round_.choose().get(0)
+        chosen = self.policy.choose().get(0)
         return (chosen.draft, max(chosen.n_rows, 1 + len(chosen.draft.ids))) if chosen is not None else (Draft(), 1)
 
     def _commit(self, commit: Commit) -> None:
-        self.policy.committed(commit)
+        self.policy.observe(commit)
         self._drafter.observe(commit)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
-from uad.policy.protocol import Round, Wish
+from uad.policy.protocol import Decoded, Drafted, Ended, Wish
 from uad.types import Commit, Draft, Origin, SpeculativeParams
 
 Cost = Callable[[int], float]
@@ -118,7 +118,7 @@ class Simulation:
         self.n_unread = n_prompt
         while self.at < end:
             self._round(end)
-        self.policy.end(0)
+        self.policy.observe(Ended(0))
 
     def _spend(self, ms: float) -> float:
         """Simulated milliseconds, with the machine's noise."""
@@ -137,14 +137,13 @@ class Simulation:
 
     def _round(self, end: int) -> None:
         room = end - self.at - 1
-        round_ = self.policy.plan([Wish(0, SpeculativeParams(n_max=self.n_max), room, self.depth)])
         draft, n_rows = Draft(), 1
-        if round_ is not None:
-            if self.positions[self.at].copy and round_.asks(Origin.SUFFIX):
-                round_.proposed(Origin.SUFFIX, [self._copy()], 2e-5)
-            for ask in round_.asks(Origin.MODEL):
-                self._draft(round_, ask.n_max, ask.n_read)
-            chosen = round_.choose().get(0)
+        if not self.policy.plan([Wish(0, SpeculativeParams(n_max=self.n_max), room, self.depth)]):
+            if self.positions[self.at].copy and self.policy.asks(Origin.SUFFIX):
+                self.policy.observe(Drafted(Origin.SUFFIX, [self._copy()], 2e-5))
+            for ask in self.policy.asks(Origin.MODEL):
+                self._draft(ask.n_max, ask.n_read)
+            chosen = self.policy.choose().get(0)
             draft = chosen.draft if chosen else Draft()
             n_rows = chosen.n_rows if chosen else 0
         k = len(draft.ids)
@@ -154,12 +153,12 @@ class Simulation:
             n_accepted += 1
         single = self.single(self.at / len(self.positions))
         seconds = self._spend((self.cost(n_rows) + self.deep(n_rows)) * (single if n_rows == 1 else 1.0)) / 1e3
-        self.policy.decoded([(1, n_rows)], self.depth, seconds)
+        self.policy.observe(Decoded([(1, n_rows)], self.depth, seconds))
         n = min(n_accepted + 1, end - self.at)
         self.lengths.append((self.at, k))
         self.rows.append(n_rows)
         ids = tuple(range(self.at, self.at + n))
-        self.policy.committed(Commit(0, ids, k, n_accepted))
+        self.policy.observe(Commit(0, ids, k, n_accepted))
         self.at += n
         self.n_unread += n
         self.plain_ms += (self.cost(1) + self.deep(1)) * single * n
@@ -169,26 +168,30 @@ class Simulation:
         guesses = [(self.at + i if position.is_copy else -1, position.copy) for i, position in enumerate(ahead)]
         return Draft(tuple(id_ for id_, _ in guesses), tuple(p for _, p in guesses), Origin.SUFFIX, kind="suffix")
 
-    def _draft(self, round_: Round, n_max: int, n_read: int = 0) -> None:
+    def _draft(self, n_max: int, n_read: int = 0) -> None:
         if n_max:
             self.asked.append(self.at)
         n_unread = self.n_unread
         seconds = self._catch_up(n_read)
         n_read = n_unread - self.n_unread
+        wrote, steps = list[tuple[int, float]](), list[tuple[int, float]]()
         ids, p = [], []
         for i in range(min(n_max, len(self.positions) - self.at)):
-            if i and not round_.go_on([0])[0]:
+            if i and not self.policy.more([0], wrote, steps)[0]:
+                wrote, steps = [], []
                 break
+            steps = []
             if i:
                 step = self._spend(self.step_ms) / 1e3
-                round_.stepped(1, step)
+                steps = [(1, step)]
                 seconds += step
                 self.draft_ms += 1e3 * step
             position = self.positions[self.at + i]
-            round_.wrote(0, position.belief)
+            wrote = [(0, position.belief)]
             ids.append(self.at + i if position.right else -1)
             p.append(position.belief)
-        round_.proposed(Origin.MODEL, [Draft(tuple(ids), tuple(p), n_read=n_read)], seconds)
+        self.policy.more([], wrote, steps)
+        self.policy.observe(Drafted(Origin.MODEL, [Draft(tuple(ids), tuple(p), n_read=n_read)], seconds))
 
 
 def oracle_ms(cost: Cost, positions: Sequence[Position], step_ms: float, call_ms: float, n_max: int) -> float:

@@ -20,8 +20,7 @@ from kit.templates_toys import named, toy
 from uad.mapping.compile import compile_rules
 from uad.mapping.derive import Derived, derive
 from uad.mapping.families import ROLES, Family, Message, Turn, bundled_mappings, load_families
-from uad.mapping.patterns import normalise
-from uad.mapping.prompt import encode_parts
+from uad.mapping.patterns import encode_parts, normalise
 from uad.mapping.recognise import bos_name, eos_name, recognise
 from uad.templates.seams import Part
 

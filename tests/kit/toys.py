@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from uad.decode.drafting import Drafting
-from uad.decode.ends import ends_of
+from uad.decode.engine import Engine
 from uad.decode.layout import Least, sizes_of_passes
 from uad.decode.prompt_cache import PromptCache
-from uad.decode.step import Engine
+from uad.decode.sequence import ends_of
 from uad.drafters.protocol import Drafter, Pace
 from uad.errors import AbortedError
 from uad.events import Delta, Done, Event, Failed, Progress
@@ -28,7 +28,7 @@ from uad.grammar.drafter import GrammarDrafter
 from uad.grammar.grammars import Grammars
 from uad.grammar.protocol import Matcher
 from uad.llama.samplers import SamplerChain
-from uad.policy.fixed import FixedPolicy
+from uad.policy.auto import AutoPolicy
 from uad.policy.protocol import Policy
 from uad.sampling.dry import breakers_of
 from uad.sampling.noise import token_keys
@@ -300,7 +300,7 @@ def make_engine(
     least: Least | None = None,
     policy: Policy | None = None,
     clock: Clock = perf_counter,
-    policies: Callable[[], Policy] = FixedPolicy,
+    policies: Callable[[], Policy] = AutoPolicy,
     grammars: Grammars | None = None,
     cache: PromptCache[Any] | None = None,
 ) -> Engine:

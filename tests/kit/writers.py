@@ -10,7 +10,7 @@ from kit.simulator import Cost
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
-from uad.policy.protocol import Round, Wish
+from uad.policy.protocol import Decoded, Drafted, Ended, Wish
 from uad.types import Commit, Draft, Origin, SpeculativeParams
 
 GPU_MS = 20.0
@@ -89,24 +89,23 @@ class Contest:
         at = 0
         while at < len(text):
             at += self._round(text, at)
-        self.policy.end(0)
+        self.policy.observe(Ended(0))
 
     def _round(self, text: Text, at: int) -> int:
         draft = Draft()
-        round_ = self.policy.plan([Wish(0, SpeculativeParams(n_max=LONGEST), len(text) - at - 1, 100 + at)])
-        if round_ is not None:
+        if not self.policy.plan([Wish(0, SpeculativeParams(n_max=LONGEST), len(text) - at - 1, 100 + at)]):
             for origin in self._origins:
-                for ask in round_.asks(origin):
-                    self._write(round_, text, at, origin, ask.n_max, ask.n_read)
-            chosen = round_.choose().get(0)
+                for ask in self.policy.asks(origin):
+                    self._write(text, at, origin, ask.n_max, ask.n_read)
+            chosen = self.policy.choose().get(0)
             draft = chosen.draft if chosen else draft
         k, n = len(draft.ids), 0
         while n < k and draft.ids[n] == at + n:
             n += 1
         self._spend(self._cost(1 + k))
-        self.policy.decoded([(1, 1 + k)], 100 + at, self._cost(1 + k) / 1e3)
+        self.policy.observe(Decoded([(1, 1 + k)], 100 + at, self._cost(1 + k) / 1e3))
         n_ids = min(n + 1, len(text) - at)
-        self.policy.committed(Commit(0, tuple(range(at, at + n_ids)), k, n))
+        self.policy.observe(Commit(0, tuple(range(at, at + n_ids)), k, n))
         for origin in self._origins:
             self._unread[origin] += n_ids
         self.plain_ms += self._cost(1) * n_ids
@@ -116,23 +115,27 @@ class Contest:
         self.ms += ms
         return ms / 1e3
 
-    def _write(self, round_: Round, text: Text, at: int, origin: Origin, n_max: int, n_read: int) -> None:
+    def _write(self, text: Text, at: int, origin: Origin, n_max: int, n_read: int) -> None:
         one = WRITERS[origin]
         n = min(self._unread[origin], n_read or self._unread[origin])
         self._unread[origin] -= n
         self.n_calls[origin] += bool(n_max)
         seconds = self._spend(one.call_ms + n * one.read_ms)
         ids, beliefs = list[int](), list[float]()
+        wrote, steps = list[tuple[int, float]](), list[tuple[int, float]]()
         for i in range(min(n_max, len(text) - at) if not self._unread[origin] else 0):
-            if i and not round_.go_on([0])[0]:
+            if i and not self.policy.more([0], wrote, steps)[0]:
+                wrote, steps = [], []
                 break
+            steps = []
             if i:
                 step = self._spend(one.step_ms)
-                round_.stepped(1, step)
+                steps = [(1, step)]
                 seconds += step
             p, luck = text[at + i][origin]
             p *= one.fading**i
             ids.append(at + i if luck < p else -1)
             beliefs.append(p)
-            round_.wrote(0, p)
-        round_.proposed(origin, [Draft(tuple(ids), tuple(beliefs), origin, n_read=n)], seconds)
+            wrote = [(0, p)]
+        self.policy.more([], wrote, steps)
+        self.policy.observe(Drafted(origin, [Draft(tuple(ids), tuple(beliefs), origin, n_read=n)], seconds))

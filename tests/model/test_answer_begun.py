@@ -10,9 +10,8 @@ from kit.templates_toys import named, toy, vocab_of
 
 from uad.config import TemplateConfig
 from uad.mapping.families import bundled_mappings, load_families
-from uad.mapping.patterns import normalise
+from uad.mapping.patterns import encode_parts, normalise
 from uad.mapping.plan import Options, Side, plan
-from uad.mapping.prompt import encode_parts
 from uad.mapping.recognise import bos_name, eos_name
 from uad.runtime.prompts import Prompts
 from uad.templates.conversation import Talk, converse

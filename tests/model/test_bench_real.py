@@ -46,12 +46,12 @@ def test_a_prescribed_answer_is_written_whatever_the_target_thinks():
     text = "Nobody taught it to say that: one, two, one, two, one, two, three."
     prompt = WorkloadPrompt("p", chat_prompts(1)[0], True)
     with LabStepper.load(config()) as runtime:
-        job = told(make_job(runtime, prompt, 0.0, 1, 100), runtime.tokenize(text, parse_special=False))
+        job = told(make_job(runtime, prompt, 0.0, 1, 100), runtime.text.tokenize(text, parse_special=False))
         for policy in (PLAIN, parse_policy("fixed:8:0")):
             (answer,) = LabArm(policy.name, runtime, policy.speculative).run([job]).answers
             assert answer.text == text
             assert answer.ids[:-1] == job.answer
-            assert runtime.is_special(answer.ids[-1])
+            assert runtime.text.is_special(answer.ids[-1])
         assert answer.n_accepted < answer.n_drafted
 
 
@@ -87,11 +87,14 @@ def test_a_recital_drafts_as_if_the_target_had_computed(temperature):
         prompts = [WorkloadPrompt(f"p{i}", text, True) for i, text in enumerate(chat_prompts(3))]
         jobs = [replace(make_job(runtime, prompt, temperature, i, 48), slot=i) for i, prompt in enumerate(prompts)]
         written = LabArm("recording", runtime, RECORDING).run(jobs)
-        before, rounds = (runtime.calibration(), runtime.slots(), runtime.totals()), dict(runtime.rounds)
+        before, rounds = (
+            (runtime.calibration(), runtime.snapshot()[:2]),
+            dict(runtime.rounds),
+        )
         answers = [told(job, answer.ids) for job, answer in zip(jobs, written.answers, strict=True)]
         recital = runtime.recital()
         recited = LabArm("recital", recital, RECORDING).run(answers)
-        assert (runtime.calibration(), runtime.slots(), runtime.totals()) == before
+        assert (runtime.calibration(), runtime.snapshot()[:2]) == before
         again = LabArm("plain", runtime, PLAIN.speculative).run(jobs)
     assert (
         [one.ids for one in recited.answers]

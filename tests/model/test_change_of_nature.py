@@ -44,9 +44,9 @@ def test_a_change_of_nature_is_followed_within_fifty_ids(draft):
         for seed in range(6):
             parts = changing(seed)
             job = make_job(runtime, WorkloadPrompt("changing", "Write a Python function.", True), 0.0, 1, 700)
-            arm.run([told(job, runtime.tokenize("".join(parts), parse_special=False))])
-            words = len(runtime.tokenize(parts[0], parse_special=False))
-            code = len(runtime.tokenize(parts[0] + parts[1], parse_special=False))
+            arm.run([told(job, runtime.text.tokenize("".join(parts), parse_special=False))])
+            words = len(runtime.text.tokenize(parts[0], parse_special=False))
+            code = len(runtime.text.tokenize(parts[0] + parts[1], parse_special=False))
             assert words > 90
             assert code - words > 150
             at, drafted = 0, []

@@ -186,7 +186,7 @@ def test_real_drafts_foresee_more_with_the_targets_noise(draft: str, monkeypatch
         with Stepper.open(config(TARGET, DRAFTS[draft])) as stepper:
             texts, n_rounds = [], 0
             for seed, prompt in enumerate(chat_prompts(32)[4::8]):
-                ids = stepper.chat_prompt([{"role": "user", "content": prompt}], {})
+                ids = stepper.text.chat([{"role": "user", "content": prompt}], {})
                 sink = Collector()
                 sampling = SamplingParams(temperature=1.0, seed=seed)
                 stepper.submit(Request(tuple(ids), sampling, speculative, max_tokens=64), sink)

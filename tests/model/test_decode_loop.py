@@ -5,7 +5,6 @@ batches.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -27,7 +26,8 @@ from uad.console import LogLines
 from uad.decode.layout import Least, padding, passes
 from uad.drafters.model import ModelDrafter
 from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UnavailableError
-from uad.policy.fixed import FixedPolicy
+from uad.policy.auto import AutoPolicy
+from uad.policy.protocol import Decoded, Seen
 from uad.types import Ask, Commit, Draft, Origin, Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 
@@ -479,19 +479,22 @@ def test_nothing_is_submitted_from_the_end_of_the_answer_on() -> None:
     assert stats.n_drafted == stats.n_accepted == len(plain.ids) - stats.n_rounds
 
 
-class Heard(FixedPolicy):
+class Heard(AutoPolicy):
     """The fixed policy, and what it was told."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.decodes: list[list[tuple[int, int]]] = []
         self.temperatures: list[float] = []
 
     def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None:
         self.temperatures.append(temperature)
 
-    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
-        assert seconds > 0
-        self.decodes.append(list(passes))
+    def observe(self, seen: Seen) -> None:
+        if isinstance(seen, Decoded):
+            assert seen.seconds > 0
+            self.decodes.append(list(seen.passes))
+        super().observe(seen)
 
 
 class Listener(Copies):

@@ -81,7 +81,7 @@ class Late:
         engine = make_engine(self.target)
         turns = AdapterTurns(engine, lambda scales: None, ())
         info = SimpleNamespace(target=SimpleNamespace(n_vocab=TARGET_VOCAB.n_vocab))
-        parts = SimpleNamespace(engine=engine, turns=turns, info=info, prompts=None, again=None, stack=ExitStack())
+        parts = SimpleNamespace(engine=engine, turns=turns, info=info, text=None, again=None, stack=ExitStack())
         monkeypatch.setattr(runtime, "build", lambda *_: parts)
         self.taken, self.interrupted = threading.Event(), threading.Event()
         self._lock = threading.Lock()  # around both events
@@ -102,7 +102,7 @@ class Late:
             if wanted:
                 self.interrupted.set()
 
-        def after() -> None:
+        def after(*_: object) -> None:
             with self._lock:
                 interrupted = self.interrupted if self.taken.is_set() else None
             assert interrupted is None or interrupted.wait(WAIT_S)

@@ -67,7 +67,8 @@ def write(
     sampling = SamplingParams(temperature=temperature, seed=7)
     fields = {"cache_prompt": False} | fields
     requests = [
-        Request(tuple(runtime.tokenize(prompt)), sampling, speculative, max_tokens=N, **fields) for prompt in prompts
+        Request(tuple(runtime.text.tokenize(prompt)), sampling, speculative, max_tokens=N, **fields)
+        for prompt in prompts
     ]
     results = finish(runtime, requests)
     stats = [one.done.timings.draft for one in results]
@@ -92,7 +93,7 @@ def test_the_text_is_that_of_the_target_alone(family: str, lesson: Lesson, folde
                 assert ids == plain[temperature], f"{slots} slots, temperature {temperature}"
                 assert n_drafted > N
                 shares[slots, temperature] = n_accepted / n_drafted
-            assert all(one.n_failures == 0 for one in runtime.drafters())
+            assert all(one.n_failures == 0 for one in runtime.snapshot().drafters)
     if lesson is Lesson.NOTHING:
         assert max(shares.values()) < 0.05
     elif lesson is Lesson.TOKEN:
@@ -136,7 +137,7 @@ def test_a_long_prompt_is_read_from_its_last_ids_and_a_second_turn_goes_on(famil
     with Runtime.open(config(path, window=16)) as runtime:
         ids, n_drafted, n_accepted = write(runtime, prompts=[long], cache_prompt=True)
         assert n_accepted == n_drafted > N // 2
-        turn = long + runtime.detokenize(ids[0]).decode()
+        turn = long + runtime.text.detokenize(ids[0]).decode()
         write(runtime, OFF, prompts=["z" + turn], cache_prompt=True)  # other rows in the same slot, which nobody keeps
         for prompt in (turn, turn + " and", turn + PROMPTS[1] * 4):
             _, n_drafted, n_accepted = write(runtime, prompts=[prompt], cache_prompt=True)
@@ -151,7 +152,7 @@ def test_head_model_and_text_may_draft_together(family: str, folder: Path) -> No
         plain = write(runtime, OFF)[0]
         for speculative in (FIXED, SpeculativeParams()):
             assert write(runtime, speculative)[0] == plain
-        assert all(one.n_failures == 0 for one in runtime.drafters())
+        assert all(one.n_failures == 0 for one in runtime.snapshot().drafters)
 
 
 def test_what_is_no_head_is_named(folder: Path) -> None:

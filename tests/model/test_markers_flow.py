@@ -14,7 +14,7 @@ from uad.drafters.coupling import Coupling
 from uad.drafters.mirror import Mirror
 from uad.mapping.compile import compile_rules
 from uad.mapping.families import bundled_mappings, load_families
-from uad.mapping.prompt import encode_parts
+from uad.mapping.patterns import encode_parts
 from uad.sampling.noise import Position, token_keys
 from uad.templates.seams import Part
 from uad.types import Request, SamplingParams, SpeculativeParams

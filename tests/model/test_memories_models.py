@@ -51,7 +51,8 @@ def config(
 def requests(runtime: Runtime, temperature: float, speculative: SpeculativeParams, **fields) -> list[Request]:
     sampling = SamplingParams(temperature=temperature, seed=7)
     return [
-        Request(tuple(runtime.tokenize(prompt)), sampling, speculative, max_tokens=32, **fields) for prompt in PROMPTS
+        Request(tuple(runtime.text.tokenize(prompt)), sampling, speculative, max_tokens=32, **fields)
+        for prompt in PROMPTS
     ]
 
 

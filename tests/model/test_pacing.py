@@ -149,7 +149,7 @@ def test_a_server_that_rests_measures_again_and_writes_the_same_text(monkeypatch
     monkeypatch.setattr(pacing, "_MOST_PAUSE", 0.0)
     monkeypatch.setattr(pacing, "_TARGET_SECONDS", 0.1)
     with Runtime.open(config) as runtime:
-        ids, greedy = runtime.tokenize("the river and the stone, the river"), SamplingParams(temperature=0.0)
+        ids, greedy = runtime.text.tokenize("the river and the stone, the river"), SamplingParams(temperature=0.0)
         request = Request(tuple(ids), greedy, max_tokens=16)
         first = finish(runtime, [request])[0]
         policies = runtime._parts.policies

@@ -35,14 +35,14 @@ def test_the_text_is_the_plain_one(slots: int, temperature: float, folder: Path)
         assert runtime.info.drafters == (Origin.PREDICTION,)
         asked = chat_requests(runtime, PROMPTS, model)
         plain = finish(runtime, asked)
-        n_plain = runtime.totals().n_decodes
+        n_plain = runtime.snapshot().totals.n_decodes
         assert all(one.done.timings.draft.n_drafted == 0 for one in plain)
         for i in range(4):
             predicted = [replace(r, prediction=predictions(one.text)[i]) for r, one in zip(asked, plain, strict=True)]
             found = finish(runtime, predicted)
             assert [one.ids for one in found] == [one.ids for one in plain]
         fixed = SpeculativeParams(policy=SpecPolicy.FIXED)  # the automatic policy goes by what the machine does now
-        began = runtime.totals().n_decodes
+        began = runtime.snapshot().totals.n_decodes
         right = [
             replace(request, prediction=one.text.encode(), speculative=fixed)
             for request, one in zip(asked, plain, strict=True)
@@ -51,14 +51,14 @@ def test_the_text_is_the_plain_one(slots: int, temperature: float, folder: Path)
         assert [one.ids for one in found] == [one.ids for one in plain]
         n_accepted = sum(one.done.timings.draft.n_accepted for one in found)
         assert n_accepted > sum(len(one.ids) for one in found) / 2
-        assert runtime.totals().n_decodes - began < n_plain
+        assert runtime.snapshot().totals.n_decodes - began < n_plain
 
 
 @pytest.mark.parametrize("name", ["lfm2", "falcon-h1"])
 def test_memories_that_need_copies_give_the_same_text(name: str, folder: Path) -> None:
     model = Request((), SamplingParams(temperature=0.0), max_tokens=40)
     with Runtime.open(config(make(name, folder), None, n_ctx=256)) as runtime:
-        request = replace(model, prompt=tuple(runtime.tokenize("One evening a child went into the forest")))
+        request = replace(model, prompt=tuple(runtime.text.tokenize("One evening a child went into the forest")))
         off = replace(request, speculative=SpeculativeParams(enabled=False))
         (plain,) = finish(runtime, [off])
         for prediction in predictions(plain.text):

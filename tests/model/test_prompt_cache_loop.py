@@ -20,11 +20,11 @@ from kit.toys import (
     run,
 )
 
+from uad.decode.engine import Engine
 from uad.decode.prompt_cache import PromptCache
-from uad.decode.step import Engine
 from uad.errors import UadError
 from uad.events import Failed
-from uad.policy.fixed import FixedPolicy
+from uad.policy.auto import AutoPolicy
 from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 GREEDY, OFF = SamplingParams(temperature=0), SpeculativeParams(enabled=False)
@@ -52,10 +52,11 @@ class Copies:
         return min(len(saved), n)
 
 
-class Told(FixedPolicy):
+class Told(AutoPolicy):
     """Remembers how much of a prompt the drafters know."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.n_known: list[int] = []
 
     def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None:

@@ -35,9 +35,9 @@ def talk(runtime: Runtime, prompt: tuple[int, ...], speculative: SpeculativePara
 
 def in_turns(runtime: Runtime, speculative: SpeculativeParams = OFF) -> tuple[list[Waiter], list[list[int]]]:
     """Two conversations of two turns each, in turns; and the ids of the second turns where all is read anew."""
-    prompts = [tuple(runtime.tokenize(text)) for text in TALKS]
+    prompts = [tuple(runtime.text.tokenize(text)) for text in TALKS]
     firsts = [talk(runtime, prompt, speculative) for prompt in prompts]
-    more = tuple(runtime.tokenize(" and then"))
+    more = tuple(runtime.text.tokenize(" and then"))
     longer = [(*prompt, *first.ids, *more) for prompt, first in zip(prompts, firsts, strict=True)]
     seconds = [talk(runtime, prompt, speculative) for prompt in longer]
     anew = [talk(runtime, prompt, cache_prompt=False).ids for prompt in longer]
@@ -51,7 +51,7 @@ def test_what_comes_back_has_the_same_text(name: str, tmp_path: Path) -> None:
     )
     with Runtime.open(own) as runtime:
         seconds, anew = in_turns(runtime)
-        counts = runtime.totals().cache
+        counts = runtime.snapshot().totals.cache
     assert [one.ids for one in seconds] == anew
     assert [one.done.usage.n_cached >= one.done.usage.n_prompt - 12 for one in seconds] == [True, True]
     assert counts.n_restored == 2
@@ -62,7 +62,7 @@ def test_drafts_go_on_behind_a_text_that_came_back() -> None:
     own = config(TARGET, DRAFTS["zephyr"], exact=True)
     with Runtime.open(replace(own, target=replace(own.target, n_threads=1))) as runtime:
         seconds, anew = in_turns(runtime, SpeculativeParams(policy=SpecPolicy.FIXED))
-        assert runtime.totals().cache.n_restored == 2
+        assert runtime.snapshot().totals.cache.n_restored == 2
     assert [one.ids for one in seconds] == anew
     assert all(one.done.timings.draft.n_drafted for one in seconds)
 
@@ -78,5 +78,5 @@ def test_a_server_without_a_prompt_cache_keeps_nothing(tmp_path: Path) -> None:
     own = ModelConfig(make("llama", tmp_path), n_ctx=512, n_threads=1)
     with Runtime.open(Config(target=own, drafting=DraftingConfig(types=()), cache_ram=0)) as runtime:
         seconds, _ = in_turns(runtime)
-        assert runtime.totals().cache == CacheCounts()
+        assert runtime.snapshot().totals.cache == CacheCounts()
     assert [one.done.usage.n_cached for one in seconds] == [0, 0]

@@ -149,7 +149,7 @@ def test_real_drafts_of_code_gain(draft: str) -> None:
     with Stepper.open(config(TARGET, DRAFTS[draft])) as stepper:
         for prompt in workloads.load("code").prompts[:6]:
             sink = Collector()
-            ids = tuple(stepper.tokenize(prompt.text, add_special=True, parse_special=False))
+            ids = tuple(stepper.text.tokenize(prompt.text, add_special=True, parse_special=False))
             speculative = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=8, p_min=0.0)
             stepper.submit(Request(ids, GREEDY, speculative, max_tokens=128), sink)
             while not stepper.is_idle:

@@ -21,7 +21,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     info = SimpleNamespace(target=SimpleNamespace(n_vocab=TARGET_VOCAB.n_vocab))
     engine = make_engine(ScriptedModel(TARGET_VOCAB))
     turns = AdapterTurns(engine, lambda scales: None, ())
-    parts = SimpleNamespace(engine=engine, turns=turns, info=info, prompts=None, again=None, stack=ExitStack())
+    parts = SimpleNamespace(engine=engine, turns=turns, info=info, text=None, again=None, stack=ExitStack())
     monkeypatch.setattr(runtime, "build", lambda *_: parts)
     return Runtime.open(Config(target=None))
 
@@ -45,7 +45,7 @@ def test_who_was_let_in_before_a_fatal_error_is_told_of_it_though_clearing_away_
     def broken(*_: object) -> None:
         raise ZeroDivisionError("broken")
 
-    def step() -> None:
+    def step(*_: object) -> None:
         real_step()
         opened._commands.put(lambda: engine.cancel(7))
         opened.submit(Request((1,)), second)

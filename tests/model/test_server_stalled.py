@@ -194,7 +194,7 @@ def test_a_stalled_reader_of_a_real_loop_frees_slot_and_place() -> None:
             try:
                 await until(lambda: admission.n_inside == 2, "they did not come in")
                 await until(lambda: not admission.n_inside, "places are taken")
-                await until(lambda: not any(slot.is_processing for slot in runtime.slots()), "slots are taken")
+                await until(lambda: not any(slot.is_processing for slot in runtime.snapshot().slots), "slots are taken")
                 assert await answered(address) == 200
             finally:
                 for client in clients:

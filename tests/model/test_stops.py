@@ -22,9 +22,8 @@ from kit.toys import (
     run,
 )
 
-from uad.decode.ends import ends_of
-from uad.decode.search import Search
-from uad.decode.text import TextStream
+from uad.decode.sequence import ends_of
+from uad.decode.text import Search, TextStream
 from uad.drafters.model import ModelDrafter
 from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder

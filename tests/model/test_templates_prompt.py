@@ -9,7 +9,7 @@ from kit.templates_toys import FAMILY_SPECIALS, family_vocab, toy
 
 from uad.config import TemplateConfig
 from uad.errors import ConfigError, InvalidRequestError
-from uad.mapping.prompt import encode_parts, encode_text
+from uad.mapping.patterns import encode_parts, encode_text
 from uad.runtime.prompts import Prompts
 from uad.templates.conversation import MAX_TEXT, Talk, converse
 from uad.templates.render import Rendered, render

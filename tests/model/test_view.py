@@ -11,11 +11,10 @@ import pytest
 from kit.toys import SCRIPT, TARGET_VOCAB, RandomDrafter, ScriptedModel, make_engine, run
 
 from uad.config import Config
-from uad.decode.step import Engine
+from uad.decode.engine import Engine
 from uad.events import EngineView
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
-from uad.policy.fixed import FixedPolicy
 from uad.policy.machine import Machine
 from uad.policy.protocol import PolicyView
 from uad.runtime import Runtime, runtime
@@ -43,7 +42,7 @@ def answered(engine: Engine, asked: Request, looks: bool = True) -> list[int]:
     return run(engine, [asked])[0].ids
 
 
-def drafting(made: AutoPolicy | FixedPolicy) -> Engine:
+def drafting(made: AutoPolicy) -> Engine:
     truth = run(make_engine(ScriptedModel(TARGET_VOCAB)), [request()])[0].ids
     ticks = count()
     return make_engine(
@@ -52,7 +51,7 @@ def drafting(made: AutoPolicy | FixedPolicy) -> Engine:
 
 
 def test_counts_add_up_and_accepted_lengths_are_those_of_the_drafts() -> None:
-    engine = drafting(FixedPolicy())
+    engine = drafting(AutoPolicy())
     ids = answered(engine, request(SpecPolicy.FIXED))
     view, (stats,) = engine.view(), engine.drafters()
     assert (view.n_written, sum(view.lengths)) == (len(ids), view.n_rounds)
@@ -96,7 +95,7 @@ def test_the_model_thread_answers_who_looks_and_survives_who_fails(monkeypatch: 
     info = SimpleNamespace(target=SimpleNamespace(n_vocab=TARGET_VOCAB.n_vocab))
     engine = make_engine(ScriptedModel(TARGET_VOCAB))
     turns = AdapterTurns(engine, lambda scales: None, ())
-    parts = SimpleNamespace(engine=engine, turns=turns, info=info, prompts=None, again=None, stack=ExitStack())
+    parts = SimpleNamespace(engine=engine, turns=turns, info=info, text=None, again=None, stack=ExitStack())
     monkeypatch.setattr(runtime, "build", lambda *_: parts)
     told, views = threading.Event(), list[EngineView]()
 

@@ -18,7 +18,7 @@ from kit.vocab_kit import encoder, path_of, vocab
 from kit.vocab_makers import CONTROL, USER_DEFINED, bpe, scored
 
 from uad.llama.vocab import load_vocab
-from uad.mapping.prompt import encode_parts, encode_text
+from uad.mapping.patterns import encode_parts, encode_text
 from uad.templates.seams import Part
 from uad.vocab.encode import Encoder
 from uad.vocab.hf import hf_tokenize

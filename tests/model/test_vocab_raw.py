@@ -8,7 +8,7 @@ import pytest
 from kit.vocab_kit import BUNDLED, encoder, path_of, vocab
 from llama_cpp import Llama
 
-from uad.mapping.prompt import encode_text
+from uad.mapping.patterns import encode_text
 from uad.runtime.prompts import encode_in_pieces
 
 TEXTS = (

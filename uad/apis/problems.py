@@ -140,11 +140,11 @@ def _status(error: UadError) -> tuple[int, Mapping[str, str]]:
 
 
 def _invalid(error: ValidationError) -> Problem:
-    param, text = told(error)
+    param, text = field_and_reason(error)
     return Problem(400, f"{param}: {text}" if param else text, KINDS[400], param or None)
 
 
-def told(error: ValidationError) -> tuple[str, str]:
+def field_and_reason(error: ValidationError) -> tuple[str, str]:
     """The field that is wrong, empty for the whole, and why. Of several the first."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     param = ".".join(str(part) for part in first["loc"])

@@ -42,17 +42,21 @@ class BenchEngine(Protocol):
     def step(self) -> None:
         """One round for all requests."""
 
+    @property
+    def text(self) -> BenchText:
+        """Texts to ids."""
+        ...
+
+
+class BenchText(Protocol):
+    """What a measurement needs of the target's texts."""
+
     def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
         """The target's ids of a text. add_special: with BOS, where the model wants one. parse_special: names of
         specials become their ids."""
         ...
 
-    def chat_prompt(
-        self,
-        messages: Sequence[Mapping[str, object]],
-        template_kwargs: Mapping[str, object],
-        add_generation_prompt: bool = True,
-    ) -> list[int]:
+    def chat(self, messages: Sequence[Mapping[str, object]], kwargs: Mapping[str, object]) -> list[int]:
         """The target's ids of a conversation. Raises InvalidRequestError or ContextOverflowError."""
         ...
 
@@ -278,9 +282,9 @@ def make_job(engine: BenchEngine, prompt: WorkloadPrompt, temperature: float, se
     only letters.
     """
     if prompt.chat:
-        ids = engine.chat_prompt([{"role": "user", "content": prompt.text}], {})
+        ids = engine.text.chat([{"role": "user", "content": prompt.text}], {})
     else:
-        ids = engine.tokenize(prompt.text, add_special=True, parse_special=False)
+        ids = engine.text.tokenize(prompt.text, add_special=True, parse_special=False)
     return BenchJob(prompt, tuple(ids), temperature, seed, max_tokens)
 
 

@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping
 
 from uad.calls.arguments import arguments
 from uad.calls.format import ANALYSIS, THINK_TAGS, AnswerFormat, CallFormat
-from uad.calls.lark import HEADER, CallLark
+from uad.calls.lark import HEADER, CallLark, Json, Literal, Part, Pattern
 from uad.calls.lark import CallGrammar as CallGrammar
 from uad.calls.lark import CallShape as CallShape
 from uad.calls.lark import Opening as Opening
-from uad.calls.parts import Json, Literal, Part, Pattern
-from uad.calls.tools import Calls, Tool
+from uad.calls.tools import Calls, Tool, listed
 from uad.errors import InvalidRequestError, MappingError
 from uad.mapping.families import ThoughtFormat
 
@@ -59,9 +58,8 @@ def lead_lark(answers: AnswerFormat, specials: Mapping[str, str], is_thought_ove
 
 
 def _shape(format_: CallFormat, call: str, calls: Calls, tool: Tool) -> CallShape:
-    types = tool.parameters.get("type", "object")
     try:
-        if "object" not in (types if isinstance(types, list) else [types]):
+        if "object" not in listed(tool.parameters.get("type", "object")):
             raise InvalidRequestError("arguments are an object, so the schema must have the type object")
         return CallShape(tool.name, tuple(_parts(format_, call, tool)))
     except InvalidRequestError as error:
@@ -79,19 +77,16 @@ def _trigger(format_: CallFormat) -> str:
 
 def _cut(format_: CallFormat, text: str) -> tuple[str, str, str]:
     """An example as what stands before its call, the call, and what stands after it."""
+    # Hermes' `<tool_call>{"name": …}</tool_call>` is all call, since `start` and `end` stand around each. Nemotron's
+    # `<TOOLCALL>[{"name": …}]</TOOLCALL>` has one in a list: `<TOOLCALL>[`, the object, `]</TOOLCALL>`.
     if format_.body in ("list", "python"):
-        start, end = _list_of(format_, text)
+        opener = text.index("[", text.index(format_.begin) + len(format_.begin)) if format_.begin else text.index("[")
+        start = opener + 1 + len(re.match(r"\s*", text[opener + 1 :])[0])  # type: ignore[index]
+        end = len(text[: text.rindex("]")].rstrip())
     else:
         start = text.index(format_.start) if format_.start else 0 if format_.channels else text.index("{")
         end = text.rindex(format_.end) + len(format_.end) if format_.end else text.rindex("}") + 1
     return text[:start], text[start:end], text[end:]
-
-
-def _list_of(format_: CallFormat, text: str) -> tuple[int, int]:
-    opener = text.index("[", text.index(format_.begin) + len(format_.begin)) if format_.begin else text.index("[")
-    start = opener + 1 + len(re.match(r"\s*", text[opener + 1 :])[0])  # type: ignore[index]
-    end = text.rindex("]")
-    return start, len(text[:end].rstrip())
 
 
 def _parts(format_: CallFormat, call: str, tool: Tool) -> Iterator[Part]:

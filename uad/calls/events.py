@@ -1,4 +1,4 @@
-"""What an answer says, event by event, and the emitters of them: white space is trimmed, a call is numbered. Knows no
+"""What an answer says, event by event, and what emits them: white space is trimmed, a call is numbered. Knows no
 format.
 """
 
@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from uad.calls.tools import Tool
+from uad.calls.source import FormatSource, MalformedError
+from uad.calls.tools import Calls, Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,9 @@ class TrimmedText:
     next letter.
     """
 
+    # "Let me look. " before a call says "Let me look.": the blank is kept back until something follows it. If that is a
+    # letter, both are passed on; if it is a call, `strip` drops the blank, and the "\n\n" after the call too.
+
     def __init__(self, tell: Callable[[str], None], holds: bool) -> None:
         self._tell = tell
         self._holds = holds
@@ -100,9 +104,6 @@ class Call:
         self._index = index
         self._tell = tell
 
-    def begin(self, id_: str) -> None:
-        self._tell(CallStart(self._index, self.tool.name, id_))
-
     def add(self, text: str) -> None:
         """Emit a piece of the arguments' JSON text; an empty one is left out."""
         if text:
@@ -110,3 +111,54 @@ class Call:
 
     def end(self) -> None:
         self._tell(CallEnd(self._index))
+
+
+class Emitter:
+    """Collects the events of an answer. holds: white space at the end of content is kept back, since a call may follow.
+
+    has_begun: whether a call has begun since this was last set to false.
+    """
+
+    def __init__(self, source: FormatSource, calls: Calls, holds: bool) -> None:
+        self.tools = {tool.name: tool for tool in calls.allowed()}
+        self.n_calls = 0
+        self.has_begun = False
+        self._is_parallel = calls.parallel
+        self._source = source
+        self._events: list[Event] = []
+        self.content = self._trimmed(Content, holds)
+
+    def drain(self) -> list[Event]:
+        """The events since this was last asked."""
+        events = self._events.copy()
+        if events:
+            self._events.clear()  # not a new list: calls that are open add to this one
+        return events
+
+    def thoughts(self) -> TrimmedText:
+        """Takes one thought."""
+        thoughts = self._trimmed(Thought, holds=True)
+        thoughts.strip()
+        return thoughts
+
+    def call(self, name: str, id_: str) -> Call:
+        """The next call; id_: the model's own. Raises MalformedError for a name that no tool of the request has."""
+        tool = self.tools.get(name)
+        if tool is None:
+            raise MalformedError("no such tool")
+        self.has_begun = True
+        self._source.clear_mark()
+        self.content.strip()
+        index, self.n_calls = self.n_calls, self.n_calls + 1
+        tell = self._events.append if self._is_parallel or index == 0 else lambda event: None
+        tell(CallStart(index, name, id_))
+        return Call(index, tool, tell)
+
+    def _trimmed(self, kind: type[Content] | type[Thought], holds: bool) -> TrimmedText:
+        """Texts passed on as events of one kind, each with its place."""
+
+        def tell(text: str) -> None:
+            self._events.append(kind(text, self._source.place - trimmed.n_kept - len(text)))
+
+        trimmed = TrimmedText(tell, holds)
+        return trimmed

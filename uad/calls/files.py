@@ -1,14 +1,18 @@
-"""Formats of calls as data: one YAML file each in `calls/` of a directory of mappings, read strictly."""
+"""Formats of calls as data: one YAML file each in `calls/` of a directory of mappings, read strictly, and what is wrong
+with them, without any model.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from uad.calls.format import BODIES, CallFormat, Keys, Tags
-from uad.common.yaml_fields import Fields, field_names, load_all, read_yaml
+from uad.calls.recognise import read_call
+from uad.common.yaml_fields import Fields, field_names, files_of, load_all, read_yaml
+from uad.errors import MappingError
 
 _KEYS = ("calls", *field_names(CallFormat)[1:])
 """A file has the fields of a format; its name is the value of `calls`."""
@@ -42,6 +46,26 @@ def load_calls(path: Path) -> CallFile:
 def load_all_calls(directories: Iterable[Path]) -> dict[str, CallFile]:
     """All files of the directories by name; an earlier directory wins over a later one."""
     return load_all(directories, "calls", load_calls)
+
+
+def lint_calls(directories: Sequence[Path]) -> tuple[int, tuple[str, ...]]:
+    """How many files there are, and the errors. Each begins with the file."""
+    paths = list(files_of(directories, "calls"))
+    return len(paths), tuple(error for path in paths for error in _errors(path))
+
+
+def _errors(path: Path) -> Iterator[str]:
+    try:
+        file = load_calls(path)
+    except MappingError as error:
+        yield str(error)
+        return
+    read = read_call(file.format.example, file.format, "look_up", {"word": "tea", "n": 3})
+    if read is None or read.id != file.example_id or read.beside.strip():
+        yield (
+            f'{path}:1:1: the example does not call look_up with {{"word": "tea", "n": 3}} in this format, and '
+            "nothing else"
+        )
 
 
 def _check(fields: Fields, format_: CallFormat) -> None:

@@ -30,23 +30,25 @@ class Keys:
 
 @dataclass(frozen=True, kw_only=True)
 class Tags:
-    """Arguments in tags: `key` + name + `key_end` + value + `value_end`.
-
-    What ends the name may say that the value is text (`text_ends`) or JSON (`json_ends`); after `key_end` the tool's
-    schema does. `value` stands before each value. `{key}` in `value_end` is the argument's name. `lines`: values stand
-    on lines of their own. `cdata`: they may be in XML's sections for text. `nested`: what tags begin with that lists
-    and objects are written in.
-    """
+    """Arguments in tags: `key` + name + `key_end` + value + `value_end`."""
 
     key: str
     key_end: str = ""
+    """After it the tool's schema says what kind of value follows."""
     text_ends: tuple[str, ...] = ()
+    """What ends a name before a value that is text."""
     json_ends: tuple[str, ...] = ()
+    """What ends a name before a value that is JSON."""
     value: str = ""
+    """Stands before each value."""
     value_end: str
+    """`{key}` in it is the argument's name."""
     lines: bool = False
+    """Values stand on lines of their own."""
     cdata: bool = False
+    """Values may be in XML's sections for text."""
     nested: str = ""
+    """What tags begin with that lists and objects are written in."""
 
     @property
     def key_ends(self) -> tuple[str, ...]:
@@ -56,34 +58,38 @@ class Tags:
 
 @dataclass(frozen=True)
 class CallFormat:
-    """One way to write tool calls.
-
-    `begin` and `finish` stand around all calls, `start` and `end` around each. A call may come without `begin` where it
-    has a `start`. A format without either begins with its first brace, and only where the answer does; `prefixes` may
-    stand before that. `head` takes apart what stands between `start` and `name_end`: groups `name` and perhaps `id`.
-    `channels`: the answer is harmony's. `plain`: the first `start` is in the prompt, and this says that content follows
-    it. `hints` are texts in templates that list tools but write no calls. `lazy` are texts with which calls begin and
-    prose does not, where `begin` and `start` could be prose; `{name}` is the tool's. `example` is an answer that calls
-    `look_up` with the word "tea" and the number 3.
+    """One way to write tool calls. A call may come without `begin` where it has a `start`. A format without either
+    begins with its first brace, and only where the answer does.
     """
 
     name: str
     title: str
     body: str
     begin: str = ""
+    """Stands before all calls, `finish` after them."""
     finish: str = ""
     start: str = ""
+    """Stands before each call, `end` after it."""
     end: str = ""
     name_end: str = ""
     head: str = ""
+    """Takes apart what stands between `start` and `name_end`: an expression with the groups `name` and perhaps `id`."""
     prefixes: tuple[str, ...] = ()
+    """May stand before the first brace of a format without markers."""
     keys: Keys = Keys()
     tags: Tags | None = None
     channels: bool = False
+    """The answer is harmony's."""
     plain: str = ""
+    """The first `start` is in the prompt, and this says that content follows it."""
     hints: tuple[str, ...] = ()
+    """Texts in templates that list tools but write no calls."""
     lazy: tuple[str, ...] = ()
+    """Texts with which calls begin and prose does not, where `begin` and `start` could be prose; `{name}` is the
+    tool's.
+    """
     example: str = ""
+    """An answer that calls `look_up` with the word "tea" and the number 3."""
 
     @property
     def is_bare(self) -> bool:

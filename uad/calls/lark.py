@@ -1,5 +1,5 @@
-"""A grammar of calls in llguidance's dialect of Lark: what stands around them, and what they are made of. Knows no
-format of calls.
+"""What calls are put together from (exact texts, patterns, JSON values, choices), and a grammar of them in llguidance's
+dialect of Lark. Knows no format of calls.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeAlias
 
 from uad.calls.format import THINK_TAGS
-from uad.calls.parts import AnyRow, ArgumentList, FreeText, Json, Literal, Maybe, NewName, OneOf, Part, Pattern
 from uad.calls.tools import Schema
 from uad.mapping.families import ThoughtFormat
 
@@ -20,6 +20,86 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 _STYLE = "x-guidance"
 _A_NAME = "[a-zA-Z_][a-zA-Z0-9_]{0,63}"
 
+
+@dataclass(frozen=True)
+class Literal:
+    """Exactly this text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A text that a regular expression matches."""
+
+    regex: str
+
+
+@dataclass(frozen=True)
+class Json:
+    """A JSON value that a schema allows."""
+
+    schema: Schema
+
+
+@dataclass(frozen=True)
+class FreeText:
+    """Any text up to `until`, which follows it. It does not contain `without`, with which `until` ends. must: regular
+    expressions that all match the whole text; never: those of which none does.
+    """
+
+    until: str
+    without: str
+    must: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of these texts."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Maybe:
+    """These parts, or nothing."""
+
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class AnyRow:
+    """One of these rows of parts."""
+
+    rows: tuple[tuple[Part, ...], ...]
+
+
+@dataclass(frozen=True)
+class NewName:
+    """A name that is none of these."""
+
+    taken: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument as it is written, with its name. One that is not required may be missing."""
+
+    parts: tuple[Part, ...]
+    is_required: bool
+
+
+@dataclass(frozen=True)
+class ArgumentList:
+    """Arguments in this order, with `between` between those that are there, and then any number of `more`."""
+
+    listed: tuple[Argument, ...]
+    between: str = ""
+    more: tuple[Part, ...] = ()
+
+
+Part: TypeAlias = Literal | Pattern | Json | FreeText | OneOf | Maybe | AnyRow | NewName | ArgumentList
 
 HEADER: tuple[Part, ...] = (Literal(_FINAL), Maybe((Literal(" <|constrain|>json"),)), Literal("<|message|>"))
 """Of the message for the user, in harmony."""
@@ -35,16 +115,16 @@ class CallShape:
 
 @dataclass(frozen=True)
 class Opening:
-    """Where a grammar begins, and what else it allows.
-
-    behind: the beginning of a call that stands before it. may_think: thoughts may come first. is_thought_over: it
-    begins where a thought has ended. answer: JSON schema of what may be said instead of calls.
-    """
+    """Where a grammar begins, and what else it allows."""
 
     behind: str = ""
+    """The beginning of a call that stands before it."""
     may_think: bool = False
+    """Thoughts may come first."""
     is_thought_over: bool = False
+    """It begins where a thought has ended."""
     answer: Schema | None = None
+    """JSON schema of what may be said instead of calls."""
 
 
 _BARE = Opening()
@@ -52,12 +132,7 @@ _BARE = Opening()
 
 @dataclass(frozen=True)
 class CallGrammar:
-    """`begin`, one of `calls`, more of them after `between` each if `many`, and `finish`.
-
-    `trigger` is a marker with which calls begin, and nothing else; empty where a format has none. `lazy` are texts then
-    with which calls begin, and prose does not. thought: what stands around thoughts before calls, and behind_thought
-    what stands between them and calls.
-    """
+    """`begin`, one of `calls`, more of them after `between` each if `many`, and `finish`."""
 
     begin: str = ""
     calls: tuple[CallShape, ...] = ()
@@ -65,9 +140,13 @@ class CallGrammar:
     finish: str = ""
     many: bool = False
     trigger: str = ""
+    """A marker with which calls begin, and nothing else; empty where a format has none."""
     thought: ThoughtFormat = THINK_TAGS
+    """What stands around thoughts before calls."""
     behind_thought: str = ""
+    """What stands between thoughts and calls."""
     lazy: tuple[str, ...] = ()
+    """Texts with which calls begin, and prose does not, for formats without a trigger."""
 
     @property
     def opener(self) -> str:
@@ -105,10 +184,15 @@ class CallLark:
         found, opener = self._grammar, self._grammar.opener
         if not (found.begin + opener).startswith(opening.behind):
             raise ValueError(f"no call begins with {opening.behind!r}")
-        body = " | ".join(self._call(n, call, opener) for n, call in enumerate(found.calls))
+        for n, call in enumerate(found.calls):
+            self._rule(f"call_{n}", self._sequence(call.parts[1:] if opener else call.parts, f"call_{n}"))
+        body = " | ".join(f"call_{n}" for n in range(len(found.calls)))
         more = f" ({self._literal(found.between + opener)} body)*" if found.many else ""
         first = self._literal((found.begin + opener).removeprefix(opening.behind))
-        answer = f" | {self._answer(opening.answer)}" if opening.answer is not None else ""
+        header = HEADER if found.behind_thought else ()
+        answer = ""
+        if opening.answer is not None:
+            answer = f" | {self._sequence((*header, Json(opening.answer)), 'answer')}"
         lead = f"{self._thought()} " if opening.may_think else f"{self._gap()} " if opening.is_thought_over else ""
         calls = f"{first} body{more} {self._literal(found.finish)}{answer}"
         return "\n".join([f"start: {lead}calls", f"calls: {calls}", f"body: {body}", *self._rules, ""])
@@ -117,11 +201,6 @@ class CallLark:
         """What may stand before an answer that is no call. header: what the answer itself begins with."""
         before = self._gap() if is_thought_over else self._thought()
         return "\n".join([f"lead: {before} {self._sequence(header, 'header')}", *self._rules, ""])
-
-    def _answer(self, schema: Schema) -> str:
-        """What may be said instead of calls."""
-        header = HEADER if self._grammar.behind_thought else ()
-        return self._sequence((*header, Json(schema)), "answer")
 
     def _thought(self) -> str:
         """A thought, or none."""
@@ -135,11 +214,6 @@ class CallLark:
             return self._literal(self._grammar.behind_thought)
         self._rules.append("GAP: /[ \\n]{1,4}/")
         return "GAP?"
-
-    def _call(self, number: int, call: CallShape, opener: str) -> str:
-        name = f"call_{number}"
-        self._rules.append(f"{name}: {self._sequence(call.parts[1:] if opener else call.parts, name)}")
-        return name
 
     def _sequence(self, parts: tuple[Part, ...], name: str) -> str:
         """Parts in a row. A text holds what ends it, which is left out of the literal after it."""
@@ -158,20 +232,19 @@ class CallLark:
             case Pattern():
                 return f"/{part.regex}/"
             case Json():
-                self._rules.append(f"{name}: %json {json.dumps(self._styled(part.schema), ensure_ascii=False)}")
-                return name
+                schema = {_STYLE: self._style, **part.schema} if self._style else part.schema
+                return self._rule(name, f"%json {json.dumps(schema, ensure_ascii=False)}")
             case FreeText():
                 return self._any_text(name.upper(), part)
             case OneOf():
-                return f"({' | '.join(map(self._text, part.texts))})"
+                return "({})".format(" | ".join(_quoted(text) or '""' for text in part.texts))
             case Maybe():
                 return f"({self._sequence(part.parts, name)})?"
             case AnyRow():
                 return f"({' | '.join(self._sequence(row, f'{name}_{i}') for i, row in enumerate(part.rows))})"
             case NewName():
-                taken = "|".join(map(_escaped, part.taken))
-                self._rules.append(f"{name.upper()}: /{_A_NAME}/{f' & ~/({taken})/' if taken else ''}")
-                return name.upper()
+                taken = "|".join(map(slashed, part.taken))
+                return self._rule(name.upper(), f"/{_A_NAME}/{f' & ~/({taken})/' if taken else ''}")
             case ArgumentList():
                 return self._arguments(part, name)
 
@@ -196,21 +269,17 @@ class CallLark:
             first, rest = self._rule(f"{name}_first_{i}", begun), self._rule(f"{name}_rest_{i}", goes_on)
         return first
 
-    def _text(self, text: str) -> str:
-        return _quoted(text) or '""'
-
     def _rule(self, name: str, body: str) -> str:
         self._rules.append(f"{name}: {body}")
         return name
 
-    def _styled(self, schema: Schema) -> Schema:
-        return {_STYLE: self._style, **schema} if self._style else schema
-
     def _any_text(self, name: str, part: FreeText) -> str:
         """The text with what is `_held` of its end. It ends where it can, so that nothing else is taken into it."""
+        # A value up to "</parameter>" becomes /(?s:.*)<\/parameter>/ & ~/(?s:.*)<\/parameter>(?s:.+)/: it ends with the
+        # tag, and holds none before. Were the tag a literal of its own, "a</parameter>" could begin a longer value too.
         held = self._held(part.until)
-        end, more = _escaped(held), "+" if held == part.until else "*"
-        sides = [f"/(?s:.*){end}/", f"~/(?s:.*){_escaped(part.without)}(?s:.{more})/"]
+        end, more = slashed(held), "+" if held == part.until else "*"
+        sides = [f"/(?s:.*){end}/", f"~/(?s:.*){slashed(part.without)}(?s:.{more})/"]
         sides += [f"/(?:{regex}){end}/" for regex in part.must] + [f"~/(?:{regex}){end}/" for regex in part.never]
         return self._rule(name, " & ".join(sides))
 
@@ -250,6 +319,6 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if text else ""
 
 
-def _escaped(text: str) -> str:
+def slashed(text: str) -> str:
     """The text as a regular expression between slashes."""
     return re.escape(text).replace("/", "\\/").replace("\n", "n")

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from uad.calls.bodies import MAX_HEAD, surplus
-from uad.calls.events import Call, Content, Event, Thought, TrimmedText
-from uad.calls.format import CHANNEL_MARKERS, AnswerFormat, CallFormat, Header, header_of
-from uad.calls.reader import CallReader
+from uad.calls.events import Emitter, Event
+from uad.calls.format import CHANNEL_MARKERS, AnswerFormat, Header, header_of
+from uad.calls.reader import MAX_HEAD, CallReader
 from uad.calls.source import FormatSource, MalformedError, Wait, Words, words
 from uad.calls.tools import Calls
 
@@ -37,17 +36,14 @@ class AnswerParser:
         self, format_: AnswerFormat, calls: Calls, start: Start = Start(), shows_thoughts: bool = False
     ) -> None:
         self._format = format_
-        self._tools = {tool.name: tool for tool in calls.allowed()}
         self._is_parallel = calls.parallel
         self._shows_thoughts = shows_thoughts
         self._start = start
-        self._formats = [one for one in format_.calls if not one.channels] if self._tools else []
+        self._formats = [one for one in format_.calls if not one.channels] if calls.allowed() else []
         self._source = FormatSource()
-        self._said = self._telling(Content, holds=bool(self._formats))
-        self._reader = CallReader(self._source, self._tools, self._begins, self._said.add)
-        self._events: list[Event] = []
-        self._n_calls = 0
-        self._is_committed = False
+        self._emitter = Emitter(self._source, calls, holds=bool(self._formats))
+        self._content = self._emitter.content
+        self._reader = CallReader(self._source, self._emitter)
         run = self._channels() if format_.channels else self._answer()
         self._run: Wait[None] | None = run
         next(run, None)
@@ -55,7 +51,7 @@ class AnswerParser:
     @property
     def n_calls(self) -> int:
         """How many calls there are so far."""
-        return self._n_calls if self._is_parallel else min(self._n_calls, 1)
+        return self._emitter.n_calls if self._is_parallel else min(self._emitter.n_calls, 1)
 
     @property
     def is_exact(self) -> bool:
@@ -66,7 +62,7 @@ class AnswerParser:
         """The events that this piece brings."""
         self._source.add(text)
         self._go_on()
-        return self._drained()
+        return self._emitter.drain()
 
     def finish(self, is_cut: bool = True) -> list[Event]:
         """What was kept back. A call whose end is missing is closed, unless the answer was cut before the model ended
@@ -74,20 +70,18 @@ class AnswerParser:
         """
         self._source.end(is_cut)
         self._go_on()
-        self._said.flush()
-        return self._drained()
+        self._content.flush()
+        return self._emitter.drain()
 
     def _go_on(self) -> None:
+        # A reader is a generator that yields where it needs more text, so that it is written as if the text were whole:
+        # fed "<tool_" it stands in `until`, which yields; fed "call>" it goes on right there. Nothing is parsed twice
+        # but what is marked, because it may turn out to be no call.
         if self._run is not None:
             try:
                 next(self._run)
             except StopIteration:
                 self._run = None
-
-    def _drained(self) -> list[Event]:
-        events = self._events.copy()
-        self._events.clear()
-        return events
 
     # --- thoughts and content
 
@@ -99,16 +93,20 @@ class AnswerParser:
             yield from self._begin()
         openers = [text for one in self._formats for text in one.openers()]
         wanted = words(*openers, *thought.drop, *([thought.start] if thought.anywhere else []))
-        yield from self._prompted()
-        yield from self._bare()
-        while word := (yield from self._source.until(wanted, self._said.add)):
+        # An answer whose first marker is in the prompt begins with a tool's name, or with what says that it is content.
+        for format_ in (one for one in self._format.calls if one.plain and self._start == Start()):
+            if not (yield from self._source.take(words(format_.plain))) and format_ in self._formats:
+                yield from self._reader.attempt(self._reader.call(format_), format_)
+        for format_ in (one for one in self._formats if one.is_bare):
+            yield from self._reader.attempt(self._reader.bare(format_), format_)
+        while word := (yield from self._source.until(wanted, self._content.add)):
             if word in thought.drop:
                 continue
             if thought.anywhere and word == thought.start:
-                self._said.add(word if self._shows_thoughts else "")
+                self._content.add(word if self._shows_thoughts else "")
                 yield from self._think()
             elif not (yield from self._calls_at(word)):
-                self._said.add(word)
+                self._content.add(word)
 
     def _begin(self) -> Wait[None]:
         """Thoughts at the front of an answer, or the end of thoughts alone, which says that there are none."""
@@ -122,123 +120,35 @@ class AnswerParser:
         if word == start or (word and self._shows_thoughts):
             yield from self._think()
         elif word:
-            self._said.strip()
+            self._content.strip()
 
     def _think(self) -> Wait[None]:
         """Thoughts up to their end."""
         end = words(self._format.thought.end.strip())
         if self._shows_thoughts:
-            self._said.add((yield from self._source.until(end, self._said.add)))
+            self._content.add((yield from self._source.until(end, self._content.add)))
             return
-        yield from self._source.until(end, self._thoughts().add)
-        self._said.strip()
-
-    def _telling(self, kind: type[Content] | type[Thought], holds: bool) -> TrimmedText:
-        """Texts passed on as events of one kind, each with its place."""
-
-        def tell(text: str) -> None:
-            self._events.append(kind(text, self._source.place - trimmed.n_kept - len(text)))
-
-        trimmed = TrimmedText(tell, holds)
-        return trimmed
-
-    def _thoughts(self) -> TrimmedText:
-        thoughts = self._telling(Thought, holds=True)
-        thoughts.strip()
-        return thoughts
-
-    # --- calls
-
-    def _prompted(self) -> Wait[None]:
-        """An answer whose first marker is in the prompt, so that it begins with a tool's name, or with what says that
-        it is content.
-        """
-        for format_ in (one for one in self._format.calls if one.plain and self._start == Start()):
-            if (yield from self._source.take(words(format_.plain))) or format_ not in self._formats:
-                continue
-            self._source.set_mark()
-            if not (yield from self._try(self._reader.call(format_), format_)):
-                self._source.rewind()
-            self._source.clear_mark()
-
-    def _bare(self) -> Wait[None]:
-        """Calls that no marker announces: an answer that begins with a brace."""
-        for format_ in (one for one in self._formats if one.is_bare):
-            self._source.set_mark()
-            yield from self._source.blanks()
-            yield from self._source.take(words(*format_.prefixes))
-            if not (yield from self._try(self._reader.bodies(format_), format_)):
-                self._source.rewind()
-            self._source.clear_mark()
+        yield from self._source.until(end, self._emitter.thoughts().add)
+        self._content.strip()
 
     def _calls_at(self, word: str) -> Wait[bool]:
         """Whether calls begin with this marker, which has been passed over; they are read then."""
-        self._source.set_mark(len(word))
         for format_ in self._formats if self._source.n_again < MAX_AGAIN else ():
-            if word in format_.openers() and (yield from self._try(self._calls(format_, word), format_)):
-                self._source.clear_mark()
-                self._said.strip()
+            if word not in format_.openers():
+                continue
+            if (yield from self._reader.attempt(self._reader.calls(format_, word), format_, back=len(word))):
+                self._content.strip()
                 return True
-            self._source.rewind()
             self._source.at += len(word)
-        self._source.clear_mark()
         return False
-
-    def _try(self, read: Wait[None], format_: CallFormat | None = None) -> Wait[bool]:
-        """Whether a call begins here. One that has begun stays, however it ends; after it, one that has not is
-        content.
-        """
-        self._is_committed = False
-        try:
-            yield from read
-        except MalformedError:
-            if self._is_committed and self._source.is_marked:
-                self._source.rewind()
-            elif self._is_committed and format_ is not None:
-                yield from self._source.blanks()
-                yield from self._source.take(words(format_.end, format_.finish))
-        return self._is_committed
-
-    def _calls(self, format_: CallFormat, word: str) -> Wait[None]:
-        """Calls after a marker, up to what ends them."""
-        inside = words(format_.start, format_.finish, format_.begin)
-        if word == format_.start:
-            yield from self._reader.call(format_)
-            if not format_.begin:
-                return
-        elif not format_.start:
-            yield from self._reader.bodies(format_)
-            yield from self._source.blanks()
-            yield from self._source.take(words(format_.finish))
-            return
-        while True:
-            yield from self._source.blanks()
-            word = yield from self._source.take(inside)
-            if word == format_.start:
-                if self._is_committed:
-                    self._source.set_mark(len(word))
-                yield from self._reader.call(format_)
-            elif word != format_.begin:
-                return
-
-    def _begins(self, name: str, id_: str) -> Call:
-        """The next call. Raises MalformedError for a name that no tool of the request has."""
-        tool = self._tools.get(name)
-        if tool is None:
-            raise MalformedError("no such tool")
-        self._is_committed = True
-        self._source.clear_mark()
-        self._said.strip()
-        index, self._n_calls = self._n_calls, self._n_calls + 1
-        is_told = self._is_parallel or index == 0
-        call = Call(index, tool, self._events.append if is_told else lambda event: None)
-        call.begin(id_)
-        return call
 
     # --- harmony
 
     def _channels(self) -> Wait[None]:
         """An answer of messages, each with a header that says what it is."""
+        # `<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>final<|message|>Yes<|return|>`: a header
+        # up to `<|message|>`, then text up to any marker that ends a message or begins the next header. An answer
+        # without a header at its front is what the user reads.
         ends = words(*(marker for marker in CHANNEL_MARKERS if marker not in ("<|message|>", "<|constrain|>")))
         starts = words("<|start|>", "<|channel|>", "<|message|>", " to=")
         begun = "final" if self._start.in_content else "analysis" if self._start.in_thought else ""
@@ -248,7 +158,6 @@ class AnswerParser:
                 self._source.set_mark()
                 word = yield from self._source.take(starts)
                 self._source.rewind()
-                self._source.clear_mark()
                 header = (yield from self._header()) if word else Header("final", "")
             word = yield from self._message(header, ends)
             while word in ("<|end|>", "<|call|>", "<|return|>"):
@@ -269,35 +178,25 @@ class AnswerParser:
             text, _ = yield from self._source.collect(words("<|message|>"), 2 * MAX_HEAD)
         except MalformedError:
             self._source.rewind()
-            self._source.clear_mark()
-            self._said.add((yield from self._source.take(words("<|channel|>"))))
+            self._content.add((yield from self._source.take(words("<|channel|>"))))
             return Header("final", "")
         self._source.clear_mark()
         return header_of(text)
 
     def _message(self, header: Header, ends: Words) -> Wait[str]:
         """One message; returns the marker after it, empty at the end of the answer."""
-        if header.tool in self._tools:
-            self._source.set_mark()
-            if not (yield from self._try(self._channel_call(header.tool, ends))):
-                self._source.rewind()
-            self._source.clear_mark()
-            if not self._is_committed:
-                self._said.add(header.text)
-            return (yield from self._source.until(ends, self._said.add))
+        if header.tool in self._emitter.tools:
+            if not (yield from self._reader.attempt(self._reader.channel_call(header.tool, ends))):
+                self._content.add(header.text)
+            return (yield from self._source.until(ends, self._content.add))
         if header.tool:
-            self._said.add(header.text)
-            return (yield from self._source.until(ends, self._said.add))
+            self._content.add(header.text)
+            return (yield from self._source.until(ends, self._content.add))
         if header.channel != "analysis" or header.recipient:
-            return (yield from self._source.until(ends, self._said.add))
+            return (yield from self._source.until(ends, self._content.add))
         if not self._shows_thoughts:
-            return (yield from self._source.until(ends, self._thoughts().add))
-        self._said.add("<|channel|>analysis<|message|>")
-        word = yield from self._source.until(ends, self._said.add)
-        self._said.add("<|end|>" if word else "")
+            return (yield from self._source.until(ends, self._emitter.thoughts().add))
+        self._content.add("<|channel|>analysis<|message|>")
+        word = yield from self._source.until(ends, self._content.add)
+        self._content.add("<|end|>" if word else "")
         return word
-
-    def _channel_call(self, name: str, ends: Words) -> Wait[None]:
-        """A call that is a message of its own."""
-        yield from self._reader.json_arguments(name, "", ends)
-        yield from surplus(self._source, ends)

@@ -24,7 +24,10 @@ def answer_format(
     template: str, does: Calling, formats: Mapping[str, CallFormat], family: Family | None, hidden: Iterable[str]
 ) -> AnswerFormat:
     """The format of a model's answers. hidden: names of its control tokens."""
-    own = written_as(does.answer, formats.values()) if does.calls else _hinted(template, formats.values())
+    if does.calls:
+        own = written_as(does.answer, formats.values())
+    else:
+        own = next((one for one in formats.values() if any(hint in template for hint in one.hints)), None)
     calls = [own] if own is not None else []
     if not does.tools and own is not formats[GENERIC]:
         calls.insert(0, formats[GENERIC])
@@ -41,16 +44,13 @@ def written_as(answer: str, formats: Iterable[CallFormat]) -> CallFormat | None:
     these the one with the longest markers.
     """
     read = [(one, read_call(answer, one, TOOL, {"word": WORD, "n": NUMBER})) for one in formats]
+    # In `<tool_call>{…}</tool_call>` a format without markers may find the JSON, too, but leaves the tags over as text.
     fitting = [
         (len(found.beside), not found.is_exact, -sum(map(len, one.openers())), one.name, one)
         for one, found in read
         if found is not None
     ]
     return min(fitting, key=lambda found: found[:4])[4] if fitting else None
-
-
-def _hinted(template: str, formats: Iterable[CallFormat]) -> CallFormat | None:
-    return next((one for one in formats if any(hint in template for hint in one.hints)), None)
 
 
 @dataclass(frozen=True)

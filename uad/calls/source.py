@@ -39,6 +39,7 @@ class Words:
 
     def held_from(self, text: str, at: int) -> int:
         """Where the longest end of the text begins that may become a word; its length where none does."""
+        # With the word "<tool_call>" the text "so <to" is held from 3: "<to" may go on as the word, "so " cannot.
         for start in range(max(at, len(text) - self.longest + 1), len(text)):
             if text[start:] in self.beginnings:
                 return start
@@ -58,6 +59,10 @@ class Following:
     begun: a regular expression for the beginning of `after`, `starts` texts with which it begins.
     """
 
+    # Why a beginning needs an expression of its own: `re` says whether a text matches, not whether more of it could.
+    # A string in `{"a": "x", "b": 1}` ends at a mark that `,\s*"` follows. Where the text so far is `{"a": "x", `, the
+    # mark after x may be its end, but nothing matches `after` yet; `begun` (`,\s*`) does, so the reader waits for more.
+
     def __init__(self, after: str, begun: str, stops: Words, starts: Words, commas: bool) -> None:
         gap = _BLANKS + (rf"(?:,{_BLANKS})?" if commas else "")
         self.pattern = re.compile(rf"{_BLANKS}(?:{after})|{gap}(?:{stops.pattern.pattern})")
@@ -68,15 +73,15 @@ class Following:
 
     def may_follow(self, text: str, at: int) -> bool:
         """Whether the text from here on is the beginning of what may follow."""
-        behind = self._gap.match(text, at).end()  # type: ignore[union-attr]
-        if behind == len(text):
-            return behind - at < MAX_BLANKS
-        if len(text) - behind < self._longest and text[behind:] in self._beginnings:
+        after_gap = self._gap.match(text, at).end()  # type: ignore[union-attr]
+        if after_gap == len(text):
+            return after_gap - at < MAX_BLANKS
+        if len(text) - after_gap < self._longest and text[after_gap:] in self._beginnings:
             return True
         return self._begun.match(text, at) is not None
 
 
-class FormatSource:
+class MarkedText:
     """The text so far, and how much of it is read. From `mark` on it is kept, to be read again."""
 
     def __init__(self) -> None:
@@ -110,21 +115,43 @@ class FormatSource:
         """Keep the text from `back` characters before this place on."""
         self._mark = self.at - back
 
-    def rewind(self) -> None:
-        """Go back to the mark, which stays."""
-        if self._mark is None:
-            raise AssertionError("there is no mark")
-        self.n_again += self.at - self._mark
-        self.at = self._mark
-
     @property
     def is_marked(self) -> bool:
         """Whether the text can be read again."""
         return self._mark is not None
 
+    def rewind(self) -> None:
+        """Go back to the mark, which goes: what is read from here on need not be kept."""
+        if self._mark is None:
+            raise AssertionError("there is no mark")
+        self.n_again += self.at - self._mark
+        self.at, self._mark = self._mark, None
+
     def clear_mark(self) -> None:
         """What is read now need not be kept."""
         self._mark = None
+
+    def rest(self) -> str:
+        """What is not read yet."""
+        return self._text[self.at :]
+
+    def tell_match(self, pattern: re.Pattern[str], tell: Tell) -> None:
+        """Emit what matches here, as far as the text has come."""
+        found = pattern.match(self._text, self.at)
+        self._tell(found.end() if found else self.at, tell)
+
+    def tell_all(self, tell: Tell) -> None:
+        """Emit what is not read yet."""
+        self._tell(len(self._text), tell)
+
+    def _tell(self, end: int, tell: Tell) -> None:
+        text, self.at = self._text[self.at : end], end
+        if text:
+            tell(text)
+
+
+class FormatSource(MarkedText):
+    """The same text for readers that wait for more of it."""
 
     def more(self) -> Wait[bool]:
         """Wait for more text; false at its end."""
@@ -169,23 +196,14 @@ class FormatSource:
         self.at += len(found[0]) if found else 0
         return found[0] if found else ""
 
-    def tell_match(self, pattern: re.Pattern[str], tell: Tell) -> None:
-        """Emit what matches here, as far as the text has come."""
-        found = pattern.match(self._text, self.at)
-        self._tell(found.end() if found else self.at, tell)
-
-    def follows(self, ends: Following, behind: int) -> Wait[bool]:
-        """Whether such an end stands `behind` characters further on. The end of the text is one."""
-        while not ends.pattern.match(self._text, self.at + behind):
-            if not ends.may_follow(self._text, self.at + behind):
+    def follows(self, ends: Following, n_on: int) -> Wait[bool]:
+        """Whether such an end stands `n_on` characters further on. The end of the text is one."""
+        while not ends.pattern.match(self._text, self.at + n_on):
+            if not ends.may_follow(self._text, self.at + n_on):
                 return False
             if not (yield from self.more()):
                 return True
         return True
-
-    def rest(self) -> str:
-        """What is not read yet."""
-        return self._text[self.at :]
 
     def take(self, wanted: Words) -> Wait[str]:
         """Pass over the word that stands here, and return it; empty where none does."""
@@ -200,6 +218,8 @@ class FormatSource:
 
     def until(self, wanted: Words, tell: Tell) -> Wait[str]:
         """Emit the text up to the next word, pass over that, and return it; empty where the text ends first."""
+        # What may yet become a word is kept back. A word that begins in it is none yet, either: of "</a" and "</a>" the
+        # longer one counts, so at the end of "x</a" the shorter one must wait for the next letter.
         while True:
             held = len(self._text) if self._is_ended else wanted.held_from(self._text, self.at)
             found = wanted.pattern.search(self._text, self.at)
@@ -242,15 +262,6 @@ class FormatSource:
         if not word:
             raise EndedError
         return "".join(pieces), word
-
-    def tell_all(self, tell: Tell) -> None:
-        """Emit what is not read yet."""
-        self._tell(len(self._text), tell)
-
-    def _tell(self, end: int, tell: Tell) -> None:
-        text, self.at = self._text[self.at : end], end
-        if text:
-            tell(text)
 
 
 def bounded(pieces: list[str], limit: int) -> Tell:

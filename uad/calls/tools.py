@@ -63,6 +63,8 @@ def _named(argument: str, root: Schema) -> Iterator[Schema]:
     """What a schema of arguments says of one of them, wherever it does: in references, parts and alternatives too, and
     of names that it does not list.
     """
+    # {"$ref": "#/$defs/A", "anyOf": [{"properties": {"n": X}}, {"additionalProperties": Y}]} says X and Y of "n", and
+    # what A says. Schemas that refer to themselves are looked at once.
     waiting, seen = [root], set[int]()
     while waiting:
         schema = resolved(waiting.pop(), root)
@@ -116,14 +118,19 @@ def types_in(schema: Schema, root: Schema) -> frozenset[str]:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        own, constants = one.get("type"), one.get("enum")
-        found |= {kind for kind in (own if isinstance(own, list) else [own]) if isinstance(kind, str)}
+        constants = one.get("enum")
+        found |= {kind for kind in listed(one.get("type")) if isinstance(kind, str)}
         found |= {type_of(value) for value in constants} if isinstance(constants, list) else set()
         found |= {type_of(one["const"])} if "const" in one else set()
         for name in ("anyOf", "oneOf", "allOf"):
             others = one.get(name)
             waiting += [other for other in others if isinstance(other, Mapping)] if isinstance(others, list) else []
     return frozenset(found)
+
+
+def listed(word: object) -> list[object]:
+    """What a word of a schema names, such as `type`: one thing, or a list of them."""
+    return word if isinstance(word, list) else [word]
 
 
 def type_of(value: object) -> str:

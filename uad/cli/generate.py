@@ -92,15 +92,15 @@ def request(opened: Runtime, config: Config, text: str, chat: bool | None, prefi
     prefill without a chat.
     """
     if chat or (chat is None and has_template(opened)):
-        prompt = opened.chat_prompt([{"role": "user", "content": text}], {}, prefill=prefill)
+        prompt = opened.text.chat([{"role": "user", "content": text}], {}, prefill=prefill)
     elif prefill:
         raise ConfigError(
             "--prefill begins the answer of a chat, and this prompt is none; put it at the end of the prompt, or "
             "give --chat"
         )
     else:
-        opened.check_length(text)
-        prompt = opened.tokenize(text, add_special=True)
+        opened.text.check_length(text)
+        prompt = opened.text.tokenize(text, add_special=True)
     return Request(
         prompt=tuple(prompt),
         sampling=config.sampling,
@@ -142,8 +142,8 @@ class TerminalWriter:
         """One event's worth."""
         if self._color:
             for id_, origin in zip(delta.ids, delta.origins, strict=True):
-                if not self._runtime.is_special(id_):  # those are no text
-                    self._put(self._decoder.decode(self._runtime.piece(id_)), origin)
+                if not self._runtime.text.is_special(id_):  # those are no text
+                    self._put(self._decoder.decode(self._runtime.text.piece(id_)), origin)
         else:
             self._out.write(delta.text)
         self._out.flush()

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from uad.calls.files import load_all_calls, load_calls
-from uad.calls.lint import lint_calls
+from uad.calls.files import lint_calls, load_all_calls, load_calls
 from uad.common.files import path_of
 from uad.common.names import meant_or_known
 from uad.common.yaml_fields import read_text

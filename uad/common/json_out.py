@@ -13,7 +13,6 @@ Json = dict[str, object]
 LOWEST = -3.4028234663852886e38  # the lowest float32, which llama-server sends for log(0)
 PING = b":\n\n"
 DONE = b"data: [DONE]\n\n"
-_CHOICE = '{"choices":[{'
 _AT_ONCE = 1 << 16  # characters
 _NUMBERS = 1 << 12
 
@@ -24,21 +23,6 @@ dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 def frame(text: str) -> bytes:
     """One event holding the JSON `text`."""
     return f"data: {text}\n\n".encode("ascii")
-
-
-def with_member(text: str, name: str, value: object) -> str:
-    """The JSON text of an object that has members, with one more."""
-    return f"{text[:-1]},{dumps(name)}:{dumps(value)}}}"
-
-
-def has_choice(text: str) -> bool:
-    """Whether the JSON text is a chunk with a choice, which is its first member."""
-    return text.startswith(_CHOICE)
-
-
-def with_choice_member(text: str, name: str, value: object) -> str:
-    """The JSON text of a chunk with a choice that has members, with one more in that."""
-    return f"{_CHOICE}{dumps(name)}:{dumps(value)},{text.removeprefix(_CHOICE)}"
 
 
 def named_frame(text: str) -> bytes:

@@ -28,9 +28,16 @@ def likeliest(row: npt.NDArray[np.float32], k: int) -> npt.NDArray[np.intp] | No
     if n_rows < 2:
         return None
     n_columns = n // n_rows
-    maxima = row[: n_rows * n_columns].reshape(n_rows, n_columns).max(axis=0)
+    table = row[: n_rows * n_columns].reshape(n_rows, n_columns)
+    maxima = table.max(axis=0)
     bound = np.partition(maxima, n_columns - k)[n_columns - k]
-    ids = np.flatnonzero(row >= bound)
+    if n_rows < _MOST_ROWS:
+        ids = np.flatnonzero(row >= bound)
+    else:  # a long row is not read a second time: columns that do not reach the bound hold no id that counts
+        columns = np.flatnonzero(maxima >= bound)
+        at, column = np.nonzero(table[:, columns] >= bound)
+        rest = np.flatnonzero(row[n_rows * n_columns :] >= bound)
+        ids = np.concatenate((at * n_columns + columns[column], rest + n_rows * n_columns))
     best = np.sort(row[ids])[-(k + 1) :]
     if len(best) < k or (best[1:] == best[:-1]).any():
         return None

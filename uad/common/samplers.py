@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
-from uad.common.settings import INT32_MAX, Setting, setting, settings_of
+from uad.common.settings import Setting, setting, settings_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,13 @@ ORDER = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", 
 """Those that run by default, in llama.cpp's order; adaptive-p is off unless it has a target."""
 
 
-def _of(sampler: SamplerEntry, default: float, help: str, flags: str, low: float, high: float, **more: Any) -> Any:
+def _of(sampler: SamplerEntry, default: float, help: str, names: str, **more: Any) -> Any:
     """A field of a sampler: see `Setting`."""
-    return field(
-        default=default, metadata={Setting: Setting(default, help, flags, low, high, **more), SamplerEntry: sampler}
-    )
+    said = Setting(default, help, names, **more)
+    return field(default=default, metadata={Setting: said, SamplerEntry: sampler})
+
+
+_probability = partial(_of, low=0, high=1, metavar="P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,111 +85,148 @@ class SamplingParams:
     """
 
     repeat_last_n: int = _of(
-        _PENALTIES, 64, "tokens that penalties look back on; 0 is off, -1 the context", "--repeat-last-n", -1, INT32_MAX
+        _PENALTIES, 64, "tokens that penalties look back on; 0 is off, -1 the context", "--repeat-last-n", low=-1
     )
     repeat_penalty: float = _of(
-        *(_PENALTIES, 1.0, "penalty for repeated tokens; 1 is off", "--repeat-penalty", 0.01, 1000),
+        _PENALTIES,
+        1.0,
+        "penalty for repeated tokens; 1 is off",
+        "--repeat-penalty LLAMA_ARG_REPEAT_PENALTY",
+        low=0.01,
+        high=1000,
         off=(1.0,),
         metavar="X",
-        env="REPEAT_PENALTY",
         aliases=("repetition_penalty",),
     )
     frequency_penalty: float = _of(
-        *(_PENALTIES, 0.0, "penalty per time a token was seen; 0 is off", "--frequency-penalty", -1000, 1000),
+        _PENALTIES,
+        0.0,
+        "penalty per time a token was seen; 0 is off",
+        "--frequency-penalty LLAMA_ARG_FREQUENCY_PENALTY",
+        low=-1000,
+        high=1000,
         off=(0.0,),
         metavar="X",
-        env="FREQUENCY_PENALTY",
     )
     presence_penalty: float = _of(
-        *(_PENALTIES, 0.0, "penalty for tokens seen before; 0 is off", "--presence-penalty", -1000, 1000),
+        _PENALTIES,
+        0.0,
+        "penalty for tokens seen before; 0 is off",
+        "--presence-penalty LLAMA_ARG_PRESENCE_PENALTY",
+        low=-1000,
+        high=1000,
         off=(0.0,),
         metavar="X",
-        env="PRESENCE_PENALTY",
     )
     dry_multiplier: float = _of(
-        *(_DRY, 0.0, "penalty of DRY for what would lengthen a repetition; 0 is off", "--dry-multiplier", 0, 1000),
+        _DRY,
+        0.0,
+        "penalty of DRY for what would lengthen a repetition; 0 is off",
+        "--dry-multiplier",
+        low=0,
+        high=1000,
         off=(0.0,),
         metavar="X",
     )
     dry_base: float = _of(
-        *(_DRY, 1.75, "factor of DRY's penalty for each further token", "--dry-base", 1, 1000), metavar="X"
+        _DRY, 1.75, "factor of DRY's penalty for each further token", "--dry-base", low=1, high=1000, metavar="X"
     )
-    dry_allowed_length: int = _of(
-        _DRY, 2, "longest repetition that DRY has no such factor for", "--dry-allowed-length", 0, INT32_MAX
-    )
+    dry_allowed_length: int = _of(_DRY, 2, "longest repetition that DRY has no such factor for", "--dry-allowed-length")
     dry_penalty_last_n: int = _of(
-        *(_DRY, 64, "tokens that DRY looks back on; 0 is off, -1 the context", "--dry-penalty-last-n", -1, INT32_MAX)
+        _DRY, 64, "tokens that DRY looks back on; 0 is off, -1 the context", "--dry-penalty-last-n", low=-1
     )
     top_n_sigma: float = _of(
-        *(_TOP_N_SIGMA, -1.0, "keep tokens whose logit is within N standard deviations of the best; -1 is off"),
-        *("--top-nsigma --top-n-sigma", -1, 1000),
+        _TOP_N_SIGMA,
+        -1.0,
+        "keep tokens whose logit is within N standard deviations of the best; -1 is off",
+        "--top-nsigma --top-n-sigma",
+        low=-1,
+        high=1000,
         off=(-1.0, 0.0),
     )
     top_k: int = _of(
-        *(_TOP_K, 40, "keep the K most likely tokens; 0 or -1 is off", "--top-k", -1, INT32_MAX),
+        _TOP_K,
+        40,
+        "keep the K most likely tokens; 0 or -1 is off",
+        "--top-k LLAMA_ARG_TOP_K",
+        low=-1,
         off=(0, -1),
         metavar="K",
-        env="TOP_K",
     )
-    typical_p: float = _of(
-        *(_TYPICAL, 1.0, "locally typical sampling; 1 is off", "--typical --typical-p", 0, 1),
-        off=(1.0,),
-        metavar="P",
-        aliases=("typ_p",),
+    typical_p: float = _probability(
+        _TYPICAL, 1.0, "locally typical sampling; 1 is off", "--typical --typical-p", off=(1.0,), aliases=("typ_p",)
     )
-    top_p: float = _of(
-        *(_TOP_P, 0.95, "keep the tokens that make up this probability; 1 is off", "--top-p", 0, 1),
-        off=(1.0,),
-        metavar="P",
-        env="TOP_P",
+    top_p: float = _probability(
+        _TOP_P, 0.95, "keep the tokens that make up this probability; 1 is off", "--top-p LLAMA_ARG_TOP_P", off=(1.0,)
     )
-    min_p: float = _of(
-        *(_MIN_P, 0.05, "drop tokens less likely than P times the best; 0 is off", "--min-p", 0, 1),
+    min_p: float = _probability(
+        _MIN_P, 0.05, "drop tokens less likely than P times the best; 0 is off", "--min-p LLAMA_ARG_MIN_P", off=(0.0,)
+    )
+    xtc_probability: float = _probability(
+        _XTC,
+        0.0,
+        "chance at each token that XTC drops all likely tokens but the least likely of them; 0 is off",
+        "--xtc-probability",
         off=(0.0,),
-        metavar="P",
-        env="MIN_P",
     )
-    xtc_probability: float = _of(
-        *(_XTC, 0.0, "chance at each token that XTC drops all likely tokens but the least likely of them; 0 is off"),
-        *("--xtc-probability", 0, 1),
-        off=(0.0,),
-        metavar="P",
-    )
-    xtc_threshold: float = _of(
-        _XTC, 0.1, "least probability of a token that XTC calls likely", "--xtc-threshold", 0, 1, metavar="P"
+    xtc_threshold: float = _probability(
+        _XTC, 0.1, "least probability of a token that XTC calls likely", "--xtc-threshold"
     )
     temperature: float = _of(
-        *(_TEMPERATURE, 0.8, "temperature; 0 is greedy", "--temp --temperature", -1, 1000),
+        _TEMPERATURE,
+        0.8,
+        "temperature; 0 is greedy",
+        "--temp --temperature LLAMA_ARG_TEMPERATURE",
+        low=-1,
+        high=1000,
         off=(1.0,),
         metavar="T",
-        env="TEMPERATURE",
     )
     dynatemp_range: float = _of(
-        *(_TEMPERATURE, 0.0, "temperature by entropy, up to N below and above --temp; 0 is off", "--dynatemp-range"),
-        *(0, 1000),
+        _TEMPERATURE,
+        0.0,
+        "temperature by entropy, up to N below and above --temp; 0 is off",
+        "--dynatemp-range",
+        low=0,
+        high=1000,
         off=(0.0,),
     )
     dynatemp_exponent: float = _of(
-        _TEMPERATURE, 1.0, "exponent from entropy to temperature", "--dynatemp-exp --dynatemp-exponent", 0, 1000
+        _TEMPERATURE,
+        1.0,
+        "exponent from entropy to temperature",
+        "--dynatemp-exp --dynatemp-exponent",
+        low=0,
+        high=1000,
     )
     adaptive_target: float = _of(
-        *(_ADAPTIVE_P, -1.0, "adaptive-p: prefer tokens of about this probability; below 0 is off"),
-        *("--adaptive-target", -1, 1),
+        _ADAPTIVE_P,
+        -1.0,
+        "adaptive-p: prefer tokens of about this probability; below 0 is off",
+        "--adaptive-target",
+        low=-1,
+        high=1,
         off=(-1.0,),
         off_below=0.0,
         metavar="P",
     )
     adaptive_decay: float = _of(
-        *(_ADAPTIVE_P, 0.9, "adaptive-p: how slowly earlier tokens are forgotten", "--adaptive-decay", 0, 0.99)
+        _ADAPTIVE_P, 0.9, "adaptive-p: how slowly earlier tokens are forgotten", "--adaptive-decay", low=0, high=0.99
     )
     mirostat: int = _of(
-        *(MIROSTAT, 0, "version of mirostat, in place of all samplers but temperature: 1 or 2; 0 is off"),
-        *("--mirostat", 0, 2),
+        MIROSTAT,
+        0,
+        "version of mirostat, in place of all samplers but temperature: 1 or 2; 0 is off",
+        "--mirostat",
+        low=0,
+        high=2,
         off=(0,),
     )
-    mirostat_tau: float = _of(MIROSTAT, 5.0, "mirostat: surprise to aim at, in bits", "--mirostat-ent", 0, 1000)
-    mirostat_eta: float = _of(MIROSTAT, 0.1, "mirostat: learning rate", "--mirostat-lr", 0, 1000)
-    min_keep: int = setting(0, "tokens that samplers leave at least", low=0, high=INT32_MAX)
+    mirostat_tau: float = _of(
+        MIROSTAT, 5.0, "mirostat: surprise to aim at, in bits", "--mirostat-ent", low=0, high=1000
+    )
+    mirostat_eta: float = _of(MIROSTAT, 0.1, "mirostat: learning rate", "--mirostat-lr", low=0, high=1000)
+    min_keep: int = setting(0, "tokens that samplers leave at least")
     samplers: tuple[str, ...] = ORDER
     dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
     seed: int | None = None

@@ -1,9 +1,15 @@
-"""Fields of dataclasses that users may set, with all that flags, request fields and documents say of them."""
+"""Fields of dataclasses that users may set, with all that flags, variables, YAML, request fields and documents say of
+them.
+
+    port: int = setting(8080, "port; 0 takes a free one", "--port LLAMA_ARG_PORT", low=0, high=65535)
+
+declares `--port`, LLAMA_ARG_PORT, `port:` in the file of --config, their check and error text, and a line of the help.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 INT32_MAX = 2**31 - 1
@@ -11,30 +17,66 @@ INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One field. Its type is that of `default`: a whole number, a number, or a file where it is None.
+    """What is said of one field, under all its names."""
 
-    `flags` are names on the command line, separated by spaces; `metavar` stands for the value in the help, N or FILE
-    where there is none; `env` is the name of its variable after LLAMA_ARG_;
-    `aliases` are further names in requests. Values lie in low..high. Those in `off`, and those below
-    `off_below`, switch it off; the first of `off` is what it is set to then. `default_text` replaces the default in the
-    help.
-    """
-
-    default: int | float | None
+    default: Any
     help: str
-    flags: str = ""
+    names: str = ""
+    """Names on the command line and of environment variables, separated by spaces."""
     low: float = -math.inf
     high: float = math.inf
+    """Bounds of numbers; of whole ones that say none these are 0 and `INT32_MAX`."""
+    kind: Any = None
+    """A `Kind` of `config/kinds`. None: by the default a switch, a whole number or a number in low..high; a file where
+    there is no default."""
     metavar: str = ""
-    env: str = ""
-    aliases: tuple[str, ...] = ()
-    off: tuple[float, ...] = ()
-    off_below: float = -math.inf
+    """Stands for the value in the help; empty: the kind's."""
+    no: str = ""
+    """Names on the command line that say no."""
+    bare: str = ""
+    """What the flag means without a value, where it may have none."""
     default_text: str | None = None
+    """Replaces the default in the help; empty: none is shown."""
+    group: str = ""
+    """Its group in the help; empty: that of its dataclass in `config/flags`."""
+    after: str = ""
+    """The flag that it follows in the help, where that is not the one declared before it; the group's title: none."""
+    fields: str = ""
+    """The fields that it sets, where these are several; the kind parses to as many values."""
+    secret: bool = False
+    """The value is not shown where the dataclass is."""
+    also: tuple[Setting, ...] = ()
+    """Further flags of the same field."""
+    draft: Setting | None = None
+    """Flags of the same field of the draft model; without a kind it has this one's, and its bounds."""
+    inherited: bool = False
+    """Of a model: the draft has the target's value unless it is given one."""
+    aliases: tuple[str, ...] = ()
+    """Further names in requests."""
+    off: tuple[float, ...] = ()
+    """Values that switch it off, the first of which it is set to then."""
+    off_below: float = -math.inf
+    """Values below switch it off, too."""
+
+    def __post_init__(self) -> None:
+        """Give whole numbers their bounds."""
+        if self.is_whole:
+            object.__setattr__(self, "low", 0 if self.low == -math.inf else self.low)
+            object.__setattr__(self, "high", min(self.high, INT32_MAX))
 
     def is_off(self, value: float) -> bool:
         """Whether this value switches it off."""
         return value in self.off or value < self.off_below
+
+    @property
+    def flags(self) -> str:
+        """Its names on the command line, separated by spaces."""
+        return " ".join(name for name in self.names.split() if name.startswith("-"))
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables that set it."""
+        return tuple(name for name in self.names.split() if not name.startswith("-"))
 
     @property
     def is_whole(self) -> bool:
@@ -42,9 +84,19 @@ class Setting:
         return isinstance(self.default, int)
 
 
-def setting(default: int | float | None, help: str, flags: str = "", **more: Any) -> Any:
-    """A dataclass field with that default and a `Setting` of these values."""
-    return field(default=default, metadata={Setting: Setting(default, help, flags, **more)})
+def setting(default: Any, help: str, names: str = "", **more: Any) -> Any:
+    """A dataclass field with that default and a `Setting` of these values; MISSING is no default, and a type is called
+    for each value.
+    """
+    if isinstance(default, type):
+        return field(default_factory=default, metadata={Setting: Setting(default(), help, names, **more)})
+    said = Setting(None if default is MISSING else default, help, names, **more)
+    return field(default=default, repr=not said.secret, metadata={Setting: said})
+
+
+def flag(help: str, names: str = "", **more: Any) -> Setting:
+    """Further flags of a field, for `also` and `draft`; the default is the field's."""
+    return Setting(None, help, names, **more)
 
 
 def settings_of(kind: Any) -> dict[str, Setting]:

@@ -13,11 +13,11 @@ import yaml
 
 from uad.common import files
 from uad.common.names import meant_or_known
-from uad.common.strict_yaml import explained, place
-from uad.errors import MappingError
+from uad.errors import MappingError, UadError
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 12
+FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 T = TypeVar("T")
 _STR = "tag:yaml.org,2002:str"
 _BOOL = "tag:yaml.org,2002:bool"
@@ -157,6 +157,31 @@ def _compose(path: Path, text: str, loader: Any) -> yaml.Node:
     if root is None:
         raise MappingError(f"{path}:1:1: the file is empty; expected a mapping")
     return root
+
+
+def place(path: Path, mark: Any) -> str:
+    """path:line:column, counted from one; PyYAML has two classes of marks with the same attributes."""
+    return f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
+
+
+def explained(path: Path, error: type[UadError], work: Callable[[Any], T], fast: bool = False) -> T:
+    """What `work` makes with a loader. Raises `error`, which says where the YAML is wrong.
+
+    fast: the loader written in C; where it fails `work` is done again with the one in Python, whose errors say more.
+    """
+    if fast:
+        try:
+            return work(FAST)
+        except yaml.YAMLError:
+            pass
+    try:
+        return work(yaml.SafeLoader)
+    except yaml.MarkedYAMLError as failure:
+        context = f" ({failure.context})" if failure.context and failure.problem else ""
+        where = place(path, failure.problem_mark or failure.context_mark)
+        raise error(f"{where}: not valid YAML: {failure.problem or failure.context}{context}") from failure
+    except (yaml.YAMLError, RecursionError) as failure:
+        raise error(f"{path}: not valid YAML: {' '.join(str(failure).split())}") from failure
 
 
 def field_names(kind: type) -> tuple[str, ...]:

@@ -2,10 +2,10 @@
 `Config`.
 """
 
-from uad.config.drafter_types import HEAD_TYPE, MODEL_TYPE, SHARES, LookupConfig
-from uad.config.kinds import SPEC_TYPE
+from uad.config.drafter_types import HEAD_TYPE, MODEL_TYPE, SHARES, SPEC_TYPE, LookupConfig
 from uad.config.load import load_config
-from uad.config.slices import Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
+from uad.config.model_config import ModelConfig
+from uad.config.slices import Config, DraftingConfig, ServerConfig, TemplateConfig
 from uad.config.sources import HubConfig, HubModel, KvOverride, LoraConfig, Place
 
 __all__ = [

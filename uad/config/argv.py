@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from uad.common.names import did_you_mean
-from uad.config.flag import Flag, Given, Layer, checked, read
-from uad.config.flags import FLAGS, GROUPS
+from uad.config.flags import FLAGS, GROUPS, Flag, Given, Layer, checked, read
 from uad.config.foreign import IGNORED, check_refused
 from uad.config.kinds import Kind
 from uad.errors import ConfigError
@@ -87,7 +86,7 @@ class _Collect(argparse.Action):
         flag: Flag = self.const
         name = option_string or flag.name
         texts = [values] if isinstance(values, str) else list(values) if isinstance(values, list) else []
-        given = read(flag, [str(text) for text in texts] or [flag.bare or "on"], name, name in flag.off.split())
+        given = read(flag, [str(text) for text in texts] or [flag.setting.bare or "on"], name, name in flag.off.split())
         namespace.given = (*namespace.given, given)
 
 
@@ -119,13 +118,13 @@ def add_group(parser: argparse.ArgumentParser, title: str, without: Sequence[str
 
 
 def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
-    arity, metavar = flag.kind.arity, flag.metavar or flag.kind.metavar or None
+    arity, metavar = flag.kind.arity, flag.setting.metavar or flag.kind.metavar or None
     group.add_argument(
         *flag.all_names,
         action=_Collect,
         const=flag,
-        nargs="?" if flag.bare else arity if arity != 1 else None,
-        metavar=tuple(flag.metavar.split()) if arity == 2 else metavar,
+        nargs="?" if flag.setting.bare else arity if arity != 1 else None,
+        metavar=tuple(flag.setting.metavar.split()) if arity == 2 else metavar,
         help=flag.help_text().replace("%", "%%"),
         dest="given",
         default=argparse.SUPPRESS,

@@ -1,17 +1,18 @@
-"""The table of drafters: --spec-type's names, what may be set of each, how it is made, and what it remembers.
+"""The drafters of --spec-type: their names, what may be set of each, and what they remember.
 
-Flags (`config/flags`), the configuration (`config/load`), drafters (`runtime/drafters`) and notes of the bench are made
-from it.
+Flags (`config/flags`), the configuration (`config/load`) and notes of the bench are made from it; `lookup/build` makes
+the drafters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from uad.common.settings import Setting, setting, settings_of
+from uad.config.kinds import Kind, choice
+from uad.errors import ConfigError
 from uad.types import BY_REQUEST, Origin
 
 SHARES = ("off", "slot", "server")
@@ -20,7 +21,7 @@ _MOST = 1024  # tokens to look up, or of a draft
 
 @dataclass(frozen=True, slots=True)
 class NgramConfig:
-    """ngram-simple and the two maps: ids to look up, ids to draft, and how often the n-gram must have occurred."""
+    """ngram-simple and the two maps."""
 
     size_n: int = setting(12, "tokens to look up", low=1, high=_MOST)
     size_m: int = setting(48, "most tokens per draft", low=1, high=_MOST)
@@ -29,7 +30,7 @@ class NgramConfig:
 
 @dataclass(frozen=True, slots=True)
 class NgramModConfig:
-    """ngram-mod: ids to look up, and the fewest and most ids of a draft."""
+    """ngram-mod."""
 
     n_match: int = setting(24, "tokens to look up", low=1, high=_MOST)
     n_min: int = setting(48, "shorter drafts are dropped", low=0, high=_MOST)
@@ -38,7 +39,7 @@ class NgramModConfig:
 
 @dataclass(frozen=True, slots=True)
 class NgramCacheConfig:
-    """ngram-cache: files of statistics; `dynamic` is updated by answers."""
+    """ngram-cache."""
 
     static: Path | None = setting(
         None,
@@ -54,9 +55,7 @@ class NgramCacheConfig:
 
 @dataclass(frozen=True, slots=True)
 class SuffixConfig:
-    """suffix: fewest ids that must match, most ids of a draft, ids of earlier answers kept, and the file that keeps
-    them.
-    """
+    """suffix."""
 
     n_match: int = setting(2, "fewest tokens that must match", low=2, high=64)
     n_max: int = setting(48, "most tokens per draft", low=1, high=_MOST)
@@ -68,56 +67,22 @@ class SuffixConfig:
 
 @dataclass(frozen=True, slots=True)
 class PredictionConfig:
-    """prediction: most ids of a draft."""
+    """prediction."""
 
     n_max: int = setting(128, "most tokens per draft; 0 drafts nothing", low=0, high=_MOST)
 
 
 @dataclass(frozen=True, slots=True)
-class LookupConfig:
-    """The drafters without a model, a field for each.
-
-    `share`: how far one request's text serves another's drafts (off, slot or server).
-    """
-
-    simple: NgramConfig = NgramConfig()
-    map_k: NgramConfig = NgramConfig()
-    map_k4v: NgramConfig = NgramConfig()
-    mod: NgramModConfig = NgramModConfig()
-    cache: NgramCacheConfig = NgramCacheConfig()
-    suffix: SuffixConfig = SuffixConfig()
-    prediction: PredictionConfig = PredictionConfig()
-    share: str = "server"
-
-    def files(self) -> list[Path]:
-        """All files that they read or write."""
-        values = [getattr(getattr(self, one.section), name) for one in LOOKUP_TYPES for name in one.settings]
-        return [value for value in values if isinstance(value, Path)]
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a drafter is made for: the fingerprint that its files must have, the scope of sharing, how many slots; and
-    the target's encoder (`uad.vocab.encode.Encoder`), for those that cut text.
-    """
-
-    vocabulary: str
-    share: str
-    n_slots: int
-    encoder: Any = None
-
-
-@dataclass(frozen=True, slots=True)
 class DrafterType:
-    """One drafter. `section` is its field in `LookupConfig`; `build` makes it of that.
-
-    `remembers`: whether it keeps what was said in earlier answers.
-    """
+    """One drafter without a model, as its field of `LookupConfig` declares it."""
 
     origin: Origin
     section: str
-    build: Callable[[Any, Surroundings], Any]
-    remembers: bool = False
+    """The name of that field."""
+    kind: type[Any]
+    """The dataclass of its settings."""
+    remembers: bool
+    """Whether it keeps what was said in earlier answers."""
 
     @property
     def by_request(self) -> bool:
@@ -129,68 +94,41 @@ class DrafterType:
         """What may be set of it, by field."""
         return settings_of(self.kind)
 
-    @property
-    def kind(self) -> type[Any]:
-        """The dataclass of its settings."""
-        return type(getattr(LookupConfig(), self.section))
 
+@dataclass(frozen=True, slots=True)
+class LookupConfig:
+    """The drafters without a model, a field for each."""
 
-def _simple(own: NgramConfig, _: Surroundings) -> object:
-    from uad.lookup import ngram_simple
-
-    return ngram_simple.drafter(own.size_n, own.size_m, own.min_hits)
-
-
-def _map_k(own: NgramConfig, _: Surroundings) -> object:
-    from uad.lookup import ngram_map
-
-    return ngram_map.drafter(own.size_n, own.size_m, own.min_hits)
-
-
-def _map_k4v(own: NgramConfig, _: Surroundings) -> object:
-    from uad.lookup import ngram_map
-
-    return ngram_map.drafter(own.size_n, own.size_m, own.min_hits, n_values=4)
-
-
-def _mod(own: NgramModConfig, here: Surroundings) -> object:
-    from uad.lookup import ngram_mod
-
-    return ngram_mod.drafter(own.n_match, own.n_min, own.n_max, here.share, here.n_slots)
-
-
-def _cache(own: NgramCacheConfig, here: Surroundings) -> object:
-    from uad.lookup import ngram_cache
-
-    static, dynamic = (
-        ngram_cache.store_file(path, here.vocabulary) if path else None for path in (own.static, own.dynamic)
+    simple: NgramConfig = field(default=NgramConfig(), metadata={"origin": Origin.NGRAM_SIMPLE})
+    map_k: NgramConfig = field(default=NgramConfig(), metadata={"origin": Origin.NGRAM_MAP_K})
+    map_k4v: NgramConfig = field(default=NgramConfig(), metadata={"origin": Origin.NGRAM_MAP_K4V})
+    mod: NgramModConfig = field(default=NgramModConfig(), metadata={"origin": Origin.NGRAM_MOD, "remembers": True})
+    cache: NgramCacheConfig = field(
+        default=NgramCacheConfig(), metadata={"origin": Origin.NGRAM_CACHE, "remembers": True}
     )
-    return ngram_cache.drafter(static=static, dynamic=dynamic, share=here.share)
+    suffix: SuffixConfig = field(default=SuffixConfig(), metadata={"origin": Origin.SUFFIX, "remembers": True})
+    prediction: PredictionConfig = field(default=PredictionConfig(), metadata={"origin": Origin.PREDICTION})
+    share: str = setting(
+        "server",
+        "whose earlier texts serve a request's drafts: its own only (off), those of its slot, or all of the server",
+        "--spec-share",
+        kind=choice(*SHARES),
+        metavar="SCOPE",
+        default_text="server; slot with several API keys",
+    )
+
+    def files(self) -> list[Path]:
+        """All files that they read or write."""
+        values = [getattr(getattr(self, one.section), name) for one in LOOKUP_TYPES for name in one.settings]
+        return [value for value in values if isinstance(value, Path)]
 
 
-def _suffix(own: SuffixConfig, here: Surroundings) -> object:
-    from uad.lookup import suffix
-
-    file = suffix.store_file(own.store, here.vocabulary) if own.store else None
-    return suffix.drafter(own.n_match, own.n_max, own.store_size, file, here.share, here.n_slots)
-
-
-def _prediction(own: PredictionConfig, here: Surroundings) -> object:
-    from uad.lookup import prediction
-
-    return prediction.drafter(here.encoder, own.n_max)
-
-
-LOOKUP_TYPES = (
-    DrafterType(Origin.NGRAM_SIMPLE, "simple", _simple),
-    DrafterType(Origin.NGRAM_MAP_K, "map_k", _map_k),
-    DrafterType(Origin.NGRAM_MAP_K4V, "map_k4v", _map_k4v),
-    DrafterType(Origin.NGRAM_MOD, "mod", _mod, remembers=True),
-    DrafterType(Origin.NGRAM_CACHE, "cache", _cache, remembers=True),
-    DrafterType(Origin.SUFFIX, "suffix", _suffix, remembers=True),
-    DrafterType(Origin.PREDICTION, "prediction", _prediction),
+LOOKUP_TYPES = tuple(
+    DrafterType(one.metadata["origin"], one.name, type(one.default), "remembers" in one.metadata)
+    for one in fields(LookupConfig)
+    if "origin" in one.metadata
 )
-"""Those that need no model."""
+"""Those that need no model, in the order of their fields."""
 
 MODEL_TYPE = str(Origin.MODEL)
 HEAD_TYPE = str(Origin.HEAD)
@@ -198,3 +136,26 @@ HEAD_TYPE = str(Origin.HEAD)
 SPEC_TYPES = (MODEL_TYPE, HEAD_TYPE, *(str(one.origin) for one in LOOKUP_TYPES))
 BESIDE_A_MODEL = str(Origin.SUFFIX)
 """What drafts beside a draft model, where the policy is automatic, if --spec-type is not given."""
+_HEADS = ("draft-eagle3", "draft-dflash", "draft-dspark")
+"""Drafters of llama-server that are models trained for one target, and that uad does not run."""
+
+
+def _spec_type(text: str) -> tuple[str, ...]:
+    """The drafters of a list as llama-server takes it, each once; none for `none`."""
+    names = tuple(
+        dict.fromkeys("draft-simple" if name.strip() == "draft" else name.strip() for name in text.split(","))
+    )
+    for name in names:
+        if name in _HEADS:
+            raise ConfigError(
+                f"{name} needs a model trained for this target, which uad does not run; use draft-mtp where the target "
+                "has a head for multi-token prediction, draft-simple with any small model, or suffix, which needs none"
+            )
+        if name not in (*SPEC_TYPES, "none"):
+            raise ValueError
+    if "none" in names and len(names) > 1:
+        raise ConfigError("none stands alone; leave it out to draft with the others")
+    return () if names == ("none",) else names
+
+
+SPEC_TYPE = Kind(f"one or more of {', '.join(SPEC_TYPES)}, separated by commas, or none", _spec_type, metavar="TYPES")

@@ -7,13 +7,13 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from uad.common.files import path_of, read_text
 from uad.common.samplers import NAMED, sampler_names
 from uad.common.settings import INT32_MAX
-from uad.config.drafter_types import SPEC_TYPES
 from uad.errors import ConfigError
 from uad.types import Constraint, ConstraintKind, SpecPolicy
 
@@ -23,70 +23,62 @@ MOST_WORKERS = 16  # of llama.cpp's RPC backend
 TRUE = ("on", "true", "1", "enabled", "yes")
 FALSE = ("off", "false", "0", "disabled", "no")
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
-HEADS = ("draft-eagle3", "draft-dflash", "draft-dspark")
-"""Drafters of llama-server that are models trained for one target, and that uad does not run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of value. `parse` takes `arity` texts and raises ValueError; `expects` then says what was wanted.
-
-    arity 0 is a switch, which takes a text only from the environment and YAML. `yaml` are the types that YAML may give.
-    `is_path` values in a configuration file are relative to that file. Kinds of repeatable flags parse to tuples.
-    `metavar` stands for the value in help texts, where the flag has no word of its own.
-    """
+    """How the text of a flag, variable or YAML scalar becomes a checked value."""
 
     expects: str
+    """What was wanted, for messages."""
     parse: Callable[..., Any]
+    """Takes `arity` texts and raises ValueError."""
     yaml: tuple[type, ...] = (str,)
+    """The types that YAML may give."""
     arity: int = 1
+    """0 is a switch, which takes a text only from the environment and YAML."""
     is_path: bool = False
+    """In a configuration file it is relative to that file."""
+    many: bool = False
+    """Flags may be repeated: the values are tuples, which add up."""
     metavar: str = ""
+    """Stands for the value in help texts, where the setting has no word of its own."""
+
+
+def only(parse: Callable[[str], T], fits: Callable[[T], object]) -> Callable[[str], T]:
+    """Parses, and raises ValueError for a value that does not fit."""
+
+    def parse_fitting(text: str) -> T:
+        value = parse(text)
+        if not fits(value):
+            raise ValueError
+        return value
+
+    return parse_fitting
 
 
 def integer(low: int, high: int = INT32_MAX) -> Kind:
     """A whole number in low..high."""
-
-    def parse(text: str) -> int:
-        value = int(text)
-        if not low <= value <= high:
-            raise ValueError
-        return value
-
     span = f"from {low} to {high}" if high != INT32_MAX else f"of {low} or more"
-    return Kind(f"a whole number {span}", parse, (int,), metavar="N")
+    return Kind(f"a whole number {span}", only(int, lambda value: low <= value <= high), (int,), metavar="N")
 
 
 def number(low: float = -math.inf, high: float = math.inf) -> Kind:
     """A finite number in low..high."""
-
-    def parse(text: str) -> float:
-        value = float(text)
-        if not (math.isfinite(value) and low <= value <= high):
-            raise ValueError
-        return value
-
     span = "" if low == -math.inf else f" of {low:g} or more" if high == math.inf else f" from {low:g} to {high:g}"
+    parse = only(float, lambda value: math.isfinite(value) and low <= value <= high)
     return Kind(f"a number{span}", parse, (int, float), metavar="N")
 
 
 def choice(*names: str) -> Kind:
     """One of a few words. `off`, which YAML reads as a boolean, is taken as a word."""
-
-    def parse(text: str) -> str:
-        if text not in names:
-            raise ValueError
-        return text
-
+    parse = only(str, lambda text: text in names)
     return Kind(f"one of {', '.join(names)}", parse, (str, bool) if "off" in names else (str,))
 
 
 def several(kind: Kind) -> Kind:
     """A comma list of values of a kind, each once, as a tuple."""
-
-    def parse(text: str) -> tuple[object, ...]:
-        return each_once(text, kind.parse)
-
+    parse = partial(each_once, parse=kind.parse)
     return Kind(f"{kind.expects}, or several with commas between them, each once", parse)
 
 
@@ -98,27 +90,15 @@ def each_once(text: str, parse: Callable[[str], T]) -> tuple[T, ...]:
     return values
 
 
+some_text = only(str, bool)
+_one_name = only(str.strip, lambda name: name and "," not in name)
+
+
 def _switch(text: str) -> bool:
     value = text.strip().lower()
     if value in TRUE or value in FALSE:
         return value in TRUE
     raise ValueError
-
-
-def _text(text: str) -> str:
-    if not text:
-        raise ValueError
-    return text
-
-
-def _one_name(text: str) -> str:
-    if not text.strip() or "," in text:
-        raise ValueError
-    return text.strip()
-
-
-def _names(text: str) -> str:
-    return ",".join(each_once(text, _one_name))
 
 
 def _host(text: str) -> str:
@@ -128,11 +108,11 @@ def _host(text: str) -> str:
 
 
 def _path(text: str) -> Path:
-    return path_of(_text(text))
+    return path_of(some_text(text))
 
 
 def _draft_path(text: str) -> Path:
-    if text.isdecimal():
+    if text.isdecimal():  # llama.cpp's --draft was a number once
         raise ConfigError(
             f"the draft model's file is expected, got {text}; the draft length is set with --spec-draft-n-max {text}"
         )
@@ -141,36 +121,11 @@ def _draft_path(text: str) -> Path:
 
 def _load_mode(text: str) -> tuple[bool, bool]:
     """(mmap, mlock) of llama-server's --load-mode."""
-    modes = {
-        "auto": (True, False),
-        "none": (False, False),
-        "mmap": (True, False),
-        "mlock": (False, True),
-        "mmap+mlock": (True, True),
-    }
     if text == "dio":
         raise ConfigError("dio is known to llama-server, not supported by uad; use auto")
-    if text not in modes:
+    if text not in ("auto", "none", "mmap", "mlock", "mmap+mlock"):
         raise ValueError
-    return modes[text]
-
-
-def _spec_type(text: str) -> tuple[str, ...]:
-    """The drafters of a list as llama-server takes it, each once; none for `none`."""
-    names = tuple(
-        dict.fromkeys("draft-simple" if name.strip() == "draft" else name.strip() for name in text.split(","))
-    )
-    for name in names:
-        if name in HEADS:
-            raise ConfigError(
-                f"{name} needs a model trained for this target, which uad does not run; use draft-mtp where the target "
-                "has a head for multi-token prediction, draft-simple with any small model, or suffix, which needs none"
-            )
-        if name not in (*SPEC_TYPES, "none"):
-            raise ValueError
-    if "none" in names and len(names) > 1:
-        raise ConfigError("none stands alone; leave it out to draft with the others")
-    return () if names == ("none",) else names
+    return text == "auto" or "mmap" in text, "mlock" in text
 
 
 def _endpoint(text: str) -> str:
@@ -181,63 +136,16 @@ def _endpoint(text: str) -> str:
     return text
 
 
-def _endpoints(text: str) -> tuple[str, ...]:
-    found = each_once(text, _endpoint)
-    if len(found) > MOST_WORKERS:
-        raise ValueError
-    return found
-
-
 def _devices(text: str) -> tuple[str, ...]:
     """Names of devices, each once; none for `none`."""
-    names = each_once(text, _text)
+    names = each_once(text, some_text)
     if "none" in names and len(names) > 1:
         raise ValueError
     return () if names == ("none",) else names
 
 
-def _shares(text: str) -> tuple[float, ...]:
-    values = tuple(float(part) for part in re.split("[,/]", text))
-    if not all(0 <= value < math.inf for value in values) or not sum(values):
-        raise ValueError
-    return values
-
-
-def _parallel(text: str) -> int:
-    return 1 if int(text) == -1 else integer(1, 1024).parse(text)
-
-
 def _on_off_auto(text: str) -> str:
     return "auto" if text in ("auto", "-1") else "on" if _switch(text) else "off"
-
-
-def _gpu_layers(text: str) -> int:
-    return -1 if text in ("auto", "all") else max(int(text), -1)
-
-
-def _rope_scale(text: str) -> float:
-    """The frequency scale of llama-server's --rope-scale, which names its inverse."""
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise ValueError
-    return 1 / value
-
-
-def _seed(text: str) -> int | None:
-    return None if int(text) in (-1, RANDOM_SEED) else int(integer(0, RANDOM_SEED).parse(text))
-
-
-def _prefix(text: str) -> str:
-    if text and not re.fullmatch(r"(/[\w.~-]+)+", text):
-        raise ValueError
-    return text
-
-
-def _ping(text: str) -> float:
-    value = float(text)
-    if not (-1 <= value <= 0 or 1 <= value < math.inf):
-        raise ValueError
-    return value
 
 
 def _template(text: str) -> str:
@@ -249,15 +157,8 @@ def _template(text: str) -> str:
     return text
 
 
-def _object(text: str) -> dict[str, object]:
-    value = json.loads(text)
-    if not isinstance(value, dict):
-        raise ValueError
-    return value
-
-
 def _grammar(text: str) -> Constraint:
-    return Constraint(ConstraintKind.GRAMMAR, _text(text))
+    return Constraint(ConstraintKind.GRAMMAR, some_text(text))
 
 
 def _schema(text: str) -> Constraint:
@@ -268,13 +169,6 @@ def _schema(text: str) -> Constraint:
 def _in_file(what: str, parse: Callable[[str], object]) -> Kind:
     """The name of a file whose text is parsed."""
     return Kind(f"a file with {what}", lambda text: parse(read_text(_path(text))), is_path=True, metavar="FILE")
-
-
-def _keys(text: str) -> tuple[str, ...]:
-    keys = tuple(key.strip() for key in text.split(",") if key.strip())
-    if not keys:
-        raise ValueError
-    return keys
 
 
 def _key_file(text: str) -> tuple[str, ...]:
@@ -292,12 +186,8 @@ def _directory(text: str) -> tuple[Path, ...]:
     return (path,)
 
 
-def _pair(first: str, second: str) -> tuple[tuple[str, str], ...]:
-    return ((_text(first), second),)
-
-
 def _logit_bias(text: str) -> tuple[tuple[int, float], ...]:
-    match = re.fullmatch(r"(\d{1,10})([+-].+)", text)
+    match = re.fullmatch(r"(\d{1,10})([+-].+)", text)  # 42-1.5, 42+inf
     if match is None or math.isnan(float(match[2])):
         raise ValueError
     return ((int(match[1]), float(match[2])),)
@@ -310,57 +200,107 @@ def _samplers(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(sampler_names(words))
 
 
-def _breaker(text: str) -> tuple[str, ...]:
-    return () if text == "none" else (_text(text),)
-
-
 SWITCH = Kind("on or off", _switch, (bool,), arity=0)
 ON_OFF = Kind("on or off", _switch, (bool,), metavar="MODE")
+ON_OFF_AUTO = Kind("one of on, off, auto", _on_off_auto, (str, bool, int))
+TEXT = Kind("a text", some_text)
+FILE = Kind("a file name", _path, is_path=True, metavar="FILE")
+DRAFT_FILE = Kind("a file name", _draft_path, is_path=True, metavar="FILE")
+DIRECTORY = Kind("a directory", _directory, is_path=True, metavar="DIR", many=True)
 ONE_NAME = Kind("one name, without a comma", _one_name, metavar="NAME")
+NAMES = Kind(
+    "one name, or several with commas between them, each once",
+    lambda text: ",".join(each_once(text, _one_name)),
+    metavar="NAMES",
+)
 HOSTS = Kind(
     "an address, or several with commas between them, each once",
     lambda text: ",".join(each_once(text, _host)),
     metavar="HOST",
 )
-NAMES = Kind("one name, or several with commas between them, each once", _names, metavar="NAMES")
-FILE = Kind("a file name", _path, is_path=True, metavar="FILE")
-DRAFT_FILE = Kind("a file name", _draft_path, is_path=True, metavar="FILE")
-LOAD_MODE = Kind("one of auto, none, mmap, mlock, mmap+mlock", _load_mode)
-SPEC_POLICY = Kind(f"one of {', '.join(SpecPolicy)}", SpecPolicy)
-SPEC_TYPE = Kind(f"one or more of {', '.join(SPEC_TYPES)}, separated by commas, or none", _spec_type)
+LOAD_MODE = Kind("one of auto, none, mmap, mlock, mmap+mlock", _load_mode, metavar="MODE")
+SPEC_POLICY = Kind(f"one of {', '.join(SpecPolicy)}", SpecPolicy, metavar="POLICY")
 THREADS = Kind(
     "a number of threads, or -1 for the physical cores",
     lambda text: max(integer(-1, 4096).parse(text), 0),
     (int,),
     metavar="N",
 )
-PARALLEL = Kind("a whole number from 1 to 1024, or -1 for one", _parallel, (int,), metavar="N")
-TEXT = Kind("a text", _text)
-ON_OFF_AUTO = Kind("one of on, off, auto", _on_off_auto, (str, bool, int))
-GPU_LAYERS = Kind("a whole number, auto or all", _gpu_layers, (int, str), metavar="N")
-ENDPOINTS = Kind(f"HOST:PORT of a worker, or up to {MOST_WORKERS} with commas between them, each once", _endpoints)
+PARALLEL = Kind(
+    "a whole number from 1 to 1024, or -1 for one",
+    lambda text: 1 if int(text) == -1 else integer(1, 1024).parse(text),
+    (int,),
+    metavar="N",
+)
+GPU_LAYERS = Kind(
+    "a whole number, auto or all",
+    lambda text: -1 if text in ("auto", "all") else max(int(text), -1),
+    (int, str),
+    metavar="N",
+)
+ENDPOINTS = Kind(
+    f"HOST:PORT of a worker, or up to {MOST_WORKERS} with commas between them, each once",
+    only(partial(each_once, parse=_endpoint), lambda found: len(found) <= MOST_WORKERS),
+    metavar="HOST:PORT",
+)
 DEVICES = Kind("names of devices with commas between them, each once, or none", _devices, metavar="NAMES")
-SHARES = Kind("a share for each device with commas between them, such as 3,1", _shares, (str, int, float))
-ROPE_SCALE = Kind("a number above 0", _rope_scale, (int, float), metavar="N")
-SEED = Kind(f"a whole number from 0 to {RANDOM_SEED}, or -1 for a random seed", _seed, (int,), metavar="N")
-PREFIX = Kind("a path such as /llm, with a slash at its start and none at its end", _prefix)
-PING = Kind("a number of seconds, 1 or more, or 0 or -1 for none", _ping, (int, float))
-TEMPLATE = Kind("a Jinja template", _template)
+SHARES = Kind(
+    "a share for each device with commas between them, such as 3,1",
+    only(
+        lambda text: tuple(map(float, re.split("[,/]", text))),
+        lambda shares: all(0 <= share < math.inf for share in shares) and sum(shares),
+    ),
+    (str, int, float),
+    metavar="N,N",
+)
+_above_0 = only(float, lambda value: 0 < value < math.inf)
+ROPE_SCALE = Kind("a number above 0", lambda text: 1 / _above_0(text), (int, float), metavar="N")
+"""llama-server's --rope-scale names the inverse of what it sets."""
+SEED = Kind(
+    f"a whole number from 0 to {RANDOM_SEED}, or -1 for a random seed",
+    lambda text: None if int(text) in (-1, RANDOM_SEED) else integer(0, RANDOM_SEED).parse(text),
+    (int,),
+    metavar="N",
+)
+PREFIX = Kind(
+    "a path such as /llm, with a slash at its start and none at its end",
+    only(str, lambda text: not text or re.fullmatch(r"(/[\w.~-]+)+", text)),
+    metavar="/PATH",
+)
+PING = Kind(
+    "a number of seconds, 1 or more, or 0 or -1 for none",
+    only(float, lambda value: -1 <= value <= 0 or 1 <= value < math.inf),
+    (int, float),
+    metavar="SECONDS",
+)
+TEMPLATE = Kind("a Jinja template", _template, metavar="JINJA")
 TEMPLATE_FILE = _in_file("a Jinja template", _template)
-OBJECT = Kind('a JSON object, such as {"enable_thinking": false}', _object, (str, dict))
-GRAMMAR = Kind("a grammar", _grammar)
+OBJECT = Kind(
+    'a JSON object, such as {"enable_thinking": false}',
+    only(json.loads, lambda value: isinstance(value, dict)),
+    (str, dict),
+    metavar="JSON",
+)
+GRAMMAR = Kind("a grammar", _grammar, metavar="TEXT")
 GRAMMAR_FILE = _in_file("a grammar", _grammar)
-JSON_SCHEMA = Kind("a JSON schema, such as {}", _schema)
+JSON_SCHEMA = Kind("a JSON schema, such as {}", _schema, metavar="JSON")
 JSON_SCHEMA_FILE = _in_file("a JSON schema", _schema)
-KEYS = Kind("one or more keys, separated by commas", _keys)
-KEY_FILE = Kind("a file with one key per line", _key_file, is_path=True, metavar="FILE")
-DIRECTORY = Kind("a directory", _directory, is_path=True)
-PAIR = Kind("two texts, the target's and the draft's", _pair, arity=2)
+KEYS = Kind(
+    "one or more keys, separated by commas",
+    only(lambda text: tuple(key.strip() for key in text.split(",") if key.strip()), bool),
+    metavar="KEYS",
+    many=True,
+)
+KEY_FILE = Kind("a file with one key per line", _key_file, is_path=True, metavar="FILE", many=True)
+PAIR = Kind(
+    "two texts, the target's and the draft's", lambda first, second: ((some_text(first), second),), arity=2, many=True
+)
 SAMPLERS = Kind(
     "names of samplers, separated by ;",
     lambda text: _samplers([word.strip() for word in text.split(";") if word.strip()]),
+    metavar="NAMES",
 )
-SAMPLER_LETTERS = Kind("letters of samplers", lambda text: _samplers(list(text)))
-BREAKER = Kind("a text", _breaker)
+SAMPLER_LETTERS = Kind("letters of samplers", _samplers, metavar="LETTERS")
+BREAKER = Kind("a text", lambda text: () if text == "none" else (some_text(text),), metavar="TEXT", many=True)
 KV_TYPE = replace(choice(*KV_TYPES), metavar="TYPE")
-LOGIT_BIAS = Kind("ID+BIAS or ID-BIAS, such as 42-1.5 or 42-inf", _logit_bias)
+LOGIT_BIAS = Kind("ID+BIAS or ID-BIAS, such as 42-1.5 or 42-inf", _logit_bias, metavar="ID+BIAS", many=True)

@@ -12,36 +12,21 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from uad.common.files import no_such_file
+from uad.common.settings import settings_of
 from uad.config.argv import Parser, add_flags, layer_of
 from uad.config.drafter_types import BESIDE_A_MODEL, HEAD_TYPE, LOOKUP_TYPES, MODEL_TYPE, LookupConfig
-from uad.config.flag import VARIABLE, Given, Layer, read
-from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS
+from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS, VARIABLE, Given, Layer, read
 from uad.config.foreign import REFUSED, check_refused
 from uad.config.kinds import FALSE
-from uad.config.slices import Config, DraftingConfig, LogConfig, ModelConfig, ServerConfig, TemplateConfig
+from uad.config.model_config import ModelConfig
+from uad.config.slices import Config, DraftingConfig, LogConfig, ServerConfig, TemplateConfig
 from uad.config.sources import HubConfig, HubModel
 from uad.config.yamlfile import from_yaml
 from uad.errors import ConfigError
 from uad.types import SamplingParams, SpecPolicy, SpeculativeParams
 
 _SHARED = ("--kv-unified", "-kvu", "LLAMA_ARG_KV_UNIFIED")
-_INHERITED = (
-    "n_batch",
-    "n_ubatch",
-    "n_threads",
-    "n_threads_batch",
-    "n_gpu_layers",
-    "flash_attn",
-    "mmap",
-    "mlock",
-    "repack",
-    "swa_full",
-    "devices",
-    "kv_offload",
-    "op_offload",
-    "no_host",
-    "check_tensors",
-)
+_INHERITED = [name for name, one in settings_of(ModelConfig).items() if one.inherited]
 
 
 def load_config(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
@@ -104,7 +89,7 @@ def from_environ(environ: Mapping[str, str]) -> Layer:
 
     Raises ConfigError, also for what is refused on the command line.
     """
-    known: set[str] = set()
+    known: set[str] = set()  # and with them those that say no, such as LLAMA_ARG_NO_MMAP
     given: list[Given] = []
     for flag in FLAGS:
         for name in flag.variables:
@@ -129,8 +114,8 @@ def _refuse(environ: Mapping[str, str], known: Collection[str]) -> None:
 
 
 def merge(layers: Iterable[Layer]) -> dict[str, Given]:
-    """Path to value; later layers win whole. Within a layer the last one wins, and flags that may be repeated add
-    up.
+    """Path to value; later layers win whole. Within a layer the last one wins, and flags that may be repeated add up:
+    with `api-key: a` in YAML, `--api-key b --api-key c` gives (b, c).
     """
     values: dict[str, Given] = {}
     for layer in layers:
@@ -139,7 +124,7 @@ def merge(layers: Iterable[Layer]) -> dict[str, Given]:
             several = given.value if len(given.flag.paths) > 1 else (given.value,)
             for path, value in zip(given.flag.paths, several, strict=True):
                 before = own.get(path)
-                total = before.value + value if before and given.flag.many else value
+                total = before.value + value if before and given.flag.kind.many else value
                 own[path] = Given(given.flag, total, given.where)
         values |= own
     return values
@@ -156,7 +141,7 @@ def _replaced(layer: Layer) -> Iterator[str]:
     last: dict[str, Given] = {}
     for given in layer.given:
         before, last[given.flag.path] = last.get(given.flag.path), given
-        if before is not None and not given.flag.many and before.value != given.value:
+        if before is not None and not given.flag.kind.many and before.value != given.value:
             names = dict.fromkeys((before.where, given.where))
             what = f"{given.where} is given twice" if len(names) == 1 else f"{' and '.join(names)} set the same"
             yield f"{what}; the last one counts"
@@ -194,7 +179,13 @@ def _section(values: Mapping[str, Given], section: str) -> dict[str, Any]:
 
 def _build(values: Mapping[str, Given]) -> Config:
     hub = HubConfig(**_section(values, "hub"))
-    target = _with_file(_target(_section(values, "target")), hub.file)
+    target = _target(_section(values, "target"))
+    if hub.file:  # --hf-file belongs to the target's repository
+        if target.hub is None:
+            raise ConfigError(
+                f"--hf-file {hub.file} needs the repository that has it; name that with --hf-repo USER/REPO"
+            )
+        target = replace(target, hub=replace(target.hub, file=hub.file))
     drafting = _drafting(values)
     drafts = drafting.defaults.enabled and _loads_a_model(drafting.types)
     return Config(
@@ -240,7 +231,10 @@ def _target(given: dict[str, Any]) -> ModelConfig:
             "no target model; name its GGUF file with --model FILE (or LLAMA_ARG_MODEL, or `model:` in the file of "
             "--config), or a repository with --hf-repo USER/REPO"
         )
-    return ModelConfig(**_with_batch(_sourced(given)))
+    if "n_batch" in given and "n_ubatch" not in given:
+        # `-b 64` alone makes the micro-batch 64 too, as in llama-server; `-b 64 -ub 512` is left for the check.
+        given = given | {"n_ubatch": min(ModelConfig(Path()).n_ubatch, given["n_batch"])}
+    return ModelConfig(**_sourced(given))
 
 
 def _sourced(given: dict[str, Any]) -> dict[str, Any]:
@@ -249,30 +243,12 @@ def _sourced(given: dict[str, Any]) -> dict[str, Any]:
     return given | {"path": Path(path.label), "hub": path} if isinstance(path, HubModel) else given
 
 
-def _with_file(target: ModelConfig, file: str) -> ModelConfig:
-    """The file of --hf-file, where there is one, belongs to the target's repository."""
-    if not file:
-        return target
-    if target.hub is None:
-        raise ConfigError(f"--hf-file {file} needs the repository that has it; name that with --hf-repo USER/REPO")
-    return replace(target, hub=replace(target.hub, file=file))
-
-
 def _draft(target: ModelConfig, given: dict[str, Any]) -> ModelConfig:
     """The draft's own values, then the target's: the machine is the same, the cache types and the context are not."""
     inherited = {name: getattr(target, name) for name in _INHERITED}
     if "n_threads" in given:
         inherited["n_threads_batch"] = 0
     return ModelConfig(**inherited | _sourced(given))
-
-
-def _with_batch(given: dict[str, Any]) -> dict[str, Any]:
-    """A small --batch-size alone makes the micro-batch small too, as in llama-server; a contradiction is left for the
-    check.
-    """
-    if "n_batch" in given and "n_ubatch" not in given:
-        return given | {"n_ubatch": min(ModelConfig(given["path"]).n_ubatch, given["n_batch"])}
-    return given
 
 
 def _fail(values: Mapping[str, Given], path: str, message: str) -> NoReturn:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from uad.common.files import path_of
-from uad.config.kinds import SWITCH, Kind, integer, number
+from uad.common.settings import setting
+from uad.config.kinds import SWITCH, Kind, integer, number, only, some_text
 from uad.errors import ConfigError
 
 T = TypeVar("T")
@@ -23,27 +24,18 @@ _REPO = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w.-]+))?")
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """A model in a repository of a hub. `quant` chooses among its files, `file` names one; empty: the usual one."""
+    """A model in a repository of a hub."""
 
     repo: str
     quant: str = ""
+    """Chooses among its files; empty: the usual one."""
     file: str = ""
+    """The name of one; empty: what `quant` says."""
 
     @property
     def label(self) -> str:
         """As it is written on the command line."""
         return f"{self.repo}:{self.quant}" if self.quant else self.repo
-
-
-@dataclass(frozen=True, slots=True)
-class HubConfig:
-    """How hubs are used. `token`: the key to send, None for the one that is stored; `offline`: what is in the cache
-    serves; `file`: that of the target's repository.
-    """
-
-    token: str | None = field(default=None, repr=False)
-    offline: bool = False
-    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +75,6 @@ def hub_model(text: str) -> HubModel:
     return HubModel(found["repo"], found["quant"] or "")
 
 
-def _hub_file(text: str) -> str:
-    if not text.lower().endswith(".gguf") or text.startswith("/") or ".." in text.split("/"):
-        raise ValueError
-    return text
-
-
 def _token(text: str) -> str:
     if not re.fullmatch(r"[!-~]+", text):
         raise ConfigError("expected a token, which is printable ASCII without blanks")  # it is not shown
@@ -101,16 +87,12 @@ def _each(parse: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
 
 
 def _lora(text: str) -> LoraConfig:
-    if not text.strip():
-        raise ValueError
-    return LoraConfig(path_of(text.strip()))
+    return LoraConfig(path_of(some_text(text.strip())))
 
 
 def _scaled(text: str) -> LoraConfig:
-    path, _, scale = text.strip().rpartition(":")
-    if not path:
-        raise ValueError
-    return LoraConfig(path_of(path), number().parse(scale))
+    path, _, scale = text.strip().rpartition(":")  # C:/a.gguf:0.5
+    return LoraConfig(path_of(some_text(path)), number().parse(scale))
 
 
 def _override(text: str) -> KvOverride:
@@ -130,9 +112,7 @@ def _override(text: str) -> KvOverride:
 
 
 def _place(text: str) -> Place:
-    pattern, _, buffer = text.rpartition("=")
-    if not pattern or not buffer:
-        raise ValueError
+    pattern, _, buffer = map(some_text, text.rpartition("="))  # a=b=CUDA0: the buffer is after the last one
     try:
         re.compile(pattern)
     except re.error as error:
@@ -140,28 +120,60 @@ def _place(text: str) -> Place:
     return Place(pattern, buffer)
 
 
-def _all_experts(text: str) -> tuple[Place, ...]:
-    return (Place(_EXPERTS, "CPU"),) if SWITCH.parse(text) else ()
+def _first_layers(tensors: str) -> Kind:
+    """These tensors of so many layers: 2 gives the places of blk.0 and blk.1."""
 
-
-def _first_layers(tensors: str) -> Callable[[str], tuple[Place, ...]]:
     def parse(text: str) -> tuple[Place, ...]:
         return tuple(Place(rf"blk\.{i}{tensors}", "CPU") for i in range(integer(0, _MOST_LAYERS).parse(text)))
 
-    return parse
+    return Kind("a number of layers", parse, (int,), metavar="N", many=True)
 
 
 HUB_MODEL = Kind(
     "a repository such as user/model-GGUF or user/model-GGUF:Q4_K_M", hub_model, metavar="USER/REPO[:QUANT]"
 )
-HUB_FILE = Kind("a .gguf file of the repository, such as model-Q4_K_M.gguf", _hub_file, metavar="FILE")
-HUB_TOKEN = Kind("a token", _token)
-KV_OVERRIDES = Kind(
-    "KEY=TYPE:VALUE (TYPE: int, float, bool or str), or several with commas between them", _each(_override)
+HUB_FILE = Kind(
+    "a .gguf file of the repository, such as model-Q4_K_M.gguf",
+    only(str, lambda text: text.lower().endswith(".gguf") and text[0] != "/" and ".." not in text.split("/")),
+    metavar="FILE",
 )
-PLACES = Kind("PATTERN=BUFFER such as exps=CPU, or several with commas between them", _each(_place))
-ALL_EXPERTS = Kind("on or off", _all_experts, (bool,), arity=0)
-FIRST_EXPERTS = Kind("a number of layers", _first_layers(_EXPERTS), (int,))
-FIRST_DENSE = Kind("a number of layers", _first_layers(_DENSE), (int,))
-LORAS = Kind("a file name, or several with commas between them", _each(_lora), is_path=True, metavar="FILE")
-LORAS_SCALED = Kind("FILE:SCALE, or several with commas between them", _each(_scaled), is_path=True)
+HUB_TOKEN = Kind("a token", _token, metavar="TOKEN")
+KV_OVERRIDES = Kind(
+    "KEY=TYPE:VALUE (TYPE: int, float, bool or str), or several with commas between them",
+    _each(_override),
+    metavar="KEY=TYPE:VALUE",
+    many=True,
+)
+PLACES = Kind(
+    "PATTERN=BUFFER such as exps=CPU, or several with commas between them",
+    _each(_place),
+    metavar="PATTERN=BUFFER",
+    many=True,
+)
+ALL_EXPERTS = replace(SWITCH, parse=lambda text: (Place(_EXPERTS, "CPU"),) if SWITCH.parse(text) else (), many=True)
+FIRST_EXPERTS, FIRST_DENSE = _first_layers(_EXPERTS), _first_layers(_DENSE)
+LORAS = Kind("a file name, or several with commas between them", _each(_lora), is_path=True, metavar="FILE", many=True)
+LORAS_SCALED = Kind(
+    "FILE:SCALE, or several with commas between them", _each(_scaled), is_path=True, metavar="FILE:SCALE", many=True
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HubConfig:
+    """How hubs are used."""
+
+    token: str | None = setting(
+        None,
+        "token for repositories that are private or gated",
+        "-hft --hf-token HF_TOKEN",
+        kind=HUB_TOKEN,
+        default_text="the one that `hf auth login` stored",
+        after="--hf-repo-draft",
+        secret=True,
+    )
+    offline: bool = setting(
+        False, "models of hubs come from the cache only", "--offline LLAMA_ARG_OFFLINE", after="--hf-token"
+    )
+    file: str = setting(
+        "", "the file of that repository to load", "-hff --hf-file LLAMA_ARG_HF_FILE", kind=HUB_FILE, after="--hf-repo"
+    )

@@ -11,9 +11,8 @@ import yaml
 
 from uad.common.files import path_of, read_text
 from uad.common.names import did_you_mean
-from uad.common.strict_yaml import explained
-from uad.config.flag import Flag, Given, Layer, read
-from uad.config.flags import FLAGS
+from uad.common.yaml_fields import explained
+from uad.config.flags import FLAGS, Flag, Given, Layer, read
 from uad.config.foreign import IGNORED, check_refused
 from uad.errors import ConfigError
 
@@ -80,7 +79,7 @@ def _value(node: yaml.Node, loader: yaml.SafeLoader, where: str) -> object:
 
 def _read(flag: Flag, negated: bool, value: object, where: str, base: Path) -> list[Given]:
     if (
-        flag.many
+        flag.kind.many
         and isinstance(value, list)
         and (flag.kind.arity == 1 or all(isinstance(item, list) for item in value))
     ):

@@ -13,19 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from time import perf_counter
-from typing import TypeVar
 
 from uad.decode.guard import Guarded, reason, warn
 from uad.drafters.protocol import Continuing, Drafter, Pace, Predicted
 from uad.events import DrafterView
 from uad.grammar.protocol import Matcher
-from uad.policy.protocol import Chosen, Policy, PolicyView, Round, Wish
+from uad.policy.protocol import Chosen, Decoded, Drafted, Ended, Policy, PolicyView, Wish
 from uad.stats import DrafterStats
 from uad.types import BY_REQUEST, WRITERS, Ask, Clock, Commit, Crossing, Draft, Origin, SamplingParams, SpecPolicy
 
-T = TypeVar("T")
 _log = logging.getLogger("uad.draft")
 _LATELY = 256  # rounds
+_PAUSED_IDS = 8  # after which it is looked whether a part that failed may start again
 _NOTHING: Mapping[int, Chosen] = {}
 NO_MATCHERS: Mapping[int, Matcher] = {}
 
@@ -86,6 +85,8 @@ class Drafting:
         self._lengths: deque[int] = deque(maxlen=_LATELY)  # of what was submitted
         self._looks_up = next((one for one in self._drafters if isinstance(one.part, Continuing)), None)
         self._chained: frozenset[int] = frozenset()  # in this round
+        self._asking = 0.0  # seconds of this round
+        self._n_plain = 0  # ids until the policy wants to be asked again
 
     def __contains__(self, seq: int) -> bool:
         return seq in self._texts
@@ -150,16 +151,21 @@ class Drafting:
         """The sequence ends; drafters may keep what they know of it for the next one in this slot."""
         if self._texts.pop(seq, None) is None:
             return
-        self._policy.do(lambda policy: policy.end(seq))
+        self._policy.do(lambda policy: policy.observe(Ended(seq)))
         for one in self._drafters:
             one.do(lambda drafter: drafter.end(seq))
 
-    def propose(self, wishes: Sequence[Wish]) -> Mapping[int, Chosen]:
-        """What each sequence submits in this round; those that are missing write one id."""
+    def propose(self, wishes: Sequence[Wish]) -> tuple[Mapping[int, Chosen], int]:
+        """What each sequence submits in this round; those that are missing write one id. And how many ids each of them
+        may write before this is to be asked again: as long as the same ones write, and if nothing is submitted.
+        """
         self._bring_back()
         self._chained = self._may_chain(wishes)
-        chosen = self._policy.do(lambda policy: self._round(policy.plan(wishes))) if self._can_draft else None
-        return chosen or _NOTHING
+        self._asking = 0.0
+        self._n_plain = _PAUSED_IDS
+        chosen = self._policy.do(lambda policy: self._round(policy, wishes)) if self._can_draft else None
+        is_constrained = any(wish.seq in self._matchers for wish in wishes)  # each id may show how the answer goes on
+        return chosen or _NOTHING, 1 if is_constrained else max(self._n_plain, 1)
 
     @property
     def _can_draft(self) -> bool:
@@ -178,7 +184,7 @@ class Drafting:
 
     def _tell_policy(self, policy: Policy) -> None:
         for text in self._texts.values():
-            policy.end(text.seq)
+            policy.observe(Ended(text.seq))
             text.tell_policy(policy)
 
     def _renew(self, drafter: Drafter) -> None:
@@ -187,25 +193,29 @@ class Drafting:
             text.n_cached = 0
             text.tell_drafter(drafter)
 
-    def _round(self, round_: Round | None) -> Mapping[int, Chosen]:
+    def _round(self, policy: Policy, wishes: Sequence[Wish]) -> Mapping[int, Chosen]:
         """Raises what the policy does."""
-        if round_ is None:
+        since = self._clock()
+        self._n_plain = policy.plan(wishes)
+        if self._n_plain > 0:
             return _NOTHING
         for one in self._drafters:
             origin = one.part.origin
-            asks = round_.asks(origin) if one.is_on else ()
+            asks = policy.asks(origin) if one.is_on else ()
             if asks:
-                began, pace = self._clock(), _GuardedPace(round_)
+                began, pace = self._clock(), _GuardedPace(policy)
                 drafts = self._ask(one, asks, pace)
                 seconds = self._clock() - began
                 self._stats[origin] = self._stats[origin].called(len(asks), seconds)
                 pace.check()
                 if drafts is None:  # a call that failed says nothing about what calls cost
                     continue
-                round_.proposed(origin, drafts, seconds)
+                policy.observe(Drafted(origin, drafts, seconds))
                 for ask, draft in zip(asks, drafts, strict=True):
                     self._crossings[ask.seq] = self._crossings.get(ask.seq, Crossing()) + draft.crossing
-        return round_.choose()
+        chosen = policy.choose()
+        self._asking = self._clock() - since
+        return chosen
 
     def _ask(self, one: Guarded[Drafter], asks: Sequence[Ask], pace: Pace) -> list[Draft] | None:
         """The drafts; None where the drafter fails: the round goes on as if it had not been asked."""
@@ -288,22 +298,20 @@ class Drafting:
         if text is None:
             return
         text.written += commit.ids
-        self._lengths.append(commit.n_drafted)
+        self._lengths.extend([commit.n_drafted] if commit.n_drafted else [0] * len(commit.ids))
         if draft.ids:
             _count(self._accepted[draft.origin], commit.n_accepted)
             stats = self._stats[draft.origin]
             self._stats[draft.origin] = stats.judged(commit.n_drafted, commit.n_accepted)
-        self._policy.do(lambda policy: policy.committed(commit))
+        self._policy.do(lambda policy: policy.observe(commit))
         for one in self._drafters:
             one.do(lambda drafter: drafter.observe(commit))
 
     def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
-        """See `Policy.decoded`."""
-        self._policy.do(lambda policy: policy.decoded(passes, depth, seconds))
-
-    def plain_round(self, seconds: float) -> None:
-        """See `Policy.plain_round`."""
-        self._policy.do(lambda policy: policy.plain_round(seconds))
+        """The round's decode of these passes (sequences, rows of each), `depth` positions after them on average, took
+        this long.
+        """
+        self._policy.do(lambda policy: policy.observe(Decoded(passes, depth, seconds, self._asking)))
 
 
 def _count(counts: list[int], n: int) -> None:
@@ -318,35 +326,36 @@ def _after(drafter: Drafter, seq: int, ids: tuple[int, ...], n: int) -> Draft:
 
 
 class _GuardedPace:
-    """The round, as a drafter asks it while it drafts. What the round raises ends drafting and waits here, as it is no
-    failure of the drafter.
+    """The policy, as a drafter asks it while it drafts. What the policy raises ends drafting and waits here, as it is
+    no failure of the drafter.
     """
 
-    __slots__ = ("_error", "_round")
+    __slots__ = ("_error", "_policy", "_steps", "_wrote")
 
-    def __init__(self, round_: Round) -> None:
-        self._round = round_
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
         self._error: Exception | None = None
+        self._wrote: list[tuple[int, float]] = []
+        self._steps: list[tuple[int, float]] = []
 
     def check(self) -> None:
-        """Raises what the round raised."""
+        """The drafter is done. Raises what the policy raised."""
+        if self._wrote or self._steps:
+            self.go_on(())
         if self._error is not None:
             raise self._error
 
     def wrote(self, seq: int, p: float) -> None:
-        self._ask(self._round.wrote, seq, p)
-
-    def go_on(self, seqs: Sequence[int]) -> Sequence[bool]:
-        return self._ask(self._round.go_on, seqs) or [False] * len(seqs)
+        self._wrote.append((seq, p))
 
     def stepped(self, n_seq: int, seconds: float) -> None:
-        self._ask(self._round.stepped, n_seq, seconds)
+        self._steps.append((n_seq, seconds))
 
-    def _ask(self, call: Callable[..., T], *args: object) -> T | None:
-        """What the round says; None once it raised."""
+    def go_on(self, seqs: Sequence[int]) -> Sequence[bool]:
         if self._error is None:
+            wrote, steps, self._wrote, self._steps = self._wrote, self._steps, [], []
             try:
-                return call(*args)
+                return self._policy.more(seqs, wrote, steps)
             except Exception as error:
                 self._error = error
-        return None
+        return [False] * len(seqs)

@@ -5,14 +5,17 @@ again after a pause.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from traceback import extract_tb
 from typing import Generic, TypeVar
 
 from uad.errors import UadError
+from uad.events import Event, Sink
 from uad.types import Clock
 
 _log = logging.getLogger("uad.draft")
+_request_log = logging.getLogger("uad.request")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 300.0
 _SOUND_S = 60.0  # a part that worked this long, and longer than its last pause, begins with a short pause again
 
@@ -89,3 +92,29 @@ def _place(error: Exception) -> str:
     """The file and the line that raised it."""
     trace = extract_tb(error.__traceback__)
     return f"{trace[-1].filename}:{trace[-1].lineno}" if trace else ""
+
+
+# --- failures of requests
+
+
+@contextmanager
+def logged(what: str) -> Iterator[None]:
+    """An exception that concerns no other request ends here."""
+    try:
+        yield
+    except Exception:
+        _request_log.exception("%s", what)
+
+
+def deliver(sink: Sink, event: Event) -> None:
+    """The last event of a request."""
+    with logged("the last event of a request could not be delivered"):
+        sink(event)
+
+
+def known(error: Exception) -> UadError:
+    """The error, as users may see it; the log has the rest of an unexpected one."""
+    if isinstance(error, UadError):
+        return error
+    _request_log.error("a request failed for an unexpected reason", exc_info=error)
+    return UadError(f"internal error: {reason(error)}")

@@ -7,18 +7,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
 
 from uad.common.request_id import about
 from uad.decode.drafting import Drafting
-from uad.decode.ending import deliver, known, logged, summary
-from uad.decode.prompt_cache import PromptCache
+from uad.decode.guard import deliver, known, logged
 from uad.decode.sequence import Running
-from uad.decode.slots import UNREAD, Slot, Slots
+from uad.decode.slots import Slot, Slots
 from uad.decode.target import Target
 from uad.decode.verify import Picker
 from uad.errors import ContextOverflowError, InvalidRequestError, UadError
-from uad.events import Done, Failed, Sink, SlotInfo, Totals
+from uad.events import Done, Failed, Sink, Totals
 from uad.grammar.protocol import Matcher
 from uad.types import Clock, Request
 
@@ -30,8 +28,7 @@ class Scheduler:
     """The requests of a target.
 
     limit: most ids, prompt and answer, that one sequence may have. seeds: one for a request without. matchers: of the
-    running sequences that are constrained, by slot; kept here for those that draft. cache: of texts that leave their
-    slots; rate: ids of prompts that are read per second, lately.
+    running sequences that are constrained, by slot; kept here for those that draft.
     """
 
     def __init__(
@@ -43,11 +40,8 @@ class Scheduler:
         limit: int,
         clock: Clock,
         matchers: dict[int, Matcher],
-        cache: PromptCache[Any] | None = None,
-        rate: Callable[[], float] = lambda: 0.0,
+        slots: Slots,
     ) -> None:
-        self._cache = cache
-        self._rate = rate
         self._matchers = matchers
         self._target = target
         self._drafting = drafting
@@ -55,7 +49,7 @@ class Scheduler:
         self._seeds = seeds
         self._limit = limit
         self._clock = clock
-        self._slots = Slots(target.n_seq, target.reach)
+        self._slots = slots
         self._waiting: deque[tuple[int, Request, Sink]] = deque()
         self.totals = Totals()
 
@@ -81,55 +75,15 @@ class Scheduler:
             if running.number == number:
                 self.release(running)
 
-    def forget(self) -> None:
-        """No slot holds anything for later prompts, nor does the prompt cache."""
-        if self._cache is not None:
-            self._cache.clear()
-        for slot in self._slots.all:
-            slot.cached.clear()
-            self._target.clear(slot.id)
-
     @property
     def running(self) -> list[Running]:
         """What runs, in the order of slots."""
-        return self._slots.running()
-
-    @property
-    def reading(self) -> list[Running]:
-        """Those that still read their prompts."""
-        return [running for running in self.running if running.is_prefilling]
-
-    @property
-    def reads(self) -> bool:
-        """Whether one still reads its prompt."""
-        return any(running.is_prefilling for running in self.running)
-
-    @property
-    def writing(self) -> list[Running]:
-        """Those whose prompts are read, in the order of slots."""
-        return [running for running in self.running if not running.is_prefilling]
-
-    @property
-    def has_room(self) -> bool:
-        """Whether a slot is free. From any thread."""
-        return self._slots.has_free
+        return self._slots.running
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs or waits."""
         return not self._waiting and not self.running
-
-    def slots(self) -> tuple[SlotInfo, ...]:
-        """What each slot does and holds."""
-        return tuple(_describe(slot) for slot in self._slots.all)
-
-    def spare(self) -> tuple[int, int] | None:
-        """A sequence, and after how many of its positions passes may be tried while nothing runs, without harm: an
-        empty one, else the shortest, where ids are taken back by position. None where there is none.
-        """
-        slot = min(self._slots.all, key=lambda one: len(one.cached))
-        n_held = len(slot.cached)
-        return (slot.id, n_held) if not n_held or not self._target.tail else None
 
     # --- starting
 
@@ -151,18 +105,16 @@ class Scheduler:
                     slot.cached.clear()
                     self._refuse(number, request, sink, error)
                 else:
-                    self._tell_start(running)
+                    if request.progress:  # its prompt is being read now
+                        try:
+                            sink(running.progress(running.started))
+                        except Exception as error:
+                            self.fail([running], error)
                 self._waiting.remove(entry)
 
     def _start(self, slot: Slot, number: int, request: Request, sink: Sink) -> Running:
         seed = self._seeds() if request.sampling.seed is None else request.sampling.seed
-        n_cached = n_known = self._slots.kept(slot, request)
-        if self._cache is not None and not request.prompt_probs:
-            n_cached = self._exchange(self._cache, slot, request, n_known)
-        if not n_cached:
-            self._target.clear(slot.id)
-        elif n_cached < len(slot.cached):
-            n_cached = self._target.take_back(slot.id, n_cached)
+        n_cached, n_known = self._slots.prepare(slot, request)
         sampler = self._samplers(request, seed)
         with ExitStack() as undo:
             undo.callback(self._close, slot.id, sampler)
@@ -189,29 +141,6 @@ class Scheduler:
             undo.pop_all()
         self._slots.occupy(slot, running)
         return running
-
-    def _tell_start(self, running: Running) -> None:
-        """A request that asked for progress gets an event: its prompt is being read now."""
-        if running.request.progress:
-            try:
-                running.sink(running.progress(running.started))
-            except Exception as error:
-                self.fail([running], error)
-
-    def _exchange(self, cache: PromptCache[Any], slot: Slot, request: Request, n_kept: int) -> int:
-        """Let the prompt cache keep what the slot holds and put in what helps more. How many ids are of use then."""
-        prompt = request.prompt[:-UNREAD] if request.cache_prompt else ()
-        held = cache.exchange(slot.id, slot.cached, n_kept, prompt, self._rate())
-        if held is None:
-            return n_kept
-        slot.cached = held
-        return self._slots.kept(slot, request)
-
-    def rest(self) -> None:
-        """Nothing runs or waits: what the next request might have to wait for is done now."""
-        if self._cache is not None:
-            slot = self._slots.next_to_give_way()
-            self._cache.keep_ahead(slot.id, slot.cached, self._rate())
 
     # --- ending
 
@@ -269,9 +198,22 @@ class Scheduler:
             self._drafting.end(slot)
 
 
-def _describe(slot: Slot) -> SlotInfo:
-    running = slot.running
-    if running is None:
-        return SlotInfo(slot.id, None, len(slot.cached), False)
-    counts = running.n_prompt, running.n_cached, running.n_predicted, max(running.n_left, 0)
-    return SlotInfo(slot.id, running.number, running.n_past, True, *counts)
+def summary(done: Done) -> str:
+    """The one log line of a finished request."""
+    t, d = done.timings, done.timings.draft
+    line = (
+        f"request {done.request}: {done.finish} after {t.n_predicted} tokens, {t.predicted_per_second:.1f} tokens/s; "
+        f"prompt {t.n_prompt} tokens (+{t.n_cached} cached), {t.prompt_per_second:.0f} tokens/s"
+    )
+    if not d.n_drafts:
+        return line + "; not drafted"
+    by = ", ".join(f"{one.origin} {one.n_accepted}/{one.n_drafted}" for one in d.by.values())
+    kept = [f", {what} {n}" for what, n in (("healed", d.n_healed), ("salvaged", d.n_salvaged)) if n]
+    crossed = (
+        f", translation {d.translate_us:.0f} µs per round with {100 * d.crossing.hit_rate:.0f} % of the words known"
+    )
+    return line + (
+        f"; drafted {d.n_drafted}, accepted {d.n_accepted} ({100 * d.accept_rate:.0f} %; {by}), "
+        f"mean accepted run {d.mean_accepted_run:.1f}, rejected {d.n_rejected}{''.join(kept)}, "
+        f"drafting {d.draft_ms:.0f} ms{crossed if d.crossing.us else ''}"
+    )

@@ -2,19 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field, replace
 
-from uad.decode.ends import Ends, ends_of, name_of
 from uad.decode.text import TextStream
-from uad.decode.verify import Picker
+from uad.decode.verify import Picker, Row
 from uad.events import Delta, Done, Progress, Sink, TokenText
 from uad.sampling.noise import Position
+from uad.sampling.sampler import token_prob
 from uad.stats import DrafterStats, DraftStats, Timings, Usage
-from uad.types import Draft, Finish, Origin, Request, StopKind, TokenProb, Verdict
+from uad.types import Draft, Finish, Origin, Request, Rows, StopKind, TokenProb, Verdict
 from uad.vocab.table import VocabTable
 from uad.vocab.thoughts import ThoughtTracker
+
+Describe = Callable[[Row, int], TokenProb]
+NO_DRAFT = Draft()
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """ids: each of them ends the answer. never: not to be drawn. late: not to be drawn among the first `min_tokens`
+    ids.
+    """
+
+    ids: frozenset[int]
+    never: frozenset[int]
+    late: frozenset[int]
+
+
+def ends_of(request: Request, vocab: VocabTable) -> Ends:
+    """`ignore_eos` bans the vocabulary's ends, as llama-server does, except those at which the request itself wants to
+    stop.
+
+    An end that only a stop string names may then be drawn, and ends the answer where the whole string was written.
+    """
+    asked = frozenset(request.stop_token_ids)
+    known = vocab.eog | asked
+    never: frozenset[int] = frozenset()
+    if request.sampling.ignore_eos:
+        named = {id_ for id_ in vocab.eog if _is_named(name_of(id_, vocab), request.stop)}
+        never = vocab.eog - asked - named
+    return Ends(
+        ids=asked if request.sampling.ignore_eos else known,
+        never=never,
+        late=known - never if request.min_tokens > 0 else frozenset(),
+    )
+
+
+def name_of(id_: int, vocab: VocabTable) -> str:
+    """How this id is written for people: its text, or a control token's name; empty where it has neither."""
+    return vocab.pieces[id_].decode("utf-8", "replace") or vocab.special_names.get(id_, "")
+
+
+def _is_named(name: str, stop: Ids[str]) -> bool:
+    return bool(name) and any(name in word for word in stop)
 
 
 @dataclass(slots=True)
@@ -40,13 +82,18 @@ class Running:
     first: float = 0.0
     last: float = 0.0
     rate: float = 0.0
-    decoded: list[str] = field(default_factory=list)  # of each id of the last round
+    # of the next event: ids since the last one, the text that became final with each, and the characters it completed
+    fresh: list[int] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    decoded: list[str] = field(default_factory=list)
+    probs: list[TokenProb] = field(default_factory=list)
     n_prompt: int = field(init=False)  # ids of the prompt; a field, since several are read in every round
     text: TextStream = field(init=False)
     ends: Ends = field(init=False)
     shown: Mapping[int, bytes] = field(init=False)
     indentation: Indentation = field(init=False)
     thoughts: ThoughtTracker | None = field(init=False)
+    describe: Describe | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.n_prompt = len(self.request.prompt)
@@ -56,6 +103,7 @@ class Running:
         bounds, specials = self.request.thoughts, self.vocab.specials
         self.thoughts = ThoughtTracker(bounds, self.vocab) if bounds is not None else None
         self.shown = {specials[name]: name.encode() for name in self.request.shown if name in specials}
+        self.describe = _describer(self)
         if self.request.prediction:
             self.drafted.by[Origin.PREDICTION] = DrafterStats(Origin.PREDICTION)
 
@@ -85,21 +133,44 @@ class Running:
         """Committed ids that the KV lacks: the rest of the prompt, or the last id written."""
         return self.ids[self.n_past :]
 
-    def take(self, verdict: Verdict, draft: Draft, now: float) -> tuple[Delta, Done | None]:
-        """Append the verdict's ids to the text up to its end; the last event too if it ends here."""
+    def next_row(self) -> Rows:
+        """What a plain round decodes: the last id, and others that the KV lacks."""
+        return Rows(self.slot, self.n_past, self.ids[self.n_past :], 1)
+
+    def draw(self, row: Row, now: float) -> StopKind | None:
+        """Draw the id after all others from its logits and append it; returns why the answer ends, if it does."""
+        id_ = self.sampler.pick(row, self.position)
+        self.sampler.accept(id_)
+        if self.describe is not None:
+            self.probs.append(self.describe(row, id_))
+        self.n_past = len(self.ids)
+        return self._append(id_, True, now)
+
+    def take(self, verdict: Verdict, draft: Draft, now: float) -> tuple[Delta, StopKind | None]:
+        """Append the verdict's ids up to the end of the text; what was added, and why the answer ends, if it does."""
         if self.is_prefilling:
             self.first = now
+        kind, n = None, 0
+        for n, id_ in enumerate(verdict.ids, 1):
+            kind = self._append(id_, n == len(verdict.ids), now)
+            if kind is not None:
+                break
+        self.probs += verdict.probs[:n]
+        return self.delta(now, draft, min(verdict.n_accepted, n)), kind
+
+    def delta(self, now: float, draft: Draft = NO_DRAFT, n_accepted: int = 0) -> Delta:
+        """What was added since the last one: all of it by plain rounds, or in one round with this draft."""
         self.last = now
-        pieces, kind = self._append(verdict.ids, now)
-        n = len(pieces)
-        n_accepted = min(verdict.n_accepted, n)
-        self.drafted.count(draft, n_accepted)
+        n = len(self.fresh)
+        self.drafted.count(draft, n_accepted, 1 if draft.ids else n)
         origins = (draft.origin,) * n_accepted + (Origin.TARGET,) * (n - n_accepted)
         timings = self.timings(now) if self.request.timings else None
         tokens = self._tokens(draft, n_accepted, origins) if self.request.origins else ()
-        text = "".join(pieces)
-        delta = Delta(self.number, verdict.ids[:n], origins, text, verdict.probs[:n], tuple(pieces), timings, tokens)
-        return delta, None if kind is None else self._done(kind)
+        text, pieces = "".join(self.pieces), tuple(self.pieces)
+        delta = Delta(self.number, tuple(self.fresh), origins, text, tuple(self.probs), pieces, timings, tokens)
+        for told in (self.fresh, self.pieces, self.decoded, self.probs):
+            told.clear()
+        return delta
 
     def progress(self, now: float, probs: tuple[TokenProb, ...] = ()) -> Progress:
         """How far the prompt was read."""
@@ -118,24 +189,20 @@ class Running:
     def end_with_prompt(self, now: float) -> Done:
         """The last event of a request that asked for no ids."""
         self.first = self.last = now
-        return self._done(StopKind.LIMIT)
+        return self.done(StopKind.LIMIT)
 
-    def _append(self, ids: Ids[int], now: float) -> tuple[list[str], StopKind | None]:
-        """Appends ids up to the end of the text: the text that became final with each, and why it ended."""
-        pieces: list[str] = []
-        self.decoded.clear()
-        for n, id_ in enumerate(ids, 1):
-            self.ids.append(id_)
-            self.position = self.position.after(len(self.vocab.texts[id_]))
-            self.text.decoded = ""
-            pieces.append(self.indentation.read(self._hear(id_)))
-            self.decoded.append(self.text.decoded)
-            if self.thoughts is not None:
-                self.thoughts.feed(id_)
-            kind = self._kind(id_, is_last=n == len(ids)) or self._limit_of_lines(pieces[-1], now)
-            if kind is not None:
-                return pieces, kind
-        return pieces, None
+    def _append(self, id_: int, is_last: bool, now: float) -> StopKind | None:
+        """The text goes on with this id; returns why it ends with it, if it does. is_last: see `_kind`."""
+        self.ids.append(id_)
+        self.fresh.append(id_)
+        self.position = self.position.after(len(self.vocab.texts[id_]))
+        self.text.decoded = ""
+        piece = self.indentation.read(self._read(id_))
+        self.pieces.append(piece)
+        self.decoded.append(self.text.decoded)
+        if self.thoughts is not None:
+            self.thoughts.feed(id_)
+        return self._kind(id_, is_last) or self._limit_of_lines(piece, now)
 
     def _limit_of_lines(self, piece: str, now: float) -> StopKind | None:
         """Whether the answer ends by its lines: at one that begins too early, or at a line end that comes too late."""
@@ -143,7 +210,7 @@ class Running:
         is_late = most > 0 and "\n" in piece and 1e3 * (now - self.first) > most
         return StopKind.LIMIT if is_late or self.indentation.is_over else None
 
-    def _hear(self, id_: int) -> str:
+    def _read(self, id_: int) -> str:
         """The text that became final with this id. That of an id that ends the answer counts only where the request
         wants its stops.
         """
@@ -168,7 +235,8 @@ class Running:
             return StopKind.EOS
         return StopKind.LIMIT if self.n_left <= 0 else None
 
-    def _done(self, kind: StopKind) -> Done:
+    def done(self, kind: StopKind) -> Done:
+        """The last event of an answer that ended for this reason."""
         return Done(
             request=self.number,
             finish=Finish.LENGTH if kind is StopKind.LIMIT else Finish.STOP,
@@ -200,6 +268,16 @@ class Running:
             n_predicted=self.n_predicted,
             draft=replace(self.drafted, by=dict(self.drafted.by)),
         )
+
+
+def _describer(running: Running) -> Describe | None:
+    """What a request wants to be told of each id beside its text: its log-probability and the likeliest others."""
+    if not running.request.logprobs:
+        return None
+    n_top, pieces, sampler = running.request.n_probs, running.vocab.texts, running.sampler
+    if running.request.post_sampling:
+        return lambda row, id_: sampler.drawn_prob(id_, n_top, pieces)
+    return lambda row, id_: token_prob(row, id_, n_top, pieces)
 
 
 class Indentation:

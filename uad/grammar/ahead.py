@@ -32,13 +32,21 @@ def ahead(native: llguidance.LLMatcher, vocabulary: GrammarVocabulary, last: byt
 
     The last id is left out: it could be a longer one.
     """
+    # After `{"a": true` a schema forces `,`, then a blank or none, then `"b":`, then a blank or none, then a value.
+    # What is forced (`text`) is "," alone, as the blank is a choice. So a copy of the matcher is fed "," and " ", and
+    # asked what is forced now: `"b":`. That ends in a separator too, so it is fed this and a blank: nothing is forced,
+    # as the value is free. The guess is `, "b":` with one guessed blank, at 1; the blank after the colon leads nowhere
+    # and is not guessed.
     blank = vocabulary.table.by_bytes.get(_BLANK)
     text = bytes(native.compute_ff_bytes())
     if blank is None or not (last + text).endswith(_SEPARATORS):
         return []
     probe, places = native.deep_copy(), list[int]()
     more = text
-    while len(places) < _MOST and (last + text).endswith(_SEPARATORS) and _consumed(probe, vocabulary.encode(more)):
+    while len(places) < _MOST and (last + text).endswith(_SEPARATORS):
+        ids = vocabulary.encode(more)
+        if ids and not probe.consume_tokens(ids):
+            break
         if int(probe.validate_tokens([blank])) < 1 or not probe.consume_token(blank):
             break
         more = bytes(probe.compute_ff_bytes())
@@ -47,10 +55,6 @@ def ahead(native: llguidance.LLMatcher, vocabulary: GrammarVocabulary, last: byt
         places.append(len(text))
         text += _BLANK + more
     return _placed(vocabulary, text, places) if places else []
-
-
-def _consumed(native: llguidance.LLMatcher, ids: Sequence[int]) -> bool:
-    return not ids or bool(native.consume_tokens(list(ids)))
 
 
 def _placed(vocabulary: GrammarVocabulary, text: bytes, places: Sequence[int]) -> list[GuessedId]:
@@ -78,8 +82,10 @@ class Blanks:
             return forced
         return [(one.id, 1.0 if one.at is None else _CHANCE) for one in guesses]
 
-    def hear(self, id_: int, text: bytes) -> None:
+    def accept(self, id_: int, text: bytes) -> None:
         """The answer goes on with this id."""
+        # Guessed was `, "` with its blank at 1. The id `,"` begins alike up to 1 and has no blank there: this answer
+        # takes none, and what is forced is drafted from now on. The id `,` alone says nothing of blanks.
         if not self._guesses:
             return
         guess = self._guesses.pop()

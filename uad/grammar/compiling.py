@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
+from uad.common.threads import start_deep
 from uad.errors import InvalidRequestError, UnavailableError
 
 T = TypeVar("T")
@@ -16,11 +17,10 @@ MOST_CPU_S = 0.8
 """What is within the limits of size takes a third of this."""
 LONGEST_S = 5.0
 _LOOK_S = 0.1
-_STACK = 256 << 20  # bytes; only what is used takes memory
+_STACK = 256 << 20  # bytes
 _MOST_AT_ONCE = 8
 
 _running = threading.BoundedSemaphore(_MOST_AT_ONCE)
-_starting = threading.Lock()
 
 
 def limited(work: Callable[[], T]) -> T:
@@ -33,7 +33,7 @@ def limited(work: Callable[[], T]) -> T:
         raise UnavailableError(f"{_MOST_AT_ONCE} grammars are being compiled; try again later")
     done: Future[T] = Future()
     try:
-        thread = _start(lambda: _work(work, done))
+        thread = start_deep(lambda: _work(work, done), "uad-grammar", _STACK)
     except BaseException:
         _running.release()
         raise
@@ -64,15 +64,3 @@ def _work(work: Callable[[], T], done: Future[T]) -> None:
     else:
         _running.release()
         done.set_result(result)
-
-
-def _start(target: Callable[[], None]) -> threading.Thread:
-    """A thread with a large stack. The size is the process's setting for new threads."""
-    with _starting:
-        usual = threading.stack_size(_STACK)
-        try:
-            thread = threading.Thread(target=target, name="uad-grammar", daemon=True)
-            thread.start()
-            return thread
-        finally:
-            threading.stack_size(usual)

@@ -35,6 +35,9 @@ MAX_LEXEME_DEPTH = 60  # rules in each other
 
 def to_lark(text: str) -> str:
     """The same grammar in llguidance's notation. Raises InvalidRequestError, which names line and column."""
+    # `root: "x" sum "\n"`, `sum: num ("+" sum)?`, `num: [0-9]+`: sum has recursion, so the first plan has the lexemes
+    # "x", num, "+" and "\n". Were num `[0-9]+ [\n]?`, it could take the "\n" that should follow a sum; `overrun` finds
+    # that, and num is cut into `[0-9]+` and `[\n]?`. It ends when nothing overruns, as single characters never do.
     rules = _that_end(GbnfReader(text).rules())
     regular = _regular(rules)
     cut: set[Node] = set()
@@ -94,6 +97,7 @@ def _without_endless(node: Node, ends: set[str]) -> Node:
 
 def _regular(rules: Mapping[str, Node]) -> Mapping[str, tuple[int, int]]:
     """Rules without recursion: how many characters each is written with, and through how many others."""
+    # From the leaves up: a rule is ready when all that it refers to is. Rules in a circle, or above one, never are.
     waiting = {name: len({ref.name for ref in refs_in(node)}) for name, node in rules.items()}
     users = users_of(rules)
     ready = [name for name, n in waiting.items() if not n]
@@ -173,6 +177,8 @@ class _Planner:
 
     def _runs(self, parts: Sequence[Node]) -> Iterator[Node]:
         """The parts, with neighbours that are lexemes joined to one, unless that is cut."""
+        # `"(" [ ]* list [ ]* ")"` has the runs `"(" [ ]*` and `[ ]* ")"`: two lexemes around `list`. One that is cut is
+        # written part by part: single characters for a text, the repetition of a lexeme for `[ ]*`.
         run: list[Node] = []
         for part in (*parts, None):
             if part is not None and self._is_lexeme(part):
@@ -197,8 +203,8 @@ class _LarkWriter:
         self._lexemes: dict[Node, str] = {}
 
     def lark(self) -> str:
-        lines = [f"r{self._numbers[name]}: {self._rule(tree)}" for name, tree in self.made.trees.items()]
-        lexemes = [f"{name}: {self._regex(node)}" for node, name in self._lexemes.items()]
+        lines = [f"r{self._numbers[name]}: {self._written(tree, 'r')}" for name, tree in self.made.trees.items()]
+        lexemes = [f"{name}: {self._written(node, 'T')}" for node, name in self._lexemes.items()]
         return "\n".join(["%llguidance {}", f"start: r{self._numbers['root']}", *lines, *lexemes, *self._used(), ""])
 
     def _used(self) -> Iterator[str]:
@@ -209,44 +215,27 @@ class _LarkWriter:
                 if ref.name not in seen:
                     seen.add(ref.name)
                     waiting.append(self.rules[ref.name])
-                    yield f"T{self._numbers[ref.name]}: {self._regex(self.rules[ref.name])}"
+                    yield f"T{self._numbers[ref.name]}: {self._written(self.rules[ref.name], 'T')}"
 
-    def _rule(self, tree: Node) -> str:
-        match tree:
-            case Lexeme(node, _):
-                return self._lexemes.setdefault(node, f"L{len(self._lexemes)}")
-            case Ref(name):
-                return f"r{self._numbers[name]}"
-            case Seq(parts):
-                return f"({' '.join(map(self._rule, parts))})" if parts else '""'
-            case Either(parts):
-                return f"({' | '.join(map(self._rule, parts))})"
-            case Repeat(part, low, high):
-                return f"({self._rule(part)}){_times(low, high)}"
-        raise AssertionError(tree)
-
-    def _regex(self, node: Node) -> str:
-        """A node without recursion."""
+    def _written(self, node: Node, rules: str) -> str:
+        """A node of a rule that is made of lexemes (`r`), or one without recursion (`T`), by what rules are called."""
         match node:
+            case Lexeme(inner, _):
+                return self._lexemes.setdefault(inner, f"L{len(self._lexemes)}")
             case GbnfText(text):
                 return json.dumps(text, ensure_ascii=False)
             case Chars(ranges, negated):
-                inner = "".join(_code(low) + (f"-{_code(high)}" if high > low else "") for low, high in ranges)
-                return f"/[{'^' * negated}{inner}]/" if inner else r"/(.|\n)/"
+                inside = "".join(_code(low) + (f"-{_code(high)}" if high > low else "") for low, high in ranges)
+                return f"/[{'^' * negated}{inside}]/" if inside else r"/(.|\n)/"
             case Ref(name):
-                return f"T{self._numbers[name]}"
+                return f"{rules}{self._numbers[name]}"
             case Seq(parts):
-                return f"({' '.join(map(self._regex, parts))})" if parts else '""'
+                return f"({' '.join(self._written(part, rules) for part in parts)})" if parts else '""'
             case Either(parts):
-                return f"({' | '.join(map(self._regex, parts))})"
+                return f"({' | '.join(self._written(part, rules) for part in parts)})"
             case Repeat(part, low, high):
-                return f"({self._regex(part)}){_times(low, high)}"
-        raise AssertionError(node)
+                return f"({self._written(part, rules)}){{{low},{'' if high is None else high}}}"
 
 
 def _code(char: str) -> str:
     return f"\\x{{{ord(char):x}}}"
-
-
-def _times(low: int, high: int | None) -> str:
-    return f"{{{low},{'' if high is None else high}}}"

@@ -245,10 +245,6 @@ class GbnfReader:
         return Repeat(part, low, high)
 
 
-def _code(char: str) -> str:
-    return f"\\x{{{ord(char):x}}}"
-
-
 def children(node: Node) -> tuple[Node, ...]:
     """The nodes that a node is made of."""
     match node:

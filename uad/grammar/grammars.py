@@ -15,8 +15,7 @@ from uad.errors import InvalidRequestError, NotSupportedError
 from uad.grammar.compiling import limited
 from uad.grammar.matcher import GrammarMatcher, Trigger, can_begin, mask_of
 from uad.grammar.protocol import Matcher
-from uad.grammar.schema import culprit, parsed
-from uad.grammar.source import schema_source, source
+from uad.grammar.source import culprit, parsed, schema_source, source
 from uad.grammar.thinking import ThinkingMatcher
 from uad.grammar.vocabulary import GrammarVocabulary
 from uad.types import Constraint, ConstraintKind, Request

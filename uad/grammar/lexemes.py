@@ -13,7 +13,7 @@ from functools import reduce
 from operator import or_
 
 from uad.errors import InvalidRequestError
-from uad.grammar.gbnf_reader import Chars, Either, GbnfText, Lexeme, Node, Ref, Repeat, Seq, users_of
+from uad.grammar.gbnf_reader import Chars, Either, GbnfText, Lexeme, Node, Ref, Repeat, Seq, children, users_of
 
 _MOST_EDGES = 20_000  # from one character of a lexeme to the next; a lexeme with more is cut
 _MOST_WORK = 300_000  # places looked at, some 0.4 s
@@ -46,13 +46,10 @@ def overrun(plan: LexemePlan) -> set[Node]:
 def _lexemes_in(trees: Iterable[Node]) -> Iterator[Lexeme]:
     waiting = [*trees]
     while waiting:
-        match waiting.pop():
-            case Lexeme() as lexeme:
-                yield lexeme
-            case Seq(parts) | Either(parts):
-                waiting += parts
-            case Repeat(part):
-                waiting.append(part)
+        tree = waiting.pop()
+        if isinstance(tree, Lexeme):
+            yield tree
+        waiting += children(tree)
 
 
 class _Walk:
@@ -69,7 +66,7 @@ class _Walk:
         self._bytes = {number: _any_of(places.bytes[at] for at in word.first) for number, word in self._words.items()}
         follow = self._follow.by_lexeme
         known = {mask: _any_of(self._bytes[one] for one in _bits(mask)) for mask in set(follow.values())}
-        self._behind = {number: known[follow[number]] for number in nodes}
+        self._after = {number: known[follow[number]] for number in nodes}
         self._seen: set[frozenset[tuple[int, int]]] = set()
         self._work = 0
 
@@ -98,13 +95,18 @@ class _Walk:
             ended = frozenset(number for number, at in state if at in self._words[number].last)
             more = [(number, after) for number, at in state for after in self._places.next[at]]
             if ended:
-                behind = _any_of(self._behind[number] for number in ended)
-                found.update(self._nodes[number] for number, at in more if self._places.bytes[at] & behind)
+                # Here a lexeme may end and another go on: `num: /[0-9]+[ \n]*/` after "12" may end, or take a digit, a
+                # blank or a line's end. What follows a number is "\n". That is a byte of both, so `num` might take
+                # what should follow it. `/[0-9]+/` could only take digits, which nothing else begins with: it stays.
+                after = _any_of(self._after[number] for number in ended)
+                found.update(self._nodes[number] for number, at in more if self._places.bytes[at] & after)
                 yield ended
             waiting += self._by_byte(more)
 
     def _by_byte(self, places: Iterable[tuple[int, int]]) -> Iterator[frozenset[tuple[int, int]]]:
         """The sets of these places that some byte leads to."""
+        # Of [a-m] at place 1 and [h-z] at place 2: a-g lead to {1}, h-m to {1, 2}, n-z to {2}. Each further place cuts
+        # every set so far in what it shares with it, and the rest.
         parts: list[tuple[int, list[tuple[int, int]]]] = []
         for place in places:
             left, after = self._places.bytes[place[1]], list[tuple[int, list[tuple[int, int]]]]()
@@ -136,6 +138,9 @@ class _Word:
 
 class _Places:
     """Places of characters in lexemes (Glushkov's automaton): which bytes begin the character, and what follows it."""
+
+    # `"a" [0-9]* "b"` has places 0 (a), 1 (a digit) and 2 (b). It begins at 0, ends at 2, and 0 -> 1, 2; 1 -> 1, 2.
+    # There are no states but these, so a text is walked by sets of places: after "a7" they are {1}, then {1, 2}.
 
     def __init__(self, rules: Mapping[str, Node]) -> None:
         self._rules = rules
@@ -211,11 +216,15 @@ class _Follow:
     first.
     """
 
+    # With `root: L0 list L1` and `list: L2 list | L3` a list begins with L2 or L3, which is found first, rule by rule,
+    # until nothing changes. Then what follows is passed down: L1 follows the list in root, so it follows L3, its last
+    # part, and the list inside of a list, again. L2 is followed by what a list begins with, L2 and L3.
+
     def __init__(self, trees: Mapping[str, Node], can_be_empty: Mapping[int, bool]) -> None:
         self.by_lexeme = dict.fromkeys(can_be_empty, 0)
         self._can_be_empty = can_be_empty
         self._rules = dict.fromkeys(trees, (0, False))
-        self._behind = dict.fromkeys(trees, 0)
+        self._after = dict.fromkeys(trees, 0)
         self._waiting = [*trees]
         users = users_of(trees)
         while self._waiting:
@@ -227,7 +236,7 @@ class _Follow:
         self._waiting = [*trees]
         while self._waiting:
             name = self._waiting.pop()
-            self._pass_on(trees[name], self._behind[name])
+            self._pass_on(trees[name], self._after[name])
         self.first_of_root = self._rules["root"][0]
 
     def _first(self, tree: Node) -> tuple[int, bool]:
@@ -251,25 +260,25 @@ class _Follow:
                 return first, is_empty or not low
         raise AssertionError(tree)
 
-    def _pass_on(self, tree: Node, behind: int) -> None:
+    def _pass_on(self, tree: Node, after: int) -> None:
         """What may stand after a tree may stand after its last parts."""
         match tree:
             case Lexeme(_, number):
-                self.by_lexeme[number] |= behind
+                self.by_lexeme[number] |= after
             case Ref(name):
-                if behind & ~self._behind[name]:
-                    self._behind[name] |= behind
+                if after & ~self._after[name]:
+                    self._after[name] |= after
                     self._waiting.append(name)
             case Seq(parts):
                 for part in reversed(parts):
-                    self._pass_on(part, behind)
+                    self._pass_on(part, after)
                     first, is_empty = self._first(part)
-                    behind = first | behind if is_empty else first
+                    after = first | after if is_empty else first
             case Either(parts):
                 for part in parts:
-                    self._pass_on(part, behind)
+                    self._pass_on(part, after)
             case Repeat(part, _, high):
-                self._pass_on(part, behind if high == 1 else behind | self._first(part)[0])
+                self._pass_on(part, after if high == 1 else after | self._first(part)[0])
 
 
 def _any_of(masks: Iterable[int]) -> int:

@@ -46,13 +46,14 @@ def _allows_all(schema: object, kind: str = "") -> bool:
     if not isinstance(schema, dict):
         return schema is True
     return all(
-        name not in _ASSERTIONS or (name == "type" and kind in _listed(value))
+        name not in _ASSERTIONS or (name == "type" and kind in listed(value))
         for name, value in schema.items()
         if not _is_idle(name, value, schema)
     )
 
 
-def _listed(types: object) -> list[object]:
+def listed(types: object) -> list[object]:
+    """What a word of a schema names, such as `type`: one thing, or a list of them."""
     return types if isinstance(types, list) else [types]
 
 
@@ -94,7 +95,7 @@ def _is_idle(name: str, value: object, schema: Schema) -> bool:
     if word is None:
         return False
     types = schema.get("type")
-    is_elsewhere = bool(word.of) and types is not None and word.of not in _listed(types)
+    is_elsewhere = bool(word.of) and types is not None and word.of not in listed(types)
     return is_elsewhere or word.is_idle(value, schema)
 
 
@@ -136,8 +137,8 @@ def schemas_in(root: Schema) -> Iterator[Schema]:
             named = schema.get(name)
             waiting += named.values() if isinstance(named, dict) else []
         for name in _LISTED:
-            listed = schema.get(name)
-            waiting += listed if isinstance(listed, list) else []
+            several = schema.get(name)
+            waiting += several if isinstance(several, list) else []
         waiting += [schema.get(name) for name in _ONE]
         waiting.append(target_of(root, schema))
 

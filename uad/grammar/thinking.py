@@ -41,6 +41,8 @@ class _Watch:
 
     def _look(self) -> None:
         """Between characters, or where one does not become whole."""
+        # With a budget of 5 and a fifth id that ends inside of "é", the thought is closed after the id that makes it
+        # whole, or four ids later at most.
         tracker, budget = self._tracker, self._budget
         if budget is None or not tracker.is_inside or tracker.n_here < budget:
             return
@@ -49,37 +51,37 @@ class _Watch:
 
 
 class ThinkingMatcher:
-    """See `protocol.Matcher`. behind: what the answer is bound by beside the budget; it is passed all ids."""
+    """See `protocol.Matcher`. inner: what the answer is bound by beside the budget; it is passed all ids."""
 
-    def __init__(self, bounds: ThoughtBounds, table: VocabTable, behind: Matcher | None = None) -> None:
+    def __init__(self, bounds: ThoughtBounds, table: VocabTable, inner: Matcher | None = None) -> None:
         self._watch = _Watch(bounds, table)
-        self._behind = behind
+        self._inner = inner
 
     @property
     def is_over(self) -> bool:
-        return self._behind is not None and self._behind.is_over
+        return self._inner is not None and self._inner.is_over
 
     @property
     def forced(self) -> Sequence[int]:
         if self._watch.closing:
             return self._watch.closing
-        return self._behind.forced if self._behind is not None else ()
+        return self._inner.forced if self._inner is not None else ()
 
     @property
     def expected(self) -> Sequence[tuple[int, float]]:
         if self._watch.closing:
             return [(id_, 1.0) for id_ in self._watch.closing]
-        return self._behind.expected if self._behind is not None else ()
+        return self._inner.expected if self._inner is not None else ()
 
     def mask(self) -> Mask | None:
         if self._watch.closing:
             return Mask(np.array(self._watch.closing[:1], np.intp))
-        return self._behind.mask() if self._behind is not None else None
+        return self._inner.mask() if self._inner is not None else None
 
     def accept(self, id_: int) -> None:
         self._watch.feed(id_)
-        if self._behind is not None:
-            self._behind.accept(id_)
+        if self._inner is not None:
+            self._inner.accept(id_)
 
     def n_valid(self, ids: Sequence[int]) -> int:
         watch, n = self._watch.twin(), 0
@@ -89,4 +91,4 @@ class ThinkingMatcher:
             watch.feed(id_)
         else:
             n = len(ids)
-        return n if self._behind is None else self._behind.n_valid(ids[:n])
+        return n if self._inner is None else self._inner.n_valid(ids[:n])

@@ -64,6 +64,8 @@ class _Tokenizer:
         """The ids of forced text; of a long one only the first, without those that the cut may have changed. It is
         asked again after each of them.
         """
+        # llguidance asks this after every id of forced text. All of 64 KiB each time would be work with its square; the
+        # last ids of a window may be cut otherwise with more text in view, so they are left for the next time.
         if len(text) <= _WINDOW:
             return self._encode(text)
         return self._encode(text[:_WINDOW])[:-_UNSURE]

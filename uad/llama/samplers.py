@@ -35,12 +35,14 @@ class SamplerChain:
             self.close()
             raise
         self._data = np.zeros(n_vocab, _TOKEN_DATA)
+        self._ids, self._logits = self._data["id"], self._data["logit"]
         self._all_ids = np.arange(n_vocab, dtype=np.int32)
         self._most_kept = most_kept(stages)
         array: Any = lib.llama_token_data_array()  # the binding declares its pointer field as an array
         self._address = self._data.ctypes.data
         self._start = self._data.ctypes.data_as(ctypes.POINTER(lib.llama_token_data))
         self._array = array
+        self._reference = ctypes.byref(array)
 
     def apply(
         self, row: npt.NDArray[np.float32], ids: npt.NDArray[np.intp] | None = None
@@ -50,17 +52,18 @@ class SamplerChain:
             # writing and sorting 150,000 records takes longer than finding the few that a leading top_k keeps
             ids = likeliest(row, self._most_kept)
             row = row if ids is None else row[ids]
-        data = self._data[: len(row)]
-        data["id"] = self._all_ids if ids is None else ids
-        data["logit"] = row
-        self._array.data = self._start  # a stage that drops the first candidates has moved it
-        self._array.size = len(row)
-        self._array.selected = -1
-        self._array.sorted = False
-        lib.llama_sampler_apply(self._chain, ctypes.byref(self._array))
-        first = (ctypes.addressof(self._array.data.contents) - self._address) // data.itemsize
-        left = data[first : first + int(self._array.size)]
-        return left["id"], left["logit"]
+        n = len(row)
+        self._ids[:n] = self._all_ids if ids is None else ids
+        self._logits[:n] = row
+        array = self._array
+        array.data = self._start  # a stage that drops the first candidates has moved it
+        array.size = n
+        array.selected = -1
+        array.sorted = False
+        lib.llama_sampler_apply(self._chain, self._reference)
+        first = (ctypes.addressof(array.data.contents) - self._address) // _TOKEN_DATA.itemsize
+        left = slice(first, first + array.size)
+        return self._ids[left], self._logits[left]
 
     def accept(self, id_: int) -> None:
         lib.llama_sampler_accept(self._chain, id_)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from uad.errors import InvalidRequestError
 from uad.mapping.families import Family, Turn
-from uad.mapping.patterns import Item, items_of, named, normalise, parse_marker
+from uad.mapping.patterns import Item, encode_parts, items_of, named, normalise, parse_marker
 from uad.mapping.plan import Options, plan, usable_template
-from uad.mapping.prompt import encode_parts
 from uad.mapping.recognise import Side, bos_name, eos_name
 from uad.mapping.rules import symbols
 from uad.templates.conversation import Talk, converse

@@ -103,13 +103,12 @@ class _Probe:
         """What stands after the last word where no answer is asked for; empty where that cannot be rendered."""
         return (self.render(messages, prompt=False) or "").rpartition(word)[2]
 
-    def common(self, a: str, b: str) -> int:
-        """Characters of the common beginning, never inside a name."""
-        return _n_shared(self._atoms.findall(a), self._atoms.findall(b))
-
-    def common_end(self, a: str, b: str) -> int:
-        """Characters of the common end, never inside a name."""
-        return _n_shared(self._atoms.findall(a)[::-1], self._atoms.findall(b)[::-1])
+    def common(self, a: str, b: str, at_end: bool = False) -> int:
+        """Characters of the common beginning, or end, never inside a name."""
+        # "<|im_end|>" and "<|im_start|>" have "<|im_" in common as letters, and nothing as names.
+        step = -1 if at_end else 1
+        first, second = self._atoms.findall(a)[::step], self._atoms.findall(b)[::step]
+        return sum(map(len, first[: common_prefix(first, second)]))
 
     def agrees(self, family: Family, with_system: bool, without: bool) -> bool:
         """Whether the family renders the probes as the template does."""
@@ -120,10 +119,6 @@ class _Probe:
             family.render(probe, self.bos, self.eos, add_generation_prompt=True) == self.render(probe)
             for probe in probes
         )
-
-
-def _n_shared(a: list[str], b: list[str]) -> int:
-    return sum(map(len, a[: common_prefix(a, b)]))
 
 
 @dataclass(frozen=True)
@@ -137,11 +132,16 @@ def _turns(probe: _Probe, texts: _Texts) -> _DerivedTurns:
     """Where one turn ends and the next begins: what is there without a generation prompt, and what is there before the
     first user.
     """
+    # ChatML: user to answer is "<|im_end|>\n<|im_start|>assistant\n". After the last user stands "<|im_end|>\n" if no
+    # answer is asked for: what is common to both ends the user's turn, the rest starts an answer. Answer to user is
+    # "<|im_end|>\n<|im_start|>user\n", and after a last answer stands "<|im_end|>\n": so that ends an answer. What the
+    # head ends in, "<|im_start|>user\n", starts a user's turn, and bounds the answer's end from below (`earliest`) for
+    # templates that write nothing after a last answer.
     closed = probe.after(_TALK, U3) or probe.after((_SYSTEM, *_TALK), U3)
     n = min(probe.common(texts.to_answer, closed), probe.common(texts.to_answer, texts.tail))
     user_end, start, prompt = texts.to_answer[:n], texts.to_answer[n:], texts.tail[n:]
     answered = probe.after(_TALK[:-1], A2) or probe.after((_SYSTEM, *_TALK[:-1]), A2)
-    earliest = len(texts.to_user) - probe.common_end(texts.to_user, texts.head)
+    earliest = len(texts.to_user) - probe.common(texts.to_user, texts.head, at_end=True)
     n = max(probe.common(texts.to_user, answered), earliest)
     if n == earliest < len(user_end) and texts.to_user.startswith(user_end):
         n = len(user_end)

@@ -35,9 +35,9 @@ def pair_name(target: str, draft: str) -> str:
 def pair_text(name: str, target: tuple[str, Derived], draft: tuple[str, Derived]) -> str:
     """The file. `target` and `draft` are (name of the model, its format)."""
     lines = [f"pair: {_quoted(name)}"]
-    lines += [
-        f"{key}: {{name: {_quoted(_pattern(model))}}}" for key, (model, _) in (("target", target), ("draft", draft))
-    ]
+    for key, (model, _) in (("target", target), ("draft", draft)):
+        pattern = re.sub(r"[][*?]", "?", model)  # without letters that mean more than themselves
+        lines.append(f"{key}: {{name: {_quoted(pattern)}}}")
     lines.append("formats:")
     for key, (_, derived) in (("target", target), ("draft", draft)):
         lines.append(f"  {key}:")
@@ -46,10 +46,6 @@ def pair_text(name: str, target: tuple[str, Derived], draft: tuple[str, Derived]
     lines.append("# Explicit replacements would win over the formats:")
     lines.append('# replace:\n#   - {target: "...", draft: "..."}')
     return _HEAD + "\n".join(lines) + "\n"
-
-
-def _pattern(model: str) -> str:
-    return re.sub(r"[][*?]", "?", model)
 
 
 def _format(family: Family) -> Iterator[str]:

@@ -73,15 +73,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Family:
-    """One chat format.
-
-    `system` says how a system message is expressed: as its own turn, as a prefix of the first user turn (then the turn
-    of `system` is what stands around it there), or not at all; `no_system` is what stands in its place where a
-    conversation has none. `prompt` asks for an answer, where that is not the start of the assistant's turn. `reasoning`
-    and `tool_call` are what stands around thoughts and tool calls inside an assistant's turn; thoughts follow `opening`
-    (without a start of their own, all text that does is a thought). A `write_only` family is never looked for in a
-    target's stream. `thought` is what stands around thoughts in a model's own answer, where that is not `reasoning`.
-    """
+    """One chat format."""
 
     name: str
     title: str
@@ -89,15 +81,26 @@ class Family:
     specials: tuple[str, ...]
     begin: str
     system: str
+    """How a system message is expressed: as its own turn, as a prefix of the first user turn (then the turn of `system`
+    is what stands around it there), or not at all.
+    """
     roles: dict[str, Turn]
     write_only: bool = False
+    """It is never looked for in a target's stream."""
     notes: str = ""
     example: Example | None = None
     no_system: str = ""
+    """What stands in the place of a system message where a conversation has none."""
     prompt: str | None = None
+    """What asks for an answer, where that is not the start of the assistant's turn."""
     reasoning: Turn | None = None
+    """What stands around thoughts inside of an assistant's turn, after `opening`. Without a start, all text that
+    follows is a thought.
+    """
     tool_call: Turn | None = None
+    """The same for tool calls."""
     thought: ThoughtFormat | None = None
+    """What stands around thoughts in a model's own answer, where that is not `reasoning`."""
 
     @property
     def opening(self) -> str:

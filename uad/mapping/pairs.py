@@ -99,5 +99,7 @@ def load_pairs(directories: Iterable[Path]) -> dict[str, Pair]:
 
 def matching(pairs: Iterable[Pair], target: tuple[Side, Recognition], draft: tuple[Side, Recognition]) -> list[Pair]:
     """The pairs that apply, the most particular first; of equals, the one from the earlier directory."""
+    # Weights are bits: a name (4) outweighs specials and family together (2 + 1), on either side. Sorting is stable, so
+    # of equals the earlier directory's stays first.
     found = [pair for pair in pairs if pair.target.holds(*target) and pair.draft.holds(*draft)]
     return sorted(found, key=lambda pair: -(pair.target.weight + pair.draft.weight))

@@ -1,19 +1,23 @@
-"""Text with names of specials in it, resolved against one vocabulary into bytes and ids. Must not know families or
-files.
+"""Text with names of specials in it, resolved against one vocabulary into bytes and ids; prompts among them, whose
+specials count only where they are trusted. Must not know families or files.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from uad.common.names import nearest
-from uad.errors import MappingError
+from uad.errors import InvalidRequestError, MappingError
+from uad.templates.seams import Part, merge
 from uad.vocab.table import VocabTable
 
 Item = bytes | int
 """A piece of a stream: text bytes, or the id of a special."""
 Items = tuple[Item, ...]
+
+Encode = Callable[[bytes], list[int]]
+"""Text bytes to ids, never specials, no BOS, no added space."""
 
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\", "\\<": "<", "\\[": "["}
 _ESCAPE = r"\\[nt\\<\[]"
@@ -93,6 +97,8 @@ def _refuse_unknown(piece: str, rule: str, vocab: VocabTable, where: str) -> Non
 
 def strip_white(items: list[Item], vocab: VocabTable) -> Items:
     """Items without the white space that specials of this vocabulary swallow on their left or right."""
+    # Phi's <|end|> swallows what is right of it: of "<|end|>\n<|user|>\n" the model's tokenizer makes the two specials
+    # alone. So no stream of this model ever has the line ends, and a pattern with them would never match.
     out = list(items)
     for at, item in enumerate(out):
         if not isinstance(item, bytes):
@@ -138,6 +144,8 @@ def bare(items: Items) -> Items:
 
 def rest_of(items: Items, opening: Items) -> Items:
     """Items without the opening that they begin with; nothing if they do not begin with it."""
+    # Of (7, b"assistant\n<think>\n") and the opening (7, b"assistant\n") it is (b"<think>\n",): all but the opening's
+    # last item must be equal, and that one may be the beginning of a longer text.
     n = max(len(opening) - 1, 0)
     if items[:n] != opening[:n] or len(items) < len(opening):
         return ()
@@ -147,3 +155,38 @@ def rest_of(items: Items, opening: Items) -> Items:
     if isinstance(whole, bytes) and isinstance(part, bytes) and whole.startswith(part):
         return (whole[len(part) :], *items[n + 1 :])
     return ()
+
+
+# --- prompts
+
+
+def encode_parts(parts: Iterable[Part], vocab: VocabTable, encode: Encode, *, add_bos: bool = True) -> list[int]:
+    """The ids of a prompt. `add_bos` puts the vocabulary's BOS in front where the model wants one and none is there."""
+    items: list[Item] = []
+    for part in merge(parts):
+        pieces = split_specials(part.text, vocab) if part.trusted else [part.text]
+        try:
+            items += [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
+        except UnicodeEncodeError:
+            raise InvalidRequestError(
+                "the text holds half of a surrogate pair, which is no character", "messages"
+            ) from None
+    ids: list[int] = []
+    after_special = True
+    for item in strip_white(normalise(items), vocab):
+        if isinstance(item, int):
+            ids.append(item)
+        else:
+            ids += encode(b" " + item if vocab.add_space_prefix and after_special else item)
+        after_special = isinstance(item, int)
+    if add_bos and vocab.add_bos and vocab.bos is not None and ids[:1] != [vocab.bos]:
+        ids.insert(0, vocab.bos)
+    return ids
+
+
+def encode_text(text: str, vocab: VocabTable, encode: Encode, *, add_special: bool, parse_special: bool) -> list[int]:
+    """The ids of a plain text, as `/tokenize` and `/completion` mean it. add_special: with BOS in front, where the
+    model wants one; as in llama-server, one that the text begins with is one more.
+    """
+    ids = encode_parts([Part(text, trusted=parse_special)], vocab, encode, add_bos=False)
+    return [vocab.bos, *ids] if add_special and vocab.add_bos and vocab.bos is not None else ids

@@ -110,6 +110,8 @@ def _derived(side: Side, found: Recognition) -> Recognition:
             if found.family is not None
             else Recognition(None, found.score, f"{found.reason}; {error}, so text passes as it is")
         )
+    # A family that is like the template but not the same is better than a derived one that is not exact either: the
+    # family is known to work for models. An exact derived one is the template itself.
     if found.family is not None and not derived.exact:
         return found
     why = f"like {found.family.name}, but not the same" if found.family is not None else "of no known format"

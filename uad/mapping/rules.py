@@ -62,23 +62,22 @@ def symbols(items: Iterable[Item]) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class CompiledRules:
-    """Rules for one target and one draft; shared by all sequences.
-
-    `tables` has the patterns by state (uad.mapping.turns), `lone` what a special becomes that no pattern takes,
-    `backward` the target ids for a special that the draft proposes. `dropped` are target specials left out for the
-    draft.
-    """
+    """Rules for one target and one draft; shared by all sequences."""
 
     target: VocabTable
     draft: VocabTable
     format: Format
     tables: dict[str, Table]
+    """Patterns by state (uad.mapping.turns)."""
     lone: dict[int, Items]
+    """What a special becomes that no pattern takes."""
     backward: dict[int, tuple[int, ...]]
+    """The target ids for a special that the draft proposes."""
     swallow_bos: bool
     lines: tuple[str, ...]
     warnings: tuple[str, ...]
     dropped: frozenset[int]
+    """Target specials left out for the draft."""
     may_think: bool = False
     bare_system: bool = False
     bare_thoughts: bool = False
@@ -156,7 +155,7 @@ class RuleStream:
             if isinstance(unit, bytes):
                 self._text(unit)
             else:
-                self._symbol(unit + _SPECIAL)
+                self._drain(deque([unit + _SPECIAL]))
         return self._out.take()
 
     def flush(self) -> list[Item]:
@@ -171,7 +170,11 @@ class RuleStream:
         return b"" if self._turns.dropped else bytes(symbol for symbol in self._held if symbol < _SPECIAL)
 
     def _units(self, ids: Sequence[int]) -> Iterator[Item]:
-        start = self._begin(ids[0]) if ids and not self._begun else 0
+        start = 0
+        if ids and not self._begun:
+            self._begun = True
+            self._out.write(self._rules.format.begin)
+            start = int(self._rules.swallow_bos and ids[0] == self._rules.target.bos)
         special, pieces = self._rules.target.special_ids, self._rules.target.pieces
         if special.isdisjoint(ids):
             yield self._unspaced(b"".join([pieces[id_] for id_ in ids[start:]]))
@@ -186,11 +189,6 @@ class RuleStream:
             self._strip_space = self._rules.target.add_space_prefix
             yield id_
         yield self._unspaced(b"".join(run))
-
-    def _begin(self, first: int) -> int:
-        self._begun = True
-        self._out.write(self._rules.format.begin)
-        return int(self._rules.swallow_bos and first == self._rules.target.bos)
 
     def _unspaced(self, data: bytes) -> bytes:
         """Takes off the space that the target's tokenizer puts before text that follows a special."""
@@ -208,13 +206,13 @@ class RuleStream:
                 self._pass(data[at:end])
                 at = end
             if at < len(data):
-                self._symbol(data[at])
+                self._drain(deque([data[at]]))
                 at += 1
 
-    def _symbol(self, symbol: int) -> None:
-        self._drain(deque([symbol]))
-
     def _drain(self, queue: deque[int]) -> None:
+        # With the patterns "[INST]" and "[INST] <<SYS>>\n" the text "[INST] Hi" is held up to "[INST] ", with "[INST]"
+        # as the best match so far. "H" goes on with nothing: the best match fires, and " H" is looked at again, in the
+        # state that the match leads to. Of "[INX" nothing has matched: "[" passes, and "INX" is looked at again.
         while queue:
             symbol = queue.popleft()
             child = self._node.children.get(symbol)
@@ -241,10 +239,6 @@ class RuleStream:
             self._pass_symbol(held[0])
             return held[1:]
         n, step = best
-        self._fire(step)
-        return held[n:]
-
-    def _fire(self, step: Step) -> None:
         for mark in step.marks:
             if step.emit is not None:
                 self._turns.skip(mark)
@@ -253,6 +247,7 @@ class RuleStream:
         if step.emit is not None:
             self._out.write(step.emit, opens=bool(step.marks) and step.marks[-1].kind is TurnKind.START)
         self._enter()
+        return held[n:]
 
     def _enter(self) -> None:
         """Takes up the patterns of the state that the conversation is in."""

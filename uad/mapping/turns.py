@@ -117,6 +117,8 @@ class Turns:
 
     def text(self) -> list[Item]:
         """Text of the open turn comes: what stands before it."""
+        # `assistant!` is an answer of which only the start has come. Its first text settles what was left open there:
+        # the `rest` of the start is written, unless text itself is a thought, in families whose thoughts have no start.
         self._span_is_empty = False
         if self.state == BEGIN:
             self.state = OUTSIDE
@@ -180,11 +182,13 @@ class Turns:
                 return out
             out += self._format.turns["user"][1]
         self._written = written
-        return out + (self._start_answer() if written == "assistant" else list(self._format.turns[written][0]))
-
-    def _start_answer(self) -> list[Item]:
+        if written != "assistant":
+            return out + list(self._format.turns[written][0])
+        # DeepSeek V3.1's answers without thoughts start with `<|Assistant|><think></think>`. `opening` is the special,
+        # and `rest` the tags: they are written once the target's next token shows that no thoughts come, or now if none
+        # can.
         self._rest = self._format.rest
-        out = list(self._format.opening)
+        out += self._format.opening
         return out if self._may_think or is_white(self._rest) else out + self._settle()
 
     def _settle(self) -> list[Item]:

@@ -42,9 +42,6 @@ _FIRST_SLOPE: Final = 0.75  # of the line: the beliefs of an unknown draft are d
 _FIRST_SHIFT: Final = -0.7
 _SLOPE_RATE: Final = 0.01  # of the gradient of the log-likelihood, per observation
 _SHIFT_RATE: Final = 0.06
-_MOST_SLOPE: Final = 1.3
-_LEAST_SHIFT: Final = -6.0
-_MOST_SHIFT: Final = 3.0
 _NEXT_RATE: Final = 0.05  # of what follows an id of a bin, per observation
 _UNKNOWN: Final = -1.0
 
@@ -104,8 +101,7 @@ class Calibration:
             accepted[i] = accepted[i] * _KEPT + right
             slope += _SLOPE_RATE * error * _LOGITS[i]
             shift += _SHIFT_RATE * error
-        self.slope = min(max(slope, 0.0), _MOST_SLOPE)
-        self.shift = min(max(shift, _LEAST_SHIFT), _MOST_SHIFT)
+        self.slope, self.shift = max(slope, 0.0), shift
         self._chances = [_UNKNOWN] * N_BINS
 
     def drafted(self, bins: list[int]) -> None:

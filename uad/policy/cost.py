@@ -15,39 +15,44 @@ from math import exp, log, sqrt
 from statistics import median
 from typing import Final
 
-# of either factor's logarithm per decode, squared: one of them is followed at a rate of 0.15
-_PACE_DRIFT: Final = 0.0265
-_PACE_UNKNOWN: Final = 6.0  # of either, squared, at first; and most that is unknown of single rows' own
-# of single rows' own factor per decode: it is one in the long run
-_PACE_KEPT: Final = sqrt(1 - _PACE_DRIFT / _PACE_UNKNOWN)
-_MOST_GAIN: Final = 0.4  # of one decode's surprise is believed at most
-_LARGE_RATE: Final = 0.15  # of a large surprise
-_UNSEEN: Final = 1.5  # unknown of single rows' own, squared: more where decodes of several rows were not seen for long
-_MOST_UNSEEN: Final = log(1.12)  # for their own factor then
-_MOST_APART: Final = log(1.6)  # and at all
-_LATELY_RATE: Final = 0.35  # of what surprised of late, per decode
-_SHAPE_RATE: Final = 0.04  # of one size's own cost, per decode, once it is known
-_UNKNOWN_SLOPE: Final = 0.5  # of proportional
-_MEASURED: Final = 5  # decodes that a size measured beforehand counts as: those were of one moment
-_KNOWN: Final = 3  # measurements; sizes with fewer learn faster and say nothing about the machine's speed
-_MOST_PER_STEP: Final = 1.5  # an outlier counts as no more than this much too slow (or too fast)
+# Of either factor's logarithm per decode, squared, in units of a decode's noise: one of them is followed at a rate of
+# 0.15, so that a machine that became slower is known within some twenty decodes.
+_DRIFT: Final = 0.0265
+# Of either, squared, at first; and most that is unknown of single rows' own.
+_UNKNOWN: Final = 6.0
+# Of one decode's surprise is believed at most; and of a large one, which is the machine's.
+_MOST_GAIN: Final = 0.4
+_LARGE_RATE: Final = 0.15
+# Single rows cost so much more or less by themselves at most: 45 to 70 ms beside a neighbour, 1B in BF16 on two cores.
+# And while decodes of several rows were not seen for long, so that much of their own is unknown (half of it is the
+# machine's: test_policy_cost.py has a slow neighbour).
+_MOST_APART: Final = log(1.6)
+_MOST_UNSEEN: Final = log(1.12)
+_UNSEEN: Final = 1.5
+# Of what surprised of late, per decode: all sizes together wait for the factors, and learn nothing of themselves.
+_LATELY_RATE: Final = 0.35
+# Of one size's own cost, per decode, once it is known: after this many measurements, or one beforehand, which counts
+# as five. Sizes with fewer learn faster and say nothing about the machine's speed.
+_SHAPE_RATE: Final = 0.04
+_KNOWN: Final = 3
+_MEASURED: Final = 5
+# An outlier counts as no more than this much too slow or too fast; for the cost of a known size, as no more than that.
+_MOST_PER_STEP: Final = 1.5
+_MOST_OF_SIZE: Final = 1.2
 _MOST_SURPRISE: Final = log(_MOST_PER_STEP)
-_LARGE: Final = 0.99 * _MOST_SURPRISE  # a surprise is from here on
-_MOST_OF_SIZE: Final = 1.2  # of that, for the cost of a known size
-_NOISE: Final = 0.08  # of a decode
-# of a single row after nothing, and of each further row: what a position might add, by its order
+# Noise of a decode: 3 % on a machine at rest, more on shared ones (lab/replay.py has 3 %).
+_NOISE: Final = 0.08
+# What a position might add, by its order, in single rows after nothing: 97 ms, and 0.05 a position (AMX, BF16).
 _PER_POSITION: Final = 3e-4
-_MOST_DEVIATIONS: Final = 3.0  # of a surprise, as positions explain it: what is beyond is a disturbed machine
-_MUCH: Final = 0.8  # of a surprise, at most, left to the machine: then costs are looked up again at once
-_FADING: Final = 0.01  # of what positions add to each row, per decode of a single one
-_DRIFT: Final = 1e-5  # of that, squared, per decode
-_STALE: Final = 100  # decodes alike, after which what larger ones cost is out of date
-_MOST_STALE: Final = 4.0  # times too expensive, or too cheap, at most, that one decode says they were taken for
-_SETTLING: Final = 2  # single rows after a pass of several, until they cost what they usually do
-_TRIED: Final = 8  # of these are only compared with the others at first
-_CHANGE_RATE: Final = 0.05
-_CLEAR_CHANGE: Final = 0.1  # of a single row's cost: less is noise
-_MOST_CHANGE: Final = 2.0
+# Decodes alike, after which what larger ones cost is out of date; and how many times too dear or too cheap one decode
+# says at most that they were taken for.
+_STALE: Final = 100
+_MOST_STALE: Final = 4.0
+# Single rows after a pass of several, until they cost what they usually do; so many are only compared at first; and
+# what they cost more clearly, beyond noise: 0.4 and 0.5 of a single row on an H100 (docs/gpu.md).
+_SETTLING: Final = 2
+_TRIED: Final = 8
+_CLEAR_CHANGE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +112,11 @@ class CostCurve:
         share = (depth - depths[i - 1]) / (depths[i] - depths[i - 1])
         return (1 - share) * tables[i - 1].at(n) + share * tables[i].at(n)
 
-    def n_seen(self, n: int, depth: int = 0) -> int:
-        """How many decodes of n rows were observed after about so many positions."""
-        return self._nearest(depth).n_seen(n)
-
     def _nearest(self, depth: int) -> _SizeTable:
         tables = self._tables
-        return (
-            tables[0]
-            if len(tables) == 1
-            else tables[min(range(len(tables)), key=lambda i: abs(self._depths[i] - depth))]
-        )
+        if len(tables) == 1:
+            return tables[0]
+        return tables[min(range(len(tables)), key=lambda i: abs(self._depths[i] - depth))]
 
     def n_alike(self, n: int) -> int:
         """How many of the last decodes in a row had n rows: since then nothing is known of what others cost."""
@@ -147,11 +146,10 @@ class CostCurve:
             speed = self.speeds()[n > 1]
             rest = self._beyond.learn(n, depth - self._depths[-1], (ms - expected) / speed, _NOISE * expected / speed)
             ratio **= rest
-            self.n_found += rest < _MUCH
+            self.n_found += rest < 0.8
         if is_known:
             ratio = exp(self._follow(ratio, n == 1))
-            if not 1 / _MOST_OF_SIZE < ratio < _MOST_OF_SIZE:
-                ratio = _MOST_OF_SIZE if ratio > 1 else 1 / _MOST_OF_SIZE
+            ratio = min(max(ratio, 1 / _MOST_OF_SIZE), _MOST_OF_SIZE)
         self.n_found += not is_known
         table.learn(n, ratio)
 
@@ -161,13 +159,7 @@ class CostCurve:
 
     def _follow(self, ratio: float, is_single: bool) -> float:
         """Returns by how much that surprises (log) beyond what did so lately."""
-        surprise = (
-            log(ratio)
-            if 1 / _MOST_PER_STEP < ratio < _MOST_PER_STEP
-            else _MOST_SURPRISE
-            if ratio > 1
-            else -_MOST_SURPRISE
-        )
+        surprise = log(min(max(ratio, 1 / _MOST_PER_STEP), _MOST_PER_STEP))
         self._pace.observe(surprise, is_single)
         self._surprise += _LATELY_RATE * (surprise - self._surprise)
         return surprise - self._surprise
@@ -184,12 +176,12 @@ class _MachineSpeed:
 
     def __init__(self) -> None:
         self._common = self._apart = 0.0
-        self._var_common, self._both, self._var_apart = _PACE_UNKNOWN, 0.0, _PACE_UNKNOWN
+        self._var_common, self._both, self._var_apart = _UNKNOWN, 0.0, _UNKNOWN
         self.of_one = self.of_several = 1.0
 
     def observe(self, surprise: float, is_single: bool) -> None:
         """A decode took exp(surprise) times as long as expected."""
-        if -_LARGE < surprise < _LARGE:
+        if abs(surprise) < 0.99 * _MOST_SURPRISE:
             self._learn(surprise, is_single)
         else:
             self._common += _LARGE_RATE * surprise
@@ -199,10 +191,11 @@ class _MachineSpeed:
 
     def _learn(self, surprise: float, is_single: bool) -> None:
         before = self._apart
-        self._apart *= _PACE_KEPT
-        self._var_common += _PACE_DRIFT
-        self._both *= _PACE_KEPT
-        self._var_apart = self._var_apart * _PACE_KEPT * _PACE_KEPT + _PACE_DRIFT
+        kept = sqrt(1 - _DRIFT / _UNKNOWN)  # single rows' own factor is one in the long run
+        self._apart *= kept
+        self._var_common += _DRIFT
+        self._both *= kept
+        self._var_apart = self._var_apart * kept * kept + _DRIFT
         x, y = self._var_common, self._both
         known = x
         if is_single:
@@ -249,8 +242,8 @@ class _Changes:
         """
         self.n_left -= 1
         self._n_seen += 1
-        excess = min(ratio - 1.0, _MOST_CHANGE)
-        self._excess += (excess - self._excess) * max(1 / self._n_seen, _CHANGE_RATE)
+        excess = min(ratio - 1.0, 2.0)
+        self._excess += (excess - self._excess) * max(1 / self._n_seen, 0.05)
         return self._n_seen < _TRIED or self.are_clear
 
 
@@ -281,23 +274,19 @@ class _Beyond:
         total = x * cx + y * cy + noise
         if total <= 0 or not surprise_ms:
             return 1.0
-        most = _MOST_DEVIATIONS * sqrt(total)
+        most = 3.0 * sqrt(total)  # what is beyond is a disturbed machine
         believed_ms = min(max(surprise_ms, -most), most)
         self._ms_once = max(self._ms_once + believed_ms * cx / total, 0.0)
         self._ms_per_row = max(self._ms_per_row + believed_ms * cy / total, 0.0)
-        if n == 1:
-            self._forget()
-        drift = _DRIFT * self._variance
+        if n == 1:  # that says nothing about what further rows add: it fades, the cost of a single row as it is
+            moved = 0.01 * self._ms_per_row
+            self._ms_per_row -= moved
+            self._ms_once += moved
+        drift = 1e-5 * self._variance
         self._once += drift - cx * cx / total
         self._both -= cx * cy / total
         self._per_row += drift - cy * cy / total
         return 1.0 - (1.0 - noise / total) * believed_ms / surprise_ms
-
-    def _forget(self) -> None:
-        """Single rows say nothing about what further ones add. It fades, the cost of a single row as it is."""
-        moved = _FADING * self._ms_per_row
-        self._ms_per_row -= moved
-        self._ms_once += moved
 
 
 class _SizeTable:
@@ -305,9 +294,9 @@ class _SizeTable:
 
     def __init__(self, points: dict[int, float]) -> None:
         self._points = sorted(points.items())
+        self._measured = frozenset(points)
         self._ms: list[float] = [0.0]
-        self._n_seen: list[int] = [0]
-        self._n_before: list[int] = [0]
+        self._n_known: list[int] = [0]  # measurements: those beforehand were of one moment, and count as some
 
     def at(self, n: int) -> float:
         if len(self._ms) <= n:
@@ -315,10 +304,7 @@ class _SizeTable:
         return self._ms[n]
 
     def n_known(self, n: int) -> int:
-        return self._n_before[n] + self._n_seen[n] if n < len(self._n_seen) else 0
-
-    def n_seen(self, n: int) -> int:
-        return self._n_seen[n] if n < len(self._n_seen) else 0
+        return self._n_known[n] if n < len(self._n_known) else 0
 
     def renew(self, ratio: float, above: int) -> float:
         """Sizes above this one take `ratio` times as long as they were known to, within limits; returns it."""
@@ -334,37 +320,35 @@ class _SizeTable:
         """
         if len(self._ms) <= n:
             self._grow(n)
-        self._n_seen[n] += 1
-        n_known = self._n_before[n] + self._n_seen[n]
+        self._n_known[n] += 1
+        n_known = self._n_known[n]
         rate = max(_SHAPE_RATE, 1 / n_known)
         if n_known <= _KNOWN:
             ratio = min(ratio, _MOST_OF_SIZE) if n_known == 1 else ratio
             rate = 1.0 if ratio < 1 / _MOST_OF_SIZE or ratio > _MOST_OF_SIZE else rate
         self._ms[n] *= ratio**rate
-        if not self._n_before[n] and self._n_seen[n] <= _KNOWN:
+        if n not in self._measured and n_known <= _KNOWN:
             self._spread()
 
     def _spread(self) -> None:
         """A size is known that was not measured: those that were never seen are between others now."""
-        known = [before + seen > 0 for before, seen in zip(self._n_before, self._n_seen, strict=True)]
-        beyond = [point for point in self._points if point[0] >= len(known)]
-        self._points = [(n, self._ms[n]) for n, is_known in enumerate(known) if is_known] + beyond
-        for n in range(1, len(known)):
-            if not known[n]:
+        n_known = self._n_known
+        beyond = [point for point in self._points if point[0] >= len(n_known)]
+        self._points = [(n, self._ms[n]) for n in range(len(n_known)) if n_known[n]] + beyond
+        for n in range(1, len(n_known)):
+            if not n_known[n]:
                 self._ms[n] = self._interpolate(n)
 
     def _grow(self, n: int) -> None:
-        measured = dict(self._points)
         for k in range(len(self._ms), n + 1):
             self._ms.append(self._interpolate(k))
-            self._n_before.append(_MEASURED if k in measured else 0)
-            self._n_seen.append(0)
+            self._n_known.append(_MEASURED if k in self._measured else 0)
 
     def _interpolate(self, n: int) -> float:
         points = self._points
         (n0, ms0) = points[0]
         if len(points) == 1 and n > n0:  # nothing is known of the slope: further rows are not assumed to be free
-            return ms0 * (1 + _UNKNOWN_SLOPE * (n - n0) / n0)
+            return ms0 * (1 + 0.5 * (n - n0) / n0)  # half of proportional
         if n <= n0:
             return ms0
         n1, ms1 = points[-1]

@@ -1,362 +1,445 @@
-"""One round of the automatic policy: which drafters to ask, when to stop drafting, how much to submit.
+"""One round: which drafters to ask, when to stop drafting, how much to submit.
 
-With k drafted rows a round costs T(1 + k), and the drafting. It is expected to bring 1 + sum over i <= k of p1 p2 … pi
-ids, where pi is the calibrated probability of the i-th id. The draft is written as long as a further id is expected to
-raise ids per millisecond; the number of rows is submitted at which they are highest. Arithmetic only: no clock, no
-model, no I/O.
+A request with a fixed policy drafts as far as it says, at any cost: its drafts are worth infinitely much up to n_max.
+The first drafter with a guess writes for it. Arithmetic only: no clock, no model, no I/O.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from uad.policy.calibration import Calibration, bin_of
-from uad.policy.drafter import FEW_IDS, TIMED_IDS
-from uad.policy.gains import Candidate, best_level, best_of, gains_of, merged, own_of
-from uad.policy.machine import RoundTable
-from uad.policy.member import Member
-from uad.policy.protocol import Chosen, Wish
-from uad.policy.sequences import STALE, Sequences
-from uad.types import WRITERS, Ask, Draft, Origin
+from uad.policy.choose import gains_of, may_continue, merged, rows_of
+from uad.policy.drafter import FEW_IDS, CallCost
+from uad.policy.knowledge import Knowledge, SequenceState
+from uad.policy.machine import CostTable
+from uad.policy.probing import TIMED_IDS, asked_again
+from uad.policy.protocol import Chosen, Drafted, Wish
+from uad.types import WRITERS, Ask, Draft, Origin, SpecPolicy
 
-_LOOK_AHEAD: Final = 4  # ids: on curves with steps one further row may cost more than it brings, and four pay
-_HOPELESS: Final = 0.02  # a guess less likely than this is not worth looking beyond
-# times the rate without drafts: else a curve on which single rows are too expensive has every guess submitted, for ever
-_CLEAR: Final = 1.03
-_NO_GAIN: Final = 1 + 1e-9
-_LITTLE: Final = 0.1  # plain decodes: a drafter that saves less would not pay at any cost that is worth finding out
-_ALL: Final = 1 << 30  # ids: look-ups read at once
-_MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
-_GRAMMAR: Final = Origin.GRAMMAR
-_NONE: Final = Calibration()  # of a drafter that does not write
-NO_DRAFT: Final = Draft()
-_TWO_ROWS: Final = Chosen(NO_DRAFT, 2)
+# Ids that a draft is expected to go on beyond the next one, while it is asked whether it should: on curves with steps
+# one further row may cost more than it brings, and four pay. One id instead loses 1.8 % (lab/README).
+_LOOK_AHEAD: Final = 4
+# Share of a looked-up guess that is expected to be accepted, from which it spares asking the draft model. Without it
+# 0.4 % are lost (lab/README).
+_SURE: Final = 0.8
+# Ids of a backlog that a request with a fixed policy reads in a round: its text goes on meanwhile, and others wait.
+_READ_AT_ONCE: Final = 256
+# Decodes alike, after which one of two rows shows what larger ones cost now: a machine that was disturbed while they
+# were measured would never be seen otherwise (tests/unit/policy/test_policy_recovery.py).
+STALE: Final = 200
+NO_DRAFT = Draft()
 
 
-class AutoRound:
-    """The decisions of one round."""
+class Candidate(NamedTuple):
+    """A drafter's guess for one sequence."""
 
-    def __init__(self, policy: Sequences, due: Sequence[Wish], wishes: Sequence[Wish]) -> None:
+    origin: Origin
+    draft: Draft
+    gains: list[float]
+    """Ids expected to be accepted of the first k, by k."""
+    price_ms: float
+    """What asking for it cost."""
+    value: float
+    """Milliseconds that it is expected to save at its best length, less the price."""
+    sure: float
+    """The share of that length that is expected to be accepted."""
+
+
+@dataclass(slots=True)
+class Member:
+    """A sequence that may draft in this round."""
+
+    wish: Wish
+    longest: int
+    """Ids that a drafter may write for it."""
+    is_fixed: bool
+    table: CostTable | None = None
+    """Costs of its group, which shares passes; None where nothing is known of the machine."""
+    size: int = 1
+    """Sequences in its group."""
+    plain_ms: float = 0.0
+    """Its share of a round without drafts."""
+    state: SequenceState | None = None
+    """None: nobody began it."""
+    candidates: list[Candidate] = field(default_factory=list)
+    guess: Draft = NO_DRAFT
+    """Of a fixed one: what the first drafter with a guess wrote."""
+    forced: Draft = NO_DRAFT
+    """Of a fixed one: what a grammar forces."""
+    calibration: Calibration | None = None
+    """Of the drafter that writes for it now."""
+    bins: list[int] = field(default_factory=list)
+    """Of the beliefs that it wrote so far."""
+    p: float = 1.0
+    """That all of these are accepted."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether a guess was found that is worth submitting, and expected to be accepted nearly whole. What a grammar
+        forces says nothing of what comes after it.
+        """
+        return any(one.sure >= _SURE and one.value > 0 for one in self.candidates if one.origin is not Origin.GRAMMAR)
+
+
+class Round:
+    """The decisions of one round, and what comes of the drafts."""
+
+    def __init__(self, policy: Knowledge, due: Sequence[Wish] = (), wishes: Sequence[Wish] = ()) -> None:
+        """due: the sequences that may draft; wishes: all that write."""
         self._policy = policy
-        policy.n_rounds += 1
-        machine = policy.machine
         self._n_writing = len(wishes)
-        depth = sum([wish.depth for wish in wishes]) // len(wishes)
-        self._groups = groups_of(tuple([wish.seq for wish in wishes]))
-        n_pending = max([wish.n_pending for wish in wishes])
-        self._table = machine.table(tuple([len(group) for group in self._groups]), depth, n_pending)
-        alone = len(self._groups) == 1
-        self._tables = (
-            [self._table] if alone else [machine.table((len(group),), depth, n_pending) for group in self._groups]
-        )
-        self._members = {wish.seq: self._member(wish) for wish in due}
+        self._members = {wish.seq: _member(self._policy, wish) for wish in due}
+        autos = [member for member in self._members.values() if not member.is_fixed]
+        self._groups: tuple[tuple[int, ...], ...] = ()
+        if autos:
+            self._look_up_costs(autos, wishes)
         self._asked: list[Member] = []
-        self._timed: Member | None = None  # a drafter reads a few of its ids, to show what that costs
-        self._n_asked: dict[Origin, int] = {}  # sequences that share a call
+        self._timed: Member | None = None  # it reads a few of its ids, to show what that costs
         self._n_read = 0  # ids that each may catch up with
-        self._most = 0  # ids of the drafter that writes, for any
+        self._n_asked: dict[Origin, int] = {}  # sequences that share a call
         self._guesses_ms = 0.0  # what all candidates cost
-        self._spent_ms = 0.0  # on drafts of the drafter that writes, so far
-        self._steps_ms = 0.0  # of that, in its steps
-        self._n_steps = self._n_stepped = 0  # and ids of all sequences in them
+        self._calls_ms = 0.0  # what all calls took
 
-    def _member(self, wish: Wish) -> Member:
-        state = self._policy.state(wish.seq)
-        i = next(i for i, group in enumerate(self._groups) if wish.seq in group)
-        return Member(wish, state, self._tables[i], len(self._groups[i]), _NONE)
+    def _look_up_costs(self, autos: Sequence[Member], wishes: Sequence[Wish]) -> None:
+        """Of the decode, all in all and by group."""
+        table = self._policy.machine.table
+        depth = sum([wish.depth for wish in wishes]) // len(wishes)
+        n_pending = max([wish.n_pending for wish in wishes])
+        groups = self._groups = groups_of(tuple([wish.seq for wish in wishes]))
+        self._table = table(tuple([len(group) for group in groups]), depth, n_pending)
+        alone = len(groups) == 1
+        self._tables = [self._table] if alone else [table((len(group),), depth, n_pending) for group in groups]
+        for member in autos:
+            i = next(i for i, group in enumerate(groups) if member.wish.seq in group)
+            member.table, member.size = self._tables[i], len(groups[i])
+            member.plain_ms = self._tables[i].upto(1)[1] / member.size
 
     # --- which drafters to ask
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
-        self._asked, self._timed, asks = [], None, []  # a call that failed showed nothing of what it was asked for
-        writes = origin in WRITERS
+        """See `protocol.Policy`."""
+        policy, writes = self._policy, origin in WRITERS
+        self._timed = None  # a call that failed showed nothing of what it was asked for
         if writes:
-            self._policy.asked_in[origin] = self._policy.n_rounds
-        self._n_read = self._policy.drafter(origin).cost.read_at_once(len(self._members)) if writes else _ALL
-        due = [member for member in self._members.values() if self._is_due(member, origin)]
-        for member in due:
-            if not self._is_asked(member, origin, len(due)):
-                continue
-            wish = member.wish
-            self._asked.append(member)
-            asks.append(Ask(wish.seq, member.longest, 0, 0.0, self._n_read) if writes else Ask(wish.seq, wish.room))
-            self._most = max(self._most, member.longest)
-        if writes:
-            if not self._asked:
-                return self._timing(origin)
-            self._begin_writing(origin)
-        return asks
+            policy.asked_in[origin] = policy.n_rounds
+        may = [member for member in self._members.values() if member.wish.may_ask(origin)]
+        fixed = [one for one in may if one.is_fixed and _is_fixed_due(self._policy, one, origin)]
+        due = [one for one in may if one.state and one.state.n >= policy.use(one.state, origin).next_at]
+        autos = [one for one in due if self._is_worth_asking(one, origin, len(due))]
+        self._asked = fixed + autos
+        self._n_read = policy.drafter(origin).cost.read_at_once(len(self._members)) if autos and writes else 0
+        asks = [_fixed_ask(one, writes) for one in fixed]
+        for one in autos:
+            asks.append(
+                Ask(one.wish.seq, one.longest, n_read=self._n_read) if writes else Ask(one.wish.seq, one.wish.room)
+            )
+        if writes and asks:
+            self._begin_writing(origin, autos)
+        return asks if asks or not writes else self._timing(origin, may)
 
-    def _is_due(self, member: Member, origin: Origin) -> bool:
-        return member.wish.may_ask(origin) and member.state.n >= self._policy.use(member.state, origin).next_at
-
-    def _is_asked(self, member: Member, origin: Origin, n_due: int) -> bool:
-        policy, state, plain_ms = self._policy, member.state, member.plain_ms
+    def _is_worth_asking(self, member: Member, origin: Origin, n_due: int) -> bool:
+        """Whether the drafter pays, or its budget does; if not, when that is looked at again."""
+        policy, state = self._policy, member.state
+        assert state is not None
         use = policy.use(state, origin)
-        price, reading = policy.price(origin, plain_ms, n_due), 0.0
-        use.is_probe = use.is_comparison = False
-        pays = use.saved >= price
-        if origin in WRITERS:
-            if member.is_sure:
-                return False
-            pays = pays and policy.is_worth_reading(state, use, price, plain_ms, member.wish.n_left, origin)
-            reading = policy.reading(state, use, plain_ms, origin)
-            if len(policy.asked_in) > 1 and not self._is_best(member, origin, use.saved - price, n_due):
-                return use.can_compare(state.n, price + reading)
-        return pays or use.can_pay(state.n, price + reading)
+        gain, price = _worth(self._policy, member, origin, n_due)
+        writes = origin in WRITERS
+        if writes and member.is_sure:
+            return False
+        is_best = not writes or _is_best(self._policy, member, origin, gain, n_due)
+        use.next_at = asked_again(use, state.n, price, gain >= 0.0, is_best)
+        return use.next_at <= state.n
 
-    def _is_best(self, member: Member, origin: Origin, gain: float, n_due: int) -> bool:
-        """Whether no other drafter that writes is expected to gain more plain decodes in a round: one of them writes,
-        the others only from their budgets. One that is off, or too expensive to read for, is no rival.
-        """
-        types, policy = member.wish.params.types, self._policy
-        return all(
-            self._gain(member, one, n_due) <= gain
-            for one, last in policy.asked_in.items()
-            if one is not origin and policy.n_rounds - last <= 1 and (not types or one in types)
-        )
-
-    def _gain(self, member: Member, origin: Origin, n_due: int) -> float:
-        """Plain decodes that a round is expected to gain with this drafter, where it pays."""
-        policy, state, plain_ms = self._policy, member.state, member.plain_ms
-        use, price = policy.use(state, origin), policy.price(origin, plain_ms, n_due)
-        if state.n < use.next_at:
-            return 0.0
-        pays = policy.is_worth_reading(state, use, price, plain_ms, member.wish.n_left, origin)
-        return use.saved - price if pays else 0.0
-
-    def _timing(self, origin: Origin) -> list[Ask]:
+    def _timing(self, origin: Origin, may: Sequence[Member]) -> list[Ask]:
         """Have a drafter that writes, and is left alone, read a few ids of the first sequence that has them, where
-        nothing was seen of its costs for a while: a machine that was disturbed would leave it alone for ever.
+        nothing was seen of its costs for a while.
         """
         if not self._policy.drafter(origin).cost.is_old:
             return []
-        for member in self._members.values():
-            use, state = member.state.uses.get(origin), member.state
-            if use is not None and use.saved > _LITTLE and state.unread(use) >= 2 * TIMED_IDS:
+        for member in may:
+            use = member.state.uses.get(origin) if member.state else None
+            if use is not None and member.state and member.state.unread(use) >= 2 * TIMED_IDS:
                 self._timed = member
-                return [Ask(member.wish.seq, 0, 0, 0.0, TIMED_IDS)]
+                return [Ask(member.wish.seq, 0, n_read=TIMED_IDS)]
         return []
 
     # --- while a drafter writes
 
-    def _begin_writing(self, origin: Origin) -> None:
+    def _begin_writing(self, origin: Origin, autos: Sequence[Member]) -> None:
         """Look up once what does not change until all drafts are written."""
         cost = self._policy.drafter(origin).cost
-        for member in self._asked:
-            member.begin(self._policy.calibration_of(member.state, origin))
-        self._steps_ms, self._n_steps, self._n_stepped = 0.0, 0, 0
-        self._step_ms = [self._policy.step_ms(n, origin) for n in range(1, len(self._asked) + 1)]
-        self._per_step = cost.ids_per_step
-        self._costs, self._n_costs = self._table.upto(self._most + 2), self._most + 2
-        self._spent_ms = cost.call_ms
-        self._by_step: list[float] = []  # ids expected from the k-th id of all drafts together
-        self._start_over()
+        for member in autos:
+            assert member.state is not None
+            member.calibration, member.p = self._policy.calibration_of(member.state, origin), 1.0
+            member.bins = []
+        self._cost: CallCost = cost
+        self._hopes: list[float] = []  # ids expected of each step of all drafts together
+        self._is_ours = False  # whether the next step is one of an automatic request, too
+        self._steps_ms = self._all_steps_ms = 0.0
+        self._n_steps = self._n_stepped = 0  # steps of automatic requests, and ids of all sequences in them
+        if autos:
+            self._step_ms = [cost.step_ms(n) for n in range(1, len(autos) + 1)]
+            most = max([member.longest for member in autos])
+            by_rows = self._table.upto(most + 2)
+            self._most_steps = int(most / cost.ids_per_step + 0.999)
+            rows = [int(k * cost.ids_per_step + 1.999) for k in range(self._most_steps + 1)]
+            self._costs = [by_rows[min(n, most + 2)] for n in rows]
 
-    def _start_over(self) -> None:
-        """No id is part of the best so far."""
-        self._n_seen = 0
-        self._total = self._best_ids = float(self._n_writing)
-        self._best_ms = self._costs[1]
-
-    def wrote(self, seq: int, p: float) -> None:
-        member = self._members[seq]
-        if member is self._timed:
-            return
-        i = bin_of(p)
-        member.bins.append(i)
-        member.p *= member.calibration.chance(i)
-        k, hope = len(member.bins), member.p * self._per_step
-        if k > len(self._by_step):
-            self._by_step.append(hope)
-            return
-        self._by_step[k - 1] += hope
-        if k <= self._n_seen:
-            self._start_over()
-
-    def go_on(self, seqs: Sequence[int]) -> Sequence[bool]:
-        self._look_back()
+    def more(
+        self, seqs: Sequence[int], wrote: Sequence[tuple[int, float]] = (), steps: Sequence[tuple[int, float]] = ()
+    ) -> Sequence[bool]:
+        """See `protocol.Policy`."""
+        if self._timed is not None:  # guesses that were left over
+            return [False] * len(seqs)
+        for n_seq, seconds in steps:
+            self._all_steps_ms += 1e3 * seconds
+            if self._is_ours:
+                self._steps_ms += 1e3 * seconds
+                self._n_steps += 1
+                self._n_stepped += n_seq
+        for seq, p in wrote:
+            member = self._members[seq]
+            if member.calibration is not None:  # of an automatic one
+                i = bin_of(p)
+                member.p *= member.calibration.chance(i)
+                member.bins.append(i)
+                k = len(member.bins)
+                if k > len(self._hopes):
+                    self._hopes.append(0.0)
+                self._hopes[k - 1] += member.p * self._cost.ids_per_step
         members = [self._members[seq] for seq in seqs]
-        live = [one for one in members if one.p > _HOPELESS]
-        if not live or not self._can_rise(live):
-            return [False] * len(members)
-        return [True] * len(members) if len(live) == len(members) else [one.p > _HOPELESS for one in members]
+        live = [one for one in members if not one.is_fixed]
+        self._is_ours = bool(live) and self._may_continue(live)
+        return [one.is_fixed or self._is_ours for one in members]
 
-    def _ms(self, n_steps: float) -> float:
-        """The decode of drafts of so many steps."""
-        n = int(n_steps * self._per_step + 1.999)
-        return self._costs[n] if n < self._n_costs else self._costs[self._n_costs]
-
-    def _look_back(self) -> None:
-        """The best length so far, by the cost of its decode and of all drafting."""
-        spent = self._spent_ms
-        for k in range(self._n_seen, len(self._by_step)):
-            self._total += self._by_step[k]
-            ms = self._ms(k + 1.0)
-            if self._total * (self._best_ms + spent) > self._best_ids * (ms + spent):
-                self._best_ids, self._best_ms = self._total, ms
-        self._n_seen = len(self._by_step)
-
-    def _can_rise(self, live: list[Member]) -> bool:
-        """Whether a draft some ids longer is expected to be worth more than the best so far, though it costs further
-        steps.
-        """
-        n_steps = max([len(one.bins) for one in live])
-        step_ms, ids, spent = self._step_ms[len(live) - 1], self._total, self._spent_ms
-        best_ids, best_ms = self._best_ids, self._best_ms + spent
-        hopes = [one.p * self._per_step for one in live]
-        kept = [one.calibration.next_chance(one.bins[-1]) if one.bins else 1.0 for one in live]
-        for h in range(1, min(_LOOK_AHEAD, int(self._most / self._per_step + 0.999) - n_steps) + 1):
-            spent += step_ms
-            hopes = [p * chance for p, chance in zip(hopes, kept, strict=True)]
-            ids += sum(hopes)
-            if ids * best_ms > best_ids * (self._ms(float(n_steps + h)) + spent):
-                return True
-        return False
-
-    def stepped(self, n_seq: int, seconds: float) -> None:
-        ms = 1e3 * seconds
-        self._spent_ms += ms
-        self._steps_ms += ms
-        self._n_steps += 1
-        self._n_stepped += n_seq
+    def _may_continue(self, live: Sequence[Member]) -> bool:
+        """Whether drafts some ids longer are expected to be worth more, though further steps take time."""
+        cost, n_steps = self._cost, len(self._hopes)
+        hopes, ahead = [one.p * cost.ids_per_step for one in live], list[float]()
+        kept = [one.calibration.next_chance(one.bins[-1]) if one.bins and one.calibration else 1.0 for one in live]
+        for _ in range(min(_LOOK_AHEAD, self._most_steps - n_steps)):
+            hopes = [hope * chance for hope, chance in zip(hopes, kept, strict=True)]
+            ahead.append(sum(hopes))
+        spent_ms, step_ms = cost.call_ms + self._steps_ms, self._step_ms[len(live) - 1]
+        return may_continue(self._hopes, ahead, self._costs, self._n_writing, spent_ms, step_ms)
 
     # --- what came of it
 
-    def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
-        policy, asked, cost = self._policy, self._asked, self._policy.drafter(origin).cost
+    def drafted(self, seen: Drafted) -> None:
+        """A drafter answered what `asks` asked last."""
+        asked, origin, drafts = self._asked, seen.origin, seen.drafts
+        ms = 1e3 * seen.seconds
+        self._calls_ms += ms
         if self._timed is not None:
-            self._time(self._timed, origin, drafts[0].n_read, 1e3 * seconds)
-        if not asked:
-            return
-        writes = origin in WRITERS
-        steps_ms, steps = (self._steps_ms if writes else 0.0), policy.machine.steps(origin)
-        if writes and self._n_steps and steps.ms(1) > 0:
-            steps.observe(int(self._n_stepped / self._n_steps + 0.5), 0, steps_ms / self._n_steps)
-        call_ms = max(1e3 * seconds - steps_ms, 0.0)
-        reads = [draft.n_read for draft in drafts]
-        reading_ms = cost.called(call_ms, sum(reads), len(asked))
-        self._n_asked[origin] = len(asked)
-        price_ms = (call_ms - reading_ms + steps_ms) / len(asked)
-        if writes and any(member.bins for member in asked):
-            cost.stepped(self._n_steps + 1)
-        for member, draft, n_read in zip(asked, drafts, reads, strict=True):
-            state, use = member.state, member.state.uses[origin]
+            self._time(self._timed, origin, drafts[0].n_read, ms)
+        for member, draft in zip(asked, drafts, strict=False):
+            if member.is_fixed and draft.ids:
+                member.guess, member.forced = (
+                    (member.guess, draft) if origin is Origin.GRAMMAR else (draft, member.forced)
+                )
+        autos = [(member, draft) for member, draft in zip(asked, drafts, strict=False) if not member.is_fixed]
+        if autos:
+            self._learn(origin, autos, ms, len(asked))
+
+    def asked(self, ms: float) -> None:
+        """Asking policy and drafters took so long in all: what is beside the drafters' calls is part of their price."""
+        for origin in self._n_asked:
+            self._policy.drafter(origin).cost.asked(max(ms - self._calls_ms, 0.0) / len(self._n_asked))
+
+    def _learn(self, origin: Origin, autos: Sequence[tuple[Member, Draft]], ms: float, n_asked: int) -> None:
+        """What the call cost the automatic requests, and what each draft may be worth. A fixed neighbour pays its share
+        of the call, and the steps in which it drafted alone.
+        """
+        policy, cost, n, writes = self._policy, self._policy.drafter(origin).cost, len(autos), origin in WRITERS
+        steps_ms = 0.0
+        if writes:
+            steps_ms, steps = self._steps_ms, policy.machine.steps(origin)
+            ms = max(ms - self._all_steps_ms, 0.0) * n / n_asked + steps_ms
+            if self._n_steps and steps.ms(1) > 0:
+                steps.observe(int(self._n_stepped / self._n_steps + 0.5), 0, steps_ms / self._n_steps)
+            if any(member.bins for member, _ in autos):
+                cost.stepped(self._n_steps + 1)
+        call_ms = ms - steps_ms
+        reading_ms = cost.called(call_ms, sum(draft.n_read for _, draft in autos), n)
+        self._n_asked[origin] = n
+        price_ms = (ms - reading_ms) / n
+        for member, draft in autos:
+            state = member.state
+            assert state is not None
+            use = state.uses[origin]
             if use.is_probe:
-                use.pay(1e3 * seconds / len(asked) / member.plain_ms)
-            if writes and (n_read >= self._n_read or (not n_read and not draft.ids and state.unread(use) > FEW_IDS)):
+                use.drafter.pay((ms + cost.around_ms) / n / member.plain_ms, use.is_comparison)
+            n_read = draft.n_read
+            is_reading = n_read >= self._n_read or (not n_read and not draft.ids and state.unread(use) > FEW_IDS)
+            if writes and is_reading:
                 state.has_read(use, n_read)  # it reads on, before anything can be said of its drafts
-                use.is_probe = False
                 continue
-            state.has_read_all(use)
-            if writes:
+            state.has_read(use)
+            if writes and member.calibration is not None:
                 n_written = len(draft.ids) - draft.n_tail
                 if n_written < member.longest:
                     cost.wrote(len(member.bins), n_written)
                 member.calibration.drafted(member.bins)
             self._guesses_ms += price_ms
-            member.candidates.append(self._candidate(member, origin, draft, price_ms))
+            member.candidates.append(_candidate(self._policy, member, origin, draft, price_ms))
 
     def _time(self, member: Member, origin: Origin, n_read: int, ms: float) -> None:
         """A drafter read so many ids of this sequence. Ids that its KV holds already say nothing about costs, and count
         as none.
         """
-        use, state, self._timed = member.state.uses[origin], member.state, None
+        assert member.state is not None
+        use, self._timed = member.state.uses[origin], None
         if n_read:
             use.drafter.cost.timing(ms, n_read, member.plain_ms)
-            state.has_read(use, n_read)
-        else:
-            state.has_read_all(use)
-
-    def _candidate(self, member: Member, origin: Origin, draft: Draft, price_ms: float) -> Candidate:
-        calibration = member.calibration if origin in WRITERS else self._policy.calibration_for(member.state, draft)
-        bins = [bin_of(belief) for belief in draft.p]
-        if draft.n_tail:
-            n = len(bins) - draft.n_tail
-            member.state.uses[origin].follow(draft.ids[:n], bins[:n], calibration)
-            its = self._policy.calibration(draft.kind)
-            gains = gains_of([calibration.chance(i) for i in bins[:n]] + [its.chance(i) for i in bins[n:]])
-        else:
-            member.state.uses[origin].follow(draft.ids, bins, calibration)
-            gains = gains_of([calibration.chance(i) for i in bins])
-        costs = member.table.upto(len(gains))
-        saved = [gain * costs[1] - cost + costs[1] for gain, cost in zip(gains, costs[1:], strict=False)]
-        length = saved.index(max(saved))
-        sure = gains[length] / length if length else 0.0
-        return Candidate(origin, draft, gains, price_ms, saved[length] / member.size - price_ms, sure)
+        member.state.has_read(use, n_read or None)
 
     def choose(self) -> Mapping[int, Chosen]:
-        chosen: dict[int, Chosen] = {}
-        for group, table, level in zip(self._groups, self._tables, self._levels(), strict=True):
-            if level > 1:
-                self._submit(chosen, group, level, table)
-            self._judge(group, level, table)
-        if (
-            not chosen
-            and self._groups
-            and self._policy.machine.n_free > 0
-            and self._policy.machine.target.n_alike(self._n_writing) >= STALE
-        ):
-            return dict.fromkeys(self._groups[0], _TWO_ROWS)
+        """See `protocol.Policy`."""
+        chosen = self._choose_auto() if self._groups else {}
+        for seq, member in self._members.items():
+            draft = max(member.guess, member.forced, key=lambda one: len(one.ids))
+            if draft.ids:
+                chosen[seq] = Chosen(draft)
         return chosen
 
-    def _judge(self, group: Sequence[int], level: int, table: RoundTable) -> None:
+    def _choose_auto(self) -> dict[int, Chosen]:
+        chosen: dict[int, Chosen] = {}
+        gains = [_gains(self._members, group) for group in self._groups]
+        costs = [table.upto(len(one)) for table, one in zip(self._tables, gains, strict=True)]
+        rows = rows_of(gains, costs, self._n_writing, self._guesses_ms)
+        for group, table, n in zip(self._groups, self._tables, rows, strict=True):
+            if n > 1:
+                _submit(self._members, chosen, group, n, table)
+            self._judge(group, n, table)
+        machine = self._policy.machine
+        if not chosen and machine.n_free > 0 and machine.target.n_alike(self._n_writing) >= STALE:
+            return dict.fromkeys(self._groups[0], Chosen(NO_DRAFT, 2))
+        return chosen
+
+    def _judge(self, group: Sequence[int], n: int, table: CostTable) -> None:
         """What each guess saved. Alone that is what its best length is expected to save. In a group it is a share of
-        what the common level is: but a drafter that is asked again counts as if the others' guesses were like its own,
-        or several would never start together.
+        what the common number of rows is: but a drafter that is asked again counts as if the others' guesses were like
+        its own, or several would never start together.
         """
-        costs, total = table.upto(level), self._gains(group)[level - 1]
-        growth = (costs[level] - costs[1]) / total if total > 0 else 0.0  # of the decode, for each id that is expected
+        costs, total = table.upto(n), _gains(self._members, group)[n - 1]
+        growth = (costs[n] - costs[1]) / total if total > 0 else 0.0  # of the decode, for each id that is expected
         for member in [self._members[seq] for seq in group if seq in self._members]:
+            state = member.state
+            if state is None:
+                continue
             for one in member.candidates:
-                use = member.state.uses[one.origin]
+                use = state.uses[one.origin]
                 saved_ms = one.value + one.price_ms
                 if len(group) > 1 and not use.is_probe:
-                    gain = one.gains[min(level - 1, len(one.gains) - 1)]
-                    saved_ms = gain * (member.plain_ms - growth)
-                price = self._policy.price(one.origin, member.plain_ms, self._n_asked[one.origin])
-                use.judged(saved_ms / member.plain_ms, price, member.state.n)
-            member.state.planned()
+                    saved_ms = one.gains[min(n - 1, len(one.gains) - 1)] * (member.plain_ms - growth)
+                price = use.drafter.cost.price(member.plain_ms, self._n_asked[one.origin])
+                pays = use.judged(saved_ms / member.plain_ms, price)
+                use.next_at = asked_again(use, state.n, price, pays, was_asked=True)
 
-    def _levels(self) -> list[int]:
-        """Rows of each sequence, by group: the highest ids per millisecond over all groups (Dinkelbach's iteration), or
-        one each.
-        """
-        groups = [self._gains(group) for group in self._groups]
-        costs = [table.upto(len(gains)) for table, gains in zip(self._tables, groups, strict=True)]
-        fixed_ms = self._guesses_ms - self._policy.machine.overhead_ms * (len(groups) - 1)
-        levels, ms = [1] * len(groups), fixed_ms + sum([cost[1] for cost in costs])
-        if ms <= 0:
-            return levels
-        rate = _CLEAR * self._n_writing / ms
-        while True:
-            better, ids, ms = [], float(self._n_writing), fixed_ms
-            for gains, cost in zip(groups, costs, strict=True):
-                n = best_level(gains, cost, rate)
-                better.append(n)
-                ids += gains[n - 1]
-                ms += cost[n]
-            if ms <= 0 or ids <= rate * ms * _NO_GAIN:
-                return levels
-            levels, rate = better, ids / ms
 
-    def _gains(self, group: Sequence[int]) -> list[float]:
-        """Ids expected beyond one each, by the number of drafted rows of each sequence."""
-        drafting = [self._members[seq] for seq in group if seq in self._members and self._members[seq].candidates]
-        return merged([merged([one.gains for one in member.candidates], max) for member in drafting], sum)
+def _worth(policy: Knowledge, member: Member, origin: Origin, n_due: int) -> tuple[float, float]:
+    """Plain decodes that a round is expected to gain with this drafter, and that asking it takes, reading included.
+    -1: reading is not earned back.
+    """
+    state, plain_ms = member.state, member.plain_ms
+    assert state is not None
+    use = policy.use(state, origin)
+    price = use.drafter.cost.price(plain_ms, n_due)
+    gain = use.saved - price
+    if origin not in WRITERS:
+        return gain, price
+    reading = use.drafter.cost.reading(state.unread(use), plain_ms)
+    is_worth_it = policy.is_worth_reading(state, gain, reading, member.wish.n_left)
+    return gain if is_worth_it else -1.0, price + reading
 
-    def _submit(self, chosen: dict[int, Chosen], group: Sequence[int], level: int, table: RoundTable) -> None:
-        """Cut the group's drafts to this level."""
-        n_rows = table.level(level)
-        n_rows = n_rows if len(group) > 1 or n_rows > level else 0
-        for seq in group:
-            member, draft = self._members.get(seq), NO_DRAFT
-            if member is not None and member.candidates:
-                draft = own_of(member.candidates, best_of(member.candidates, level - 1).draft.first(level - 1))
-            if draft.ids or n_rows:
-                chosen[seq] = Chosen(draft, n_rows)
+
+def _is_best(policy: Knowledge, member: Member, origin: Origin, gain: float, n_due: int) -> bool:
+    """Whether no other drafter that writes is expected to gain more: one of them writes, the others only from their
+    budgets. One that is off, left alone, or too expensive to read for, is no rival.
+    """
+    types, state = member.wish.params.types, member.state
+    assert state is not None
+    rivals = [one for one, last in policy.asked_in.items() if one is not origin and policy.n_rounds - last <= 1]
+    return all(
+        _worth(policy, member, one, n_due)[0] <= gain
+        for one in rivals
+        if (not types or one in types) and state.n >= policy.use(state, one).next_at
+    )
+
+
+def _candidate(policy: Knowledge, member: Member, origin: Origin, draft: Draft, price_ms: float) -> Candidate:
+    state, table = member.state, member.table
+    assert state is not None
+    assert table is not None
+    writes = origin in WRITERS
+    calibration = policy.calibration_of(state, origin) if writes else policy.calibration_for(state, draft)
+    bins = [bin_of(belief) for belief in draft.p]
+    n = len(bins) - draft.n_tail
+    state.uses[origin].follow(draft.ids[:n], bins[:n], calibration)
+    chances = [calibration.chance(i) for i in bins[:n]]
+    if draft.n_tail:
+        tail = policy.calibration(draft.kind)
+        chances += [tail.chance(i) for i in bins[n:]]
+    gains = gains_of(chances)
+    costs = table.upto(len(gains))
+    saved = [gain * costs[1] - cost + costs[1] for gain, cost in zip(gains, costs[1:], strict=False)]
+    length = saved.index(max(saved))
+    sure = gains[length] / length if length else 0.0
+    return Candidate(origin, draft, gains, price_ms, saved[length] / member.size - price_ms, sure)
+
+
+def _gains(members: Mapping[int, Member], group: Sequence[int]) -> list[float]:
+    """Ids expected beyond one each, by the number of drafted rows of each sequence."""
+    drafting = [members[seq] for seq in group if seq in members and members[seq].candidates]
+    return merged([merged([one.gains for one in member.candidates], max) for member in drafting], sum)
+
+
+def _member(policy: Knowledge, wish: Wish) -> Member:
+    params = wish.params
+    is_fixed = policy.is_fixed or params.policy is SpecPolicy.FIXED
+    longest = min(params.longest, wish.room)
+    return Member(wish, longest, is_fixed, state=None if is_fixed else policy.state(wish.seq))
+
+
+def _submit(
+    members: Mapping[int, Member], chosen: dict[int, Chosen], group: Sequence[int], n: int, table: CostTable
+) -> None:
+    """Cut the group's drafts to so many rows."""
+    n_rows = table.level(n)
+    n_rows = n_rows if len(group) > 1 or n_rows > n else 0
+    for seq in group:
+        member, draft = members.get(seq), NO_DRAFT
+        if member is not None and member.candidates:
+            draft = _best_of(member.candidates, n - 1)
+        if draft.ids or n_rows:
+            chosen[seq] = Chosen(draft, n_rows)
+
+
+def _is_fixed_due(policy: Knowledge, member: Member, origin: Origin) -> bool:
+    is_named = bool(member.wish.params.types)
+    return not member.guess.ids and (is_named or origin not in policy.weighed)
+
+
+def _fixed_ask(member: Member, writes: bool) -> Ask:
+    """As its request says; nothing but reading where that is no draft. What looks texts up has sizes of its own."""
+    wish, params = member.wish, member.wish.params
+    if params.longest <= 0:
+        return Ask(wish.seq, 0, n_read=_READ_AT_ONCE)
+    if not writes:
+        return Ask(wish.seq, wish.room)
+    return Ask(wish.seq, member.longest, params.n_min, params.p_min, _READ_AT_ONCE)
+
+
+def _best_of(candidates: Sequence[Candidate], n: int) -> Draft:
+    """Of the guesses the n ids that gain most. Where the request's prediction has the same ids, they count as its."""
+    best = max(candidates, key=lambda one: one.gains[min(n, len(one.gains) - 1)]).draft.first(n)
+    same = [one.draft for one in candidates if one.draft.ids[: len(best.ids)] == best.ids]
+    own = next((one for one in same if one.origin is Origin.PREDICTION), None)
+    return best if own is None else own.first(len(best.ids))
 
 
 @lru_cache(maxsize=256)

@@ -62,51 +62,50 @@ def chat_job(engine: Backend, body: ChatBody, ping: float, default: str) -> tupl
 
     default: the server's reasoning format.
     """
-    calls = calls_of(body)
-    prompt = encode_chat(engine, body)
+    text, calls = engine.text, calls_of(body)
+    prompt = encode_chat(text, body)
     if body.verbose or engine.config.verbose:
-        prompt = replace(prompt, text=text_of(engine, prompt.ids))
+        prompt = replace(prompt, text=text_of(text, prompt.ids))
     job = make_job(engine, body, [prompt], ping)
-    tail = text_of(engine, prompt.ids[-_TAIL:])
-    begun = answer_begun(body.messages)
-    start = Start(engine.answers.opens_thought(tail))
-    if begun:
-        # `<think>so far` goes on with a thought; `So far` is content already, whatever the template opens.
-        in_thought = engine.answers.continues_thought(begun)
-        start = Start(in_thought, in_content=not in_thought)
-    reading = Reading(engine.answers, calls, start, (body.reasoning_format or default) == "none")
+
+    # Where the answer begins is said by the beginning that the request gives, else by the end of its prompt: after
+    # "<think>\n" it is in a thought. A beginning "<think>so far" goes on with one, and "So far" is content, whatever
+    # the template opens.
+    tail, begun = text_of(text, prompt.ids[-_TAIL:]), answer_begun(body.messages)
+    in_thought = text.answers.continues_thought(begun) if begun else text.answers.opens_thought(tail)
+    start = Start(in_thought, in_content=bool(begun) and not in_thought)
+
+    reading = Reading(text.answers, calls, start, (body.reasoning_format or default) == "none")
     bound = chat_constraint(engine, body, job.requests[0].constraint, calls, start, tail)
     shown = () if reading.is_plain else reading.format.shown(with_calls=calls.are_possible)
-    thoughts = thought_bounds(engine, body, start)
+    thoughts = _thought_bounds(engine, body, start)
     requests = (replace(one, shown=shown, constraint=bound, thoughts=thoughts) for one in job.requests)
     return replace(job, requests=tuple(requests)), reading
 
 
-def thought_bounds(engine: Backend, body: ChatBody, start: Start) -> ThoughtBounds | None:
+def _thought_bounds(engine: Backend, body: ChatBody, start: Start) -> ThoughtBounds | None:
     """What the loop gets about an answer's thoughts; None where it has none. Tokenizes: for worker threads."""
-    answers = engine.answers
+    answers, config = engine.text.answers, engine.config.server
     if not (answers.thinks or answers.channels or start.in_thought):
         return None
     marks = answers.marks
     if start.in_content and not marks.anywhere:
         return None
-    budget = budget_of(engine, body)
+    most = body.thinking_budget if body.thinking_budget is not None else _of_template(body)
+    if most is None or most < 0:  # the request says nothing, or asks for no bound: the server's own
+        most = config.reasoning_budget
+    if most < 0:
+        return ThoughtBounds(marks.start, marks.end, start.in_thought, marks.anywhere)
     message = body.reasoning_budget_message
-    if message is None:
-        message = engine.config.server.reasoning_budget_message
-    closing = engine.tokenize(message + marks.end.strip()) if budget is not None else []
-    return ThoughtBounds(marks.start, marks.end, start.in_thought, marks.anywhere, budget, tuple(closing))
+    message = config.reasoning_budget_message if message is None else message
+    closing = engine.text.tokenize(message + marks.end.strip())
+    return ThoughtBounds(marks.start, marks.end, start.in_thought, marks.anywhere, most, tuple(closing))
 
 
-def budget_of(engine: Backend, body: ChatBody) -> int | None:
-    """Most ids of a thought: the request's own bound, else the server's; None: no bound."""
-    asked = body.thinking_budget
-    if asked is None:
-        # Some clients put it among the template's variables.
-        asked = body.chat_template_kwargs.get(_KWARG)
-        if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int)):
-            where = f"chat_template_kwargs.{_KWARG}"
-            raise InvalidRequestError.at(where, "must be a whole number of tokens, or -1 for no bound")
-    if asked is None or asked < 0:
-        asked = engine.config.server.reasoning_budget
-    return asked if asked >= 0 else None
+def _of_template(body: ChatBody) -> int | None:
+    """The bound among the template's variables, where some clients put it."""
+    value = body.chat_template_kwargs.get(_KWARG)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    where = f"chat_template_kwargs.{_KWARG}"
+    raise InvalidRequestError.at(where, "must be a whole number of tokens, or -1 for no bound")

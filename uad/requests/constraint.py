@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 
+from uad.calls.forced import behind_thoughts, call_constraint
 from uad.calls.parser import Start
 from uad.calls.tools import Calls
 from uad.errors import InvalidRequestError, RequestError
-from uad.requests.engine import Backend
+from uad.requests.engine import Backend, Text
 from uad.requests.fields import ChatBody, GenerationBody
 from uad.types import Constraint, ConstraintKind
 
@@ -28,7 +30,7 @@ def constraint_of(engine: Backend, body: GenerationBody) -> Constraint | None:
     if not found:
         return None if body.grammar == "" else engine.config.constraint
     name, constraint = found[0]
-    _check(engine, name, constraint)
+    _check(engine.text, name, constraint)
     return constraint
 
 
@@ -38,13 +40,15 @@ def chat_constraint(
     """The constraint of a chat, compiled: calls and thoughts may come first. own: what `constraint_of` says; tail: the
     end of the prompt. Raises InvalidRequestError.
     """
+    text = engine.text
     bound = _with_calls(engine, own, calls, start, tail) if calls.are_possible else own
     if bound is None or bound is not own:
         return bound
-    after = engine.behind_thoughts(bound, start, tail)
+    # A model that thinks may write "<think>hm</think>" in front of what the constraint describes
+    after = behind_thoughts(text.vocab, text.answers, bound, start, tail)
     if after is not bound:
         named = (name for name, read in _FIELDS.items() if read(name, getattr(body, name)) is not None)
-        _check(engine, next(named, "grammar"), after)  # the server's own is called grammar
+        _check(text, next(named, "grammar"), after)  # the server's own is called grammar
     return after
 
 
@@ -61,24 +65,26 @@ def _with_calls(engine: Backend, own: Constraint | None, calls: Calls, start: St
     # or a grammar, a call would be another language, and the tools stay unused.
     if own is not None and not calls.are_required and own.kind is not _JSON:
         return own
+    # With response_format and tools an answer is either: the grammar is  call | JSON by the schema
     answer = json.loads(own.text) if own is not None and not calls.are_required else None
-    bound = engine.call_constraint(calls, start, tail, {} if answer is True else answer)
+    text = engine.text
+    bound = call_constraint(text.vocab, text.answers, calls, start, tail, {} if answer is True else answer)
     if bound is None:
         return own
     try:
-        _check(engine, "tools", bound)
+        _check(text, "tools", bound)
     except InvalidRequestError:
-        # The grammar of all tools together says nothing of which one is wrong: each is tried alone, for its name.
+        # The grammar of all tools says not which of them is wrong: each schema by itself does
         for i, tool in enumerate(calls.tools):
             name = f"tools.{i}.function.parameters"
-            _check(engine, name, Constraint(_JSON, json.dumps({"type": "object", **tool.parameters})))
+            _check(text, name, Constraint(_JSON, json.dumps({"type": "object", **tool.parameters})))
         raise
     return bound
 
 
-def _check(engine: Backend, name: str, constraint: Constraint) -> None:
+def _check(text: Text, name: str, constraint: Constraint) -> None:
     try:
-        engine.check_constraint(constraint)
+        text.check_constraint(constraint)
     except RequestError as error:
         raise InvalidRequestError.at(name, str(error)) from None
 
@@ -129,18 +135,10 @@ def _schema(name: str, value: object) -> Constraint | None:
         raise InvalidRequestError.at(name, "the schema is nested too deeply") from None
 
 
-def _json_object(name: str, value: object) -> Constraint | None:
-    return Constraint(_JSON, '{"type": "object"}') if value else None
-
-
 def _grammar(name: str, value: object, kind: ConstraintKind = _GRAMMAR) -> Constraint | None:
     if value is not None and not isinstance(value, str):
         raise InvalidRequestError.at(name, "must be a string")
     return Constraint(kind, value) if value else None
-
-
-def _regex(name: str, value: object) -> Constraint | None:
-    return _grammar(name, value, _REGEX)
 
 
 def _choice(name: str, value: object) -> Constraint | None:
@@ -160,17 +158,17 @@ def _object(name: str, value: object) -> Mapping[str, object]:
 _Read = Callable[[str, object], Constraint | None]
 _STRUCTURED: Mapping[str, _Read] = {
     "json": _schema,
-    "regex": _regex,
+    "regex": partial(_grammar, kind=_REGEX),
     "choice": _choice,
     "grammar": _grammar,
-    "json_object": _json_object,
+    "json_object": lambda name, value: Constraint(_JSON, '{"type": "object"}') if value else None,
 }
 _FIELDS: Mapping[str, _Read] = {
     "response_format": _response_format,
     "json_schema": _schema,
     "grammar": _grammar,
     "guided_json": _schema,
-    "guided_regex": _regex,
+    "guided_regex": partial(_grammar, kind=_REGEX),
     "guided_choice": _choice,
     "guided_grammar": _grammar,
     "structured_outputs": _structured,

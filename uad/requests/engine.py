@@ -11,29 +11,26 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from types import TracebackType
 from typing import Protocol
 
 from uad.calls.format import AnswerFormat
-from uad.calls.parser import Start
-from uad.calls.tools import Calls, Schema
 from uad.config import Config
 from uad.errors import SlowReaderError, UadError
 from uad.events import (
-    AdapterInfo,
     Delta,
     Done,
+    EngineSnapshot,
     EngineView,
     Event,
     Failed,
     Progress,
     RuntimeInfo,
     Sink,
-    SlotInfo,
-    Totals,
 )
-from uad.stats import DrafterStats
 from uad.types import Constraint, Request, SamplingParams
+from uad.vocab.table import VocabTable
 
 Message = Mapping[str, object]
 CAPACITY = 1024
@@ -43,9 +40,74 @@ log = logging.getLogger("uad.server")
 Arrival = tuple[int, Delta | Progress | Done]
 
 
+class Text(Protocol):
+    """The target's texts and vocabulary. Every method may be called from any thread but the model's, but most may take
+    long: they are for worker threads.
+    """
+
+    @property
+    def vocab(self) -> VocabTable:
+        """The target's vocabulary."""
+        ...
+
+    @property
+    def answers(self) -> AnswerFormat:
+        """How the target writes thoughts and calls."""
+        ...
+
+    def template_caps(self) -> Mapping[str, bool]:
+        """What the chat template does, under llama-server's names. May render."""
+        ...
+
+    def check_length(self, text: str) -> None:
+        """Raises ContextOverflowError where a prompt with this text cannot fit into a slot. Cheaper than `tokenize`."""
+
+    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
+        """The target's ids of a text. add_special: with BOS in front, where the model wants one. parse_special: names
+        of specials become their ids."""
+        ...
+
+    def detokenize(self, ids: Sequence[int]) -> bytes:
+        """The bytes of ids, specials as their names. Raises InvalidRequestError for an id outside the vocabulary."""
+        ...
+
+    def piece(self, id_: int) -> bytes:
+        """The bytes of one id, a special as its name."""
+        ...
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
+        add_special: bool = True,
+    ) -> list[int]:
+        """The target's ids of a conversation; prefill: how the answer begins; add_special: with BOS, where the model
+        wants one and the template writes none. Raises InvalidRequestError or ContextOverflowError."""
+        ...
+
+    def chat_text(
+        self,
+        messages: Sequence[Message],
+        kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
+        add_special: bool = True,
+    ) -> str:
+        """The text of the same prompt, as `tokenize` with the same add_special takes it. Raises InvalidRequestError."""
+        ...
+
+    def check_constraint(self, constraint: Constraint) -> None:
+        """Compile it. Raises InvalidRequestError."""
+
+    def check_sampling(self, sampling: SamplingParams) -> None:
+        """Find what its samplers need of the vocabulary."""
+
+
 class Backend(Protocol):
-    """Generation as the HTTP side sees it. Every method may be called from any thread; `submit` and `cancel` return at
-    once.
+    """Generation as the HTTP side sees it: four facts, six methods. Every method may be called from any thread, and
+    returns at once.
     """
 
     @property
@@ -64,23 +126,9 @@ class Backend(Protocol):
         ...
 
     @property
-    def answers(self) -> AnswerFormat:
-        """How the target writes thoughts and calls."""
+    def text(self) -> Text:
+        """Texts to ids and back."""
         ...
-
-    def template_caps(self) -> Mapping[str, bool]:
-        """What the chat template does, under llama-server's names. May render: for worker threads."""
-        ...
-
-    def adapters(self) -> tuple[AdapterInfo, ...]:
-        """The target's LoRA adapters, with how much of each is added for requests that do not say."""
-        ...
-
-    def set_adapters(self, scales: tuple[float, ...]) -> None:
-        """How much of each adapter is added for later requests that do not say; one number for each."""
-
-    def when_stopped(self, tell: Callable[[], object]) -> None:
-        """Call `tell`, on any thread, when a fatal error has stopped the engine and all requests have their errors."""
 
     def submit(self, request: Request, sink: Sink) -> int:
         """Queue a request, whose events sink gets on another thread; returns its number. Raises InvalidRequestError,
@@ -90,74 +138,18 @@ class Backend(Protocol):
     def cancel(self, request: int) -> None:
         """Free the slot of the request with this number within one round; no event follows."""
 
-    def check_length(self, text: str) -> None:
-        """Raises ContextOverflowError where a prompt with this text cannot fit into a slot. Cheaper than `tokenize`."""
-
-    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
-        """The target's ids of a text. add_special: with BOS in front, where the model wants one. parse_special: names
-        of specials become their ids."""
+    def snapshot(self) -> EngineSnapshot:
+        """What slots, drafters and adapters did and do."""
         ...
 
-    def detokenize(self, ids: Sequence[int]) -> bytes:
-        """The bytes of ids, specials as their names. Raises InvalidRequestError for an id outside the vocabulary."""
-        ...
+    def set_adapters(self, scales: tuple[float, ...]) -> None:
+        """How much of each adapter is added for later requests that do not say; one number for each."""
 
-    def piece(self, id_: int) -> bytes:
-        """The bytes of one id, a special as its name."""
-        ...
+    def look(self, show: Callable[[EngineView], None]) -> None:
+        """Call `show`, on another thread and soon, with what the loop does; never once the engine has stopped."""
 
-    def chat_prompt(
-        self,
-        messages: Sequence[Message],
-        template_kwargs: Mapping[str, object],
-        add_generation_prompt: bool = True,
-        prefill: str = "",
-        add_special: bool = True,
-    ) -> list[int]:
-        """The target's ids of a conversation; prefill: how the answer begins; add_special: with BOS, where the model
-        wants one and the template writes none. Raises InvalidRequestError or ContextOverflowError."""
-        ...
-
-    def render_chat(
-        self,
-        messages: Sequence[Message],
-        template_kwargs: Mapping[str, object],
-        add_generation_prompt: bool = True,
-        prefill: str = "",
-        add_special: bool = True,
-    ) -> str:
-        """The text of the same prompt, as `tokenize` with the same add_special takes it. Raises InvalidRequestError."""
-        ...
-
-    def check_constraint(self, constraint: Constraint) -> None:
-        """Compile it: for worker threads. Raises InvalidRequestError."""
-
-    def check_sampling(self, sampling: SamplingParams) -> None:
-        """Find what its samplers need of the vocabulary: for worker threads."""
-
-    def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
-        """What an answer may be by what the request says about calls; tail: the end of the prompt. Raises
-        NotSupportedError.
-        """
-
-    def behind_thoughts(self, bound: Constraint, start: Start, tail: str) -> Constraint:
-        """The same constraint after a thought, where one has begun or may come first; tail: the end of the prompt."""
-        ...
-
-    def slots(self) -> tuple[SlotInfo, ...]:
-        """What each slot does and holds."""
-        ...
-
-    def totals(self) -> Totals:
-        """Counts over all finished requests since start."""
-        ...
-
-    def drafters(self) -> tuple[DrafterStats, ...]:
-        """What each drafter did since start."""
-        ...
-
-    def look(self, tell: Callable[[EngineView], None]) -> None:
-        """Call `tell`, on another thread and soon, with what the loop does; never once the engine has stopped."""
+    def when_stopped(self, call: Callable[[], object]) -> None:
+        """Call `call`, on any thread, when a fatal error has stopped the engine and all requests have their errors."""
 
 
 class Ticks:
@@ -366,32 +358,34 @@ def _expected(error: Exception) -> UadError:
 
 
 def merge(arrivals: list[Arrival]) -> list[Arrival]:
-    """The same events with neighbouring deltas of one sequence joined: a reader that fell behind gets fewer, larger
+    """The same events with neighbouring deltas of one sequence joined: a slow reader gets fewer, larger
     pieces.
     """
     if len(arrivals) < 2:
         return arrivals
-    merged: list[Arrival] = []
-    last: dict[int, int] = {}
+    # (0, a) (1, b) (0, c) (0, Done) (1, d) -> (0, ac) (1, bd) (0, Done): each choice keeps its own order
+    runs: list[tuple[int, list[Delta | Progress | Done]]] = []
+    last: dict[int, list[Delta | Progress | Done]] = {}
     for index, event in arrivals:
-        at = last.get(index)
-        before = merged[at][1] if at is not None else None
-        if at is not None and isinstance(event, Delta) and isinstance(before, Delta):
-            merged[at] = index, _joined(before, event)
+        run = last.get(index)
+        if run is not None and isinstance(event, Delta) and isinstance(run[-1], Delta):
+            run.append(event)
         else:
-            last[index] = len(merged)
-            merged.append((index, event))
-    return merged
+            last[index] = [event]
+            runs.append((index, last[index]))
+    return [(index, run[0] if len(run) == 1 else _joined(run)) for index, run in runs]
 
 
-def _joined(a: Delta, b: Delta) -> Delta:
+def _joined(run: Sequence[object]) -> Delta:
+    """Many deltas as one, each part of them put together once."""
+    deltas = [one for one in run if isinstance(one, Delta)]
     return Delta(
-        a.request,
-        a.ids + b.ids,
-        a.origins + b.origins,
-        a.text + b.text,
-        a.probs + b.probs,
-        a.pieces + b.pieces,
-        b.timings,
-        a.tokens + b.tokens,
+        deltas[0].request,
+        tuple(chain.from_iterable(one.ids for one in deltas)),
+        tuple(chain.from_iterable(one.origins for one in deltas)),
+        "".join(one.text for one in deltas),
+        tuple(chain.from_iterable(one.probs for one in deltas)),
+        tuple(chain.from_iterable(one.pieces for one in deltas)),
+        deltas[-1].timings,
+        tuple(chain.from_iterable(one.tokens for one in deltas)),
     )

@@ -87,8 +87,8 @@ def encode_infill(engine: Backend, body: InfillBody) -> Prompt:
     that is too long, since that is never cut.
     """
     fim = check_fim(engine, "input_suffix")
-    engine.check_length(body.prompt)
-    begun = engine.tokenize(body.prompt, add_special=False, parse_special=True)
+    engine.text.check_length(body.prompt)
+    begun = engine.text.tokenize(body.prompt, add_special=False, parse_special=True)
     n_batch = engine.config.target.n_batch
     shares = FimShares.of(engine.info.n_ctx, n_batch, len(begun), _n_answer(engine))
     prefix = _last(_ids(engine, body.input_prefix, "input_prefix", shares.prefix, at_end=True), shares.prefix)
@@ -103,7 +103,7 @@ def encode_insertion(engine: Backend, prompt: object, suffix: str, add_special: 
     add_special: with BOS, where the model wants one; one that the prompt begins with is that one.
     """
     fim = check_fim(engine, "suffix")
-    engine.check_length(suffix)
+    engine.text.check_length(suffix)
     before, bos = raw_ids(engine, prompt, add_special=False), _bos(engine, add_special)
     if before[: len(bos)] == bos:
         before = before[len(bos) :]
@@ -112,7 +112,7 @@ def encode_insertion(engine: Backend, prompt: object, suffix: str, add_special: 
 
 def _prompt(engine: Backend, fim: FimTokens, parts: FimParts, bos: Sequence[int]) -> Prompt:
     ids = parts.prompt(fim, bos, engine.config.server.spm_infill)
-    return filled(Prompt(ids, text_of(engine, ids), parts.drafted(fim)), "prompt")
+    return filled(Prompt(ids, text_of(engine.text, ids), parts.drafted(fim)), "prompt")
 
 
 def _mark(id_: int | None) -> tuple[int, ...]:
@@ -121,7 +121,7 @@ def _mark(id_: int | None) -> tuple[int, ...]:
 
 def _bos(engine: Backend, add_special: bool) -> tuple[int, ...]:
     """What a prompt begins with, where the model wants that and the request does not say otherwise."""
-    return tuple(engine.tokenize("", add_special=add_special, parse_special=False))
+    return tuple(engine.text.tokenize("", add_special=add_special, parse_special=False))
 
 
 def _n_answer(engine: Backend) -> int:
@@ -152,13 +152,13 @@ def _chunk(engine: Backend, fim: FimTokens, one: ExtraBody, n_chars: int) -> lis
 
 
 def _tokens(engine: Backend, text: str) -> list[int]:
-    return engine.tokenize(text, add_special=False, parse_special=False)
+    return engine.text.tokenize(text, add_special=False, parse_special=False)
 
 
 def _ids(engine: Backend, value: object, param: str, n: int, at_end: bool) -> list[int]:
     """The ids of a text, or of texts and ids in a row, of which n are wanted, at the end or at the beginning."""
     parts = [_cut(part, _MOST_CHARS * n, at_end) for part in parts_of(value, engine.info.target.n_vocab, param)]
-    return mixed_ids(engine, parts, add_special=False, parse_special=False)
+    return mixed_ids(engine.text, parts, add_special=False, parse_special=False)
 
 
 def _cut(part: Part, n_chars: int, at_end: bool) -> Part:

@@ -199,7 +199,7 @@ def sampling_params(engine: Backend, body: GenerationBody) -> SamplingParams:
     _check_ids(engine, body.allowed_token_ids, "allowed_token_ids")
     changes["allowed"] = tuple(dict.fromkeys(body.allowed_token_ids))
     params = replace(engine.config.sampling, **changes)
-    engine.check_sampling(params)
+    engine.text.check_sampling(params)
     return params
 
 
@@ -236,7 +236,7 @@ def _bad_words(engine: Backend, body: GenerationBody) -> Iterator[tuple[int, ...
     for word in body.bad_words:
         checkpoint()
         for text in (word, " " + word.lstrip()) if word.strip() else (word,):
-            if ids := engine.tokenize(text, add_special=False, parse_special=False):
+            if ids := engine.text.tokenize(text, add_special=False, parse_special=False):
                 yield tuple(ids)
     for run in body.bad_words_ids:
         if not run:
@@ -288,7 +288,7 @@ def _biased_ids(engine: Backend, key: object) -> list[int]:
         if len(key) > MAX_BIASES:
             raise InvalidRequestError.at("logit_bias", f"a text of at most {MAX_BIASES} characters")
         checkpoint()
-        return engine.tokenize(key, add_special=False, parse_special=False)
+        return engine.text.tokenize(key, add_special=False, parse_special=False)
     if isinstance(key, bool) or not isinstance(key, int | str):
         raise InvalidRequestError.at("logit_bias", "a token must be an id or text")
     id_ = int(key)
@@ -386,7 +386,7 @@ def scales_of(engine: Backend, value: object, where: str = "lora") -> tuple[floa
     """How much of each adapter a list of {"id", "scale"} adds; 0 where it names one not. Raises InvalidRequestError."""
     if not isinstance(value, list):
         raise InvalidRequestError.at(where, "must be a list of objects with id and scale")
-    scales = [0.0] * len(engine.adapters())
+    scales = [0.0] * len(engine.snapshot().adapters)
     for i, one in enumerate(value):
         id_, scale = (one.get("id"), one.get("scale", 0.0)) if isinstance(one, dict) else (None, None)
         if type(id_) is not int or not 0 <= id_ < len(scales):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uad.checkpoint import checkpoint
 from uad.common.json_out import chunks
 from uad.errors import ContextOverflowError, InvalidRequestError
-from uad.requests.engine import Backend, Message
+from uad.requests.engine import Backend, Message, Text
 from uad.requests.fields import MessageBody, TemplateBody
 
 Part = str | int
@@ -55,12 +55,18 @@ def parts_of(value: object, n_vocab: int, param: str) -> list[Part]:
             raise InvalidRequestError.at(param, "this server reads text only; leave multimodal_data out")
         value = value.get("prompt_string")
     items: list[object] = value if isinstance(value, list) else [value] if isinstance(value, str) else [None]
-    return list(_checked(items, n_vocab, param))
+    parts: list[Part] = []
+    for item in items:
+        if isinstance(item, bool) or not isinstance(item, int | str):
+            raise InvalidRequestError.at(param, "must be a string, or a list of token ids and strings")
+        if isinstance(item, int) and not 0 <= item < n_vocab:
+            raise InvalidRequestError.at(param, f"token ids must lie between 0 and {n_vocab - 1}")
+        parts.append(item)
+    return parts
 
 
-def ids_of(value: object, engine: Backend, param: str) -> list[int]:
+def ids_of(value: object, n_vocab: int, param: str) -> list[int]:
     """The token ids in a list of numbers, checked."""
-    n_vocab = engine.info.target.n_vocab
     if not isinstance(value, list):
         raise InvalidRequestError.at(param, "must be a list of token ids")
     ids = [
@@ -73,7 +79,7 @@ def ids_of(value: object, engine: Backend, param: str) -> list[int]:
     return ids
 
 
-def mixed_ids(engine: Backend, parts: list[Part], add_special: bool, parse_special: bool) -> list[int]:
+def mixed_ids(text: Text, parts: list[Part], add_special: bool, parse_special: bool) -> list[int]:
     """Ids of strings and ids in a row. add_special: what the model wants in front of a text stands in front of the
     first part, if that is a text.
     """
@@ -81,27 +87,27 @@ def mixed_ids(engine: Backend, parts: list[Part], add_special: bool, parse_speci
     for i, part in enumerate(parts):
         checkpoint()
         if isinstance(part, str):
-            ids += engine.tokenize(part, add_special=add_special and i == 0, parse_special=parse_special)
+            ids += text.tokenize(part, add_special=add_special and i == 0, parse_special=parse_special)
         else:
             ids.append(part)
     return ids
 
 
-def text_of(engine: Backend, ids: Sequence[int]) -> str:
+def text_of(text: Text, ids: Sequence[int]) -> str:
     """The text of ids, some thousand at a time; bytes that are no text become U+FFFD."""
-    # A character may lie across two pieces: the decoder keeps its first bytes for the next one.
+    # A character may be cut between two batches of ids, or end in none: "\xc3" and "\xa9" make one é
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     texts: list[str] = []
     for start in range(0, len(ids), _IDS_AT_ONCE):
         checkpoint()
-        texts.append(decoder.decode(engine.detokenize(ids[start : start + _IDS_AT_ONCE])))
+        texts.append(decoder.decode(text.detokenize(ids[start : start + _IDS_AT_ONCE])))
     return "".join(texts) + decoder.decode(b"", final=True)
 
 
 def encode_prompt(engine: Backend, prompt: object, add_special: bool = True) -> Prompt:
     """One prompt of a completion; add_special is as `mixed_ids` has it."""
     ids = raw_ids(engine, prompt, add_special)
-    return filled(Prompt(ids, prompt if isinstance(prompt, str) else text_of(engine, ids)), "prompt")
+    return filled(Prompt(ids, prompt if isinstance(prompt, str) else text_of(engine.text, ids)), "prompt")
 
 
 def raw_ids(engine: Backend, prompt: object, add_special: bool) -> tuple[int, ...]:
@@ -115,40 +121,30 @@ def raw_ids(engine: Backend, prompt: object, add_special: bool) -> tuple[int, ..
         raise ContextOverflowError(n_least, engine.info.n_ctx)
     for part in parts:
         if isinstance(part, str):
-            engine.check_length(part)
-    return tuple(mixed_ids(engine, parts, add_special, parse_special=True))
+            engine.text.check_length(part)
+    return tuple(mixed_ids(engine.text, parts, add_special, parse_special=True))
 
 
-def encode_chat(engine: Backend, body: TemplateBody) -> Prompt:
+def encode_chat(text: Text, body: TemplateBody) -> Prompt:
     """The prompt of a chat. A last message of the assistant is the beginning of the answer, as llama-server has it."""
-    prefill, messages = _split_prefill(body)
-    opens = _opens_answer(body, prefill)
-    ids = engine.chat_prompt(messages, _template_kwargs(body), opens, prefill, body.add_special_tokens)
-    return filled(Prompt(tuple(ids), ""), "messages")
+    return filled(Prompt(tuple(text.chat(*_for_template(body))), ""), "messages")
 
 
-def render_chat(engine: Backend, body: TemplateBody) -> str:
+def render_chat(text: Text, body: TemplateBody) -> str:
     """The same prompt as text."""
+    return text.chat_text(*_for_template(body))
+
+
+def _for_template(body: TemplateBody) -> tuple[list[Message], dict[str, object], bool, str, bool]:
+    """What `Text.chat` takes: messages, template variables, whether the answer is opened, how it begins, BOS."""
     prefill, messages = _split_prefill(body)
-    opens = _opens_answer(body, prefill)
-    return engine.render_chat(messages, _template_kwargs(body), opens, prefill, body.add_special_tokens)
+    opens = True if prefill or body.add_generation_prompt is None else body.add_generation_prompt
+    return messages, _template_kwargs(body), opens, prefill, body.add_special_tokens
 
 
 def chat_template(engine: Backend) -> str:
     """The template in use, empty where neither the model nor the configuration has one."""
     return engine.config.templates.template(engine.info.target.chat_template)
-
-
-def _checked(items: list[object], n_vocab: int, param: str) -> Iterator[Part]:
-    for item in items:
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, bool) or not isinstance(item, int):
-            raise InvalidRequestError.at(param, "must be a string, or a list of token ids and strings")
-        elif not 0 <= item < n_vocab:
-            raise InvalidRequestError.at(param, f"token ids must lie between 0 and {n_vocab - 1}")
-        else:
-            yield item
 
 
 def filled(prompt: Prompt, param: str) -> Prompt:
@@ -182,10 +178,6 @@ def _split_prefill(body: TemplateBody) -> tuple[str, list[Message]]:
     return answer_begun(messages), [_message(message) for message in messages[:-1]]
 
 
-def _opens_answer(body: TemplateBody, prefill: str) -> bool:
-    return True if prefill or body.add_generation_prompt is None else body.add_generation_prompt
-
-
 def _message(message: MessageBody) -> Message:
     """For the template: a content of several parts stays in parts."""
     extra = message.model_dump(include={"name", "reasoning_content", "tool_call_id", "tool_calls"}, exclude_none=True)
@@ -212,22 +204,18 @@ def _template_kwargs(body: TemplateBody) -> dict[str, object]:
         kwargs = {"enable_thinking": False, **kwargs}
     elif body.reasoning_effort:
         kwargs["reasoning_effort"] = body.reasoning_effort
-    if sum(map(len, chunks([tool.function.for_template() for tool in body.tools]))) > MAX_TOOL_CHARS:
+    functions = [tool.function.for_template() for tool in body.tools]
+    if sum(map(len, chunks(functions))) > MAX_TOOL_CHARS:
         raise InvalidRequestError.at("tools", f"at most {MAX_TOOL_CHARS} characters as JSON")
-    return {**kwargs, **_template_fields(body)}
-
-
-def _template_fields(body: TemplateBody) -> dict[str, object]:
-    """What the chat template gets of them. A budget of no thoughts at all switches them off."""
-    fields: dict[str, object] = {}
-    if body.tools:
-        fields["tools"] = [{"type": "function", "function": tool.function.for_template()} for tool in body.tools]
+    if functions:
+        kwargs["tools"] = [{"type": "function", "function": one} for one in functions]
     if body.enable_thinking is not None:
-        fields["enable_thinking"] = body.enable_thinking
+        kwargs["enable_thinking"] = body.enable_thinking
     if body.thinking_budget is not None and body.thinking_budget >= 0:
-        fields["thinking_budget"] = body.thinking_budget
-        fields |= {} if body.thinking_budget else {"enable_thinking": False}
-    return fields
+        kwargs["thinking_budget"] = body.thinking_budget
+        if not body.thinking_budget:  # no thoughts at all: they are switched off
+            kwargs["enable_thinking"] = False
+    return kwargs
 
 
 def _check_kwarg(name: str, value: object) -> None:

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from uad.decode.ending import deliver, known
-from uad.decode.step import Engine
+from uad.decode.engine import Engine
+from uad.decode.guard import deliver, known
 from uad.errors import UadError
 from uad.events import Failed, Sink
 from uad.types import Request

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Sequence
 
 from uad.config import DraftingConfig, LookupConfig
-from uad.config.drafter_types import LOOKUP_TYPES, Surroundings
+from uad.config.drafter_types import LOOKUP_TYPES
 from uad.decode.guard import reason, warn
+from uad.lookup.build import build_one as build_one
 from uad.lookup.drafter import LookupDrafter
 from uad.lookup.store import fingerprint
 from uad.types import WRITERS, Origin
@@ -42,20 +43,6 @@ def _built(
     except Exception as error:
         warn(_log, error, "%s failed at start (%s); the server goes on without it", origin, reason(error))
         return None
-
-
-def build_one(
-    origin: Origin, config: LookupConfig, vocabulary: str, n_slots: int, encoder: Encoder | None = None
-) -> LookupDrafter:
-    """One drafter by its name; `vocabulary` is the fingerprint that its files must have, `encoder` the target's. Raises
-    ValueError for one that needs a model.
-    """
-    here = Surroundings(vocabulary, config.share, n_slots, encoder)
-    for one in LOOKUP_TYPES:
-        if one.origin == origin:
-            drafter: LookupDrafter = one.build(getattr(config, one.section), here)
-            return drafter
-    raise ValueError(f"{origin} is not a drafter without a model")
 
 
 def notes(drafters: Sequence[LookupDrafter], config: LookupConfig) -> tuple[str, ...]:

@@ -12,11 +12,11 @@ from uad.backend import native
 from uad.config import Config
 from uad.costs.fit import fitted, fitted_alone
 from uad.decode.drafting import Drafting
-from uad.decode.ends import ends_of, name_of
+from uad.decode.engine import Engine
 from uad.decode.guard import reason, warn
 from uad.decode.prompt_cache import PromptCache
 from uad.decode.scheduler import SamplerFactory
-from uad.decode.step import Engine
+from uad.decode.sequence import ends_of, name_of
 from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter
 from uad.errors import ConfigError, InvalidRequestError, NotSupportedError
@@ -31,14 +31,14 @@ from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.lookup.drafter import LookupDrafter
 from uad.mapping.recognise import bos_name, eos_name
-from uad.policy.fixed import FixedPolicy
+from uad.policy.auto import AutoPolicy
 from uad.runtime import drafters, remote
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.draft_model import open_draft
 from uad.runtime.heads import open_head, plan_head
 from uad.runtime.pacing import Policies, Remeasurement, open_policy
 from uad.runtime.prompt_cache import open_prompt_cache
-from uad.runtime.prompts import Prompts
+from uad.runtime.prompts import TextService
 from uad.runtime.remote import connected
 from uad.runtime.target import LoadedTarget, Progress, open_target
 from uad.runtime.wiring import WIRING, Wiring
@@ -56,16 +56,13 @@ _SNAPSHOTS = 8  # ids of most drafts that pay; each takes as much memory as the 
 @dataclass(frozen=True)
 class Parts:
     """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target.
-    drafter: the draft model's. again: measures costs again while nothing runs. wiring: how they were joined. grammars:
-    constraints of requests, compiled. breakers: finds those of DRY.
+    drafter: the draft model's. again: measures costs again while nothing runs. wiring: how they were joined.
     """
 
     config: Config
     engine: Engine
     turns: AdapterTurns
-    prompts: Prompts
-    grammars: Grammars
-    breakers: BreakersOf
+    text: TextService
     target: LoadedTarget
     samplers: SamplerFactory
     info: RuntimeInfo
@@ -92,30 +89,28 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         model, context = target.model, target.context
         _check_bias(config, model.info.n_vocab)
         encoder = Encoder(model.vocab)
-        prompts = Prompts(
-            model.vocab, encoder, config.templates, model.info.chat_template, model.info.desc, context.n_ctx
-        )
+        grammars, matchers, breakers = _grammars(config, model, encoder), dict[int, Matcher](), _breakers(model)
+        template, name = model.info.chat_template, model.info.desc
+        text = TextService(model.vocab, encoder, config.templates, template, name, context.n_ctx, grammars, breakers)
         head = open_head(planned, config, stack, target, progress, wiring)
         draft = open_draft(config, stack, target, encoder, progress, wiring)
         free = _open_lookup(config, stack, target, encoder)
         every: list[Drafter] = [*free, *(one for one in (head.drafter, draft.drafter) if one is not None)]
-        grammars, matchers = _grammars(config, model, encoder), dict[int, Matcher]()
         forced = _forced(config, target, matchers)
         policies, policy_notes, again = None, tuple[str, ...](), None
         if every:
             is_seldom = _only_by_request(every)
             policies, policy_notes, again = open_policy(config, target, draft.steps, head.steps, wiring, is_seldom)
         drafts = (*forced, *every)
-        drafting = wiring.drafting(drafts, policies or FixedPolicy, model, matchers) if drafts else None
-        breakers = _breakers(model)
+        drafting = wiring.drafting(drafts, policies or AutoPolicy, model, matchers) if drafts else None
         samplers = wiring.samplers(_samplers(context, model, grammars, breakers), model)
         engine = _engine(target, drafting, samplers, wiring, matchers, open_prompt_cache(config, context, wiring.clock))
         notes = (
             *placed,
             *target.notes,
             *fit.notes,
-            *prompts.notes,
-            prompts.answers_note(),
+            *text.notes,
+            text.answers_note(),
             *grammars.notes,
             *head.notes,
             *draft.notes,
@@ -126,9 +121,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             config,
             engine,
             _turns(engine, target),
-            prompts,
-            grammars,
-            breakers,
+            text,
             target,
             samplers,
             _info(target, every, draft.info, notes),
@@ -192,7 +185,7 @@ def alone(parts: Parts) -> Parts:
             engine=engine,
             turns=_turns(engine, target),
             target=target,
-            info=replace(info, draft=None, drafters=(), notes=(*target.notes, *parts.prompts.notes)),
+            info=replace(info, draft=None, drafters=(), notes=(*target.notes, *parts.text.notes)),
             drafter=None,
             policies=None,
             again=None,

@@ -13,15 +13,18 @@ from uad.calls.recognise import answer_format
 from uad.checkpoint import checkpoint
 from uad.config import TemplateConfig
 from uad.errors import ConfigError, ContextOverflowError, InvalidRequestError
+from uad.grammar.grammars import Grammars
 from uad.mapping.families import bundled_mappings, find_family, load_families
+from uad.mapping.patterns import encode_parts, encode_text
 from uad.mapping.plan import Options, usable_template
-from uad.mapping.prompt import encode_parts, encode_text
 from uad.mapping.recognise import Side, bos_name, eos_name, recognise
+from uad.sampling.dry import BreakersOf
 from uad.templates.calling import calling, capabilities
 from uad.templates.conversation import Talk, converse
 from uad.templates.prefill import without_thoughts
 from uad.templates.render import Rendered, settle_kwargs
 from uad.templates.sandbox import compile_template
+from uad.types import Constraint, SamplingParams
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
 
@@ -49,7 +52,7 @@ class Prompts:
         n_ctx: int | None = None,
     ) -> None:
         self._n_ctx = n_ctx
-        self._vocab = vocab
+        self.vocab = vocab
         self._config = config
         self._name = name
         self._encode = partial(encode_in_pieces, encoder)
@@ -75,10 +78,10 @@ class Prompts:
         families = load_families(directories)
         formats = {name: file.format for name, file in load_all_calls(directories).items()}
         if self._config.target_family is None:
-            family = recognise(Side(self._vocab, self.template, self._name), families).family
+            family = recognise(Side(self.vocab, self.template, self._name), families).family
         else:
             family = find_family(families, self._config.target_family)
-        hidden = [name for name, id_ in self._vocab.specials.items() if not self._vocab.texts[id_]]
+        hidden = [name for name, id_ in self.vocab.specials.items() if not self.vocab.texts[id_]]
         return answer_format(self.template, calling(self.template), formats, family, hidden)
 
     def template_caps(self) -> Mapping[str, bool]:
@@ -97,7 +100,7 @@ class Prompts:
         InvalidRequestError.
         """
         given = {**self._kwargs, **settle_kwargs(self.template, kwargs)}
-        talk = Talk(self.template, bos_name(self._vocab), eos_name(self._vocab), given, add_generation_prompt, prefill)
+        talk = Talk(self.template, bos_name(self.vocab), eos_name(self.vocab), given, add_generation_prompt, prefill)
         rendered = converse(messages, talk)
         if add_generation_prompt and not prefill and any(given.get(name) is False for name in _THINKING):
             rendered = without_thoughts(rendered)
@@ -112,44 +115,97 @@ class Prompts:
         self,
         messages: Sequence[Message],
         kwargs: Mapping[str, object],
-        add_generation_prompt: bool,
+        add_generation_prompt: bool = True,
         prefill: str = "",
         add_special: bool = True,
     ) -> list[int]:
         """The ids of a conversation and of the answer's beginning, which is one text with the template's where that
-        ends in text. add_special: with BOS, where the model wants one and the template writes none.
+        ends in text. add_special: with BOS, where the model wants one and the template writes none. Raises
+        InvalidRequestError or ContextOverflowError.
         """
         rendered = self.render(messages, kwargs, add_generation_prompt, prefill)
         self.check_length(rendered.text)
-        return encode_parts(rendered.parts, self._vocab, self._encode, add_bos=add_special)
+        return encode_parts(rendered.parts, self.vocab, self._encode, add_bos=add_special)
+
+    def chat_text(
+        self,
+        messages: Sequence[Message],
+        kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
+        add_special: bool = True,
+    ) -> str:
+        """The same prompt as text, of which `tokenize` with the same add_special makes the ids. Raises
+        InvalidRequestError.
+        """
+        rendered = self.render(messages, kwargs, add_generation_prompt, prefill)
+        return self.raw(rendered) if add_special else rendered.text
 
     def raw(self, rendered: Rendered) -> str:
         """The text of a conversation as `tokenize` takes it: without the BOS that stands in front of it there."""
-        return rendered.text.removeprefix(bos_name(self._vocab)) if self._vocab.add_bos else rendered.text
+        return rendered.text.removeprefix(bos_name(self.vocab)) if self.vocab.add_bos else rendered.text
 
     def check_length(self, text: str) -> None:
         """Raises ContextOverflowError where a prompt with this text cannot fit into a slot, however it is tokenized."""
-        n_least = -(-len(text.encode("utf-8", "surrogatepass")) // self._vocab.longest)
+        n_least = -(-len(text.encode("utf-8", "surrogatepass")) // self.vocab.longest)
         if self._n_ctx is not None and n_least > self._n_ctx:
             raise ContextOverflowError(n_least, self._n_ctx)
 
-    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
         """The ids of a text. add_special: with BOS in front, where the model wants one. parse_special: names of
         specials become their ids.
         """
-        ids = encode_text(text, self._vocab, self._encode, add_special=add_special, parse_special=parse_special)
-        if add_special and parse_special and ids[:2] == [self._vocab.bos] * 2 and not self._doubled.is_set():
+        ids = encode_text(text, self.vocab, self._encode, add_special=add_special, parse_special=parse_special)
+        if add_special and parse_special and ids[:2] == [self.vocab.bos] * 2 and not self._doubled.is_set():
             self._doubled.set()
             _log.warning(
                 "a prompt begins with %s, and the model wants one more in front; leave it out of the prompt, or send "
                 "add_special_tokens: false",
-                bos_name(self._vocab),
+                bos_name(self.vocab),
             )
         return ids
 
+    def detokenize(self, ids: Sequence[int]) -> bytes:
+        """The bytes of ids, specials as their names. Raises InvalidRequestError for an id outside the vocabulary."""
+        if not all(0 <= id_ < self.vocab.n_vocab for id_ in ids):
+            raise InvalidRequestError(f"token ids must be between 0 and {self.vocab.n_vocab - 1}", "tokens")
+        return b"".join(map(self.piece, ids))
+
+    def is_special(self, id_: int) -> bool:
+        """Whether an id shows nothing in an answer."""
+        return not self.vocab.texts[id_]
+
     def piece(self, id_: int) -> bytes:
         """The bytes that an id shows in an answer; the name of a special that shows nothing."""
-        return self._vocab.texts[id_] or self._vocab.special_names.get(id_, "").encode()
+        return self.vocab.texts[id_] or self.vocab.special_names.get(id_, "").encode()
+
+
+class TextService(Prompts):
+    """All that requests ask of the target's texts and vocabulary, from any thread but the model's."""
+
+    def __init__(
+        self,
+        vocab: VocabTable,
+        encoder: Encoder,
+        config: TemplateConfig,
+        template: str | None,
+        name: str,
+        n_ctx: int,
+        grammars: Grammars,
+        breakers: BreakersOf,
+    ) -> None:
+        super().__init__(vocab, encoder, config, template, name, n_ctx)
+        self._grammars = grammars
+        self._breakers = breakers
+
+    def check_constraint(self, constraint: Constraint) -> None:
+        """Compile it ahead of its request. Raises InvalidRequestError, with the place where there is one."""
+        self._grammars.check(constraint)
+
+    def check_sampling(self, sampling: SamplingParams) -> None:
+        """Find ahead of its request what takes long to find."""
+        if sampling.dry_multiplier:
+            self._breakers(sampling.dry_sequence_breakers)
 
 
 def _defaults(template: str, kwargs: Mapping[str, object]) -> Mapping[str, object]:

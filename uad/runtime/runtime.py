@@ -14,9 +14,8 @@ from contextlib import suppress
 
 from uad.backend import abort, rpc
 from uad.config import Config
-from uad.decode.ending import logged
-from uad.decode.guard import reason, warn
-from uad.decode.step import Engine
+from uad.decode.engine import Engine
+from uad.decode.guard import logged, reason, warn
 from uad.errors import UadError, UnavailableError
 from uad.events import EngineView, Sink
 from uad.runtime.adapters import AdapterTurns
@@ -151,7 +150,7 @@ class Runtime(Loaded):
     def _run(self, engine: Engine, turns: AdapterTurns, again: Remeasurement | None) -> None:
         try:
             while self._obey(engine, turns, again):
-                engine.step()
+                engine.step(self._commands.empty)
             for stats in engine.drafters():
                 if stats.n_calls:
                     _log.info("%s", statistics(stats))

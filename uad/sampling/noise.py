@@ -15,9 +15,11 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
+_MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_STEPS = ((np.uint64(30), np.uint64(_MIX_1)), (np.uint64(27), np.uint64(_MIX_2)))
+_LAST_SHIFT, _TO_53_BITS = np.uint64(31), np.uint64(11)
 _GOLDEN = 0x9E3779B97F4A7C15
+_GOLDEN_64 = np.uint64(_GOLDEN)
 _MASK = (1 << 64) - 1
 
 
@@ -52,7 +54,11 @@ def token_keys(pieces: tuple[bytes, ...]) -> npt.NDArray[np.uint64]:
 
 def gumbel(seed: int, position: Position, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
     """Standard Gumbel noise for each key, a pure function of its arguments."""
-    return -np.log(-np.log(_uniform(seed, position, keys)))
+    u = _uniform(seed, position, keys)
+    for _ in range(2):
+        np.log(u, out=u)
+        np.negative(u, out=u)
+    return u
 
 
 def chance(seed: int, position: Position, name: str) -> float:
@@ -62,20 +68,34 @@ def chance(seed: int, position: Position, name: str) -> float:
 
 
 def _uniform(seed: int, position: Position, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-    salt = _mix_int(_mix_int(_mix_int(seed & _MASK) ^ (position.offset & _MASK)) + position.n_empty)
-    x = _mix(_mix(keys ^ np.uint64(salt)) + np.uint64(_GOLDEN))
-    return np.asarray(((x >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
+    salt = _mix_int(_mix_int(_mixed(seed) ^ (position.offset & _MASK)) + position.n_empty)
+    x = keys ^ np.uint64(salt)
+    shifted = np.empty_like(x)
+    _mix(x, shifted)
+    x += _GOLDEN_64
+    _mix(x, shifted)
+    x >>= _TO_53_BITS
+    u = x.astype(np.float64)
+    u += 0.5
+    u *= 2.0**-53
+    return u
 
 
-def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
-    x = (x ^ (x >> np.uint64(30))) * _MIX_1
-    x = (x ^ (x >> np.uint64(27))) * _MIX_2
-    return x ^ (x >> np.uint64(31))
+def _mix(x: npt.NDArray[np.uint64], shifted: npt.NDArray[np.uint64]) -> None:
+    """The finaliser of splitmix64 (Steele, Lea and Flood, 2014), in place; `shifted` is room for as many numbers."""
+    for by, factor in _STEPS:
+        x ^= np.right_shift(x, by, out=shifted)
+        x *= factor
+    x ^= np.right_shift(x, _LAST_SHIFT, out=shifted)
+
+
+@lru_cache(maxsize=256)
+def _mixed(seed: int) -> int:
+    return _mix_int(seed & _MASK)
 
 
 def _mix_int(x: int) -> int:
     x = (x + _GOLDEN) & _MASK
-    x = ((x ^ (x >> 30)) * int(_MIX_1)) & _MASK
-    x = ((x ^ (x >> 27)) * int(_MIX_2)) & _MASK
+    x = ((x ^ (x >> 30)) * _MIX_1) & _MASK
+    x = ((x ^ (x >> 27)) * _MIX_2) & _MASK
     return x ^ (x >> 31)

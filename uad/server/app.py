@@ -6,11 +6,15 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
+from uad.apis.anthropic import MESSAGES
+from uad.apis.openai import CHAT
 from uad.apis.problems import BusyError
+from uad.apis.responses import RESPONSES
 from uad.config import ServerConfig
 from uad.requests.engine import Backend
-from uad.server import chats, completions, info, live, page
+from uad.server import completions, info, live, page
 from uad.server.access import allow_origin, guard
+from uad.server.completions import answering, counting
 from uad.server.connection import PATIENCE, PhasedServer
 from uad.server.replies import errors, name_request
 from uad.server.state import STATE, Admission, State
@@ -20,17 +24,17 @@ SHUTDOWN_SECONDS = 2.0
 """Each for the last words of answers, and for handlers that do not end by themselves."""
 
 POST_ROUTES = {
-    "/v1/chat/completions": chats.chat,
-    "/chat/completions": chats.chat,
-    "/v1/chat/completions/input_tokens": chats.chat_tokens,
-    "/chat/completions/input_tokens": chats.chat_tokens,
+    "/v1/chat/completions": answering(CHAT),
+    "/chat/completions": answering(CHAT),
+    "/v1/chat/completions/input_tokens": completions.chat_tokens,
+    "/chat/completions/input_tokens": completions.chat_tokens,
     "/v1/completions": completions.completion,
-    "/v1/responses": chats.responses,
-    "/responses": chats.responses,
-    "/v1/responses/input_tokens": chats.response_tokens,
-    "/responses/input_tokens": chats.response_tokens,
-    "/v1/messages": chats.messages,
-    "/v1/messages/count_tokens": chats.message_tokens,
+    "/v1/responses": answering(RESPONSES),
+    "/responses": answering(RESPONSES),
+    "/v1/responses/input_tokens": counting(RESPONSES),
+    "/responses/input_tokens": counting(RESPONSES),
+    "/v1/messages": answering(MESSAGES),
+    "/v1/messages/count_tokens": counting(MESSAGES),
     "/completion": completions.native,
     "/completions": completions.native,
     "/infill": completions.infill,

@@ -89,14 +89,14 @@ async def props(request: web.Request) -> web.Response:
     """GET /props, as far as it means something here."""
     state = request.app[STATE]
     info, config = state.engine.info, state.engine.config
-    caps = await state.off_loop(0, state.engine.template_caps)
+    caps = await state.off_loop(0, state.engine.text.template_caps)
     params = {
         **sampling_json(config.sampling, config.sampling.seed),
         "n_predict": config.n_predict,
         "max_tokens": config.n_predict,
         **_UNASKED,
         "reasoning_format": state.config.reasoning_format,
-        "lora": [{"id": one.id, "scale": one.scale} for one in state.engine.adapters()],
+        "lora": [{"id": one.id, "scale": one.scale} for one in state.engine.snapshot().adapters],
         **speculative_json(config.drafting.defaults, drafters_of(state.engine, config.drafting.defaults)),
     }
     return reply(
@@ -129,7 +129,7 @@ async def slots(request: web.Request) -> web.Response:
     state = request.app[STATE]
     if not state.config.slots:
         raise NotSupportedError("the slots endpoint is off; start the server without --no-slots")
-    infos, text = state.engine.slots(), request.query.get("fail_on_no_slot", "")
+    infos, text = state.engine.snapshot().slots, request.query.get("fail_on_no_slot", "")
     try:
         fails = bool(text) and bool(SWITCH.parse(text))  # in the words of the command line
     except ValueError:
@@ -164,7 +164,7 @@ async def slot_action(request: web.Request) -> web.Response:
 
 async def adapters(request: web.Request) -> web.Response:
     """GET /lora-adapters: llama-server's list."""
-    return reply([asdict(one) for one in request.app[STATE].engine.adapters()])
+    return reply([asdict(one) for one in request.app[STATE].engine.snapshot().adapters])
 
 
 async def change_adapters(request: web.Request) -> web.Response:
@@ -194,8 +194,8 @@ async def tokenize(request: web.Request) -> web.Response:
 def _tokens(state: State, body: TokenizeBody) -> Iterator[Json] | Sequence[int]:
     engine = state.engine
     parts = parts_of(body.content, engine.info.target.n_vocab, "content")
-    ids = mixed_ids(engine, parts, body.add_special, body.parse_special)
-    return ({"id": id_, "piece": _piece(engine.piece(id_))} for id_ in ids) if body.with_pieces else ids
+    ids = mixed_ids(engine.text, parts, body.add_special, body.parse_special)
+    return ({"id": id_, "piece": _piece(engine.text.piece(id_))} for id_ in ids) if body.with_pieces else ids
 
 
 def _piece(data: bytes) -> str | list[int]:
@@ -209,16 +209,15 @@ async def detokenize(request: web.Request) -> web.Response:
     """POST /detokenize {tokens}."""
     state = request.app[STATE]
     body, size = await state.read(request, DetokenizeBody.model_validate)
-    return await state.reply(
-        size, lambda: {"content": text_of(state.engine, ids_of(body.tokens, state.engine, "tokens"))}
-    )
+    text, n_vocab = state.engine.text, state.engine.info.target.n_vocab
+    return await state.reply(size, lambda: {"content": text_of(text, ids_of(body.tokens, n_vocab, "tokens"))})
 
 
 async def apply_template(request: web.Request) -> web.Response:
     """POST /apply-template {messages, chat_template_kwargs, …}: the prompt that a chat would get, as text."""
     state = request.app[STATE]
     body, size = await state.read(request, lambda members: checked(TemplateBody, members))
-    return await state.reply(size, lambda: {"prompt": render_chat(state.engine, body)})
+    return await state.reply(size, lambda: {"prompt": render_chat(state.engine.text, body)})
 
 
 async def absent(request: web.Request) -> web.Response:

@@ -104,7 +104,7 @@ def _pause(text: str) -> float:
 def live_json(state: State, view: EngineView) -> Json:
     """One event of the stream. Times are in milliseconds."""
     engine = state.engine
-    slots, totals, defaults = engine.slots(), engine.totals(), engine.config.drafting.defaults
+    (slots, totals, drafters, _), defaults = engine.snapshot(), engine.config.drafting.defaults
     n_busy = sum(slot.is_processing for slot in slots)
     views = {one.origin: one for one in view.drafters}
     asked = {*drafters_of(engine, defaults), Origin.GRAMMAR}
@@ -126,7 +126,7 @@ def live_json(state: State, view: EngineView) -> Json:
         "lengths": view.lengths,
         "drafters": [
             {**_drafter(one, views.get(one.origin) or DrafterView(one.origin)), "asked": one.origin in asked}
-            for one in engine.drafters()
+            for one in drafters
         ],
     }
 

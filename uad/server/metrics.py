@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from uad.events import Totals
+from uad.events import SlotInfo, Totals
 from uad.server.state import State
 from uad.stats import DrafterStats
 
@@ -33,16 +33,17 @@ class _Collected(Collector):
         self._state = state
 
     def collect(self) -> Iterator[Metric]:
-        totals, before = self._state.engine.totals(), self._state.scraped
+        slots, totals, drafters, _ = self._state.engine.snapshot()
+        before = self._state.scraped
         self._state.scraped = totals
         for name, (text, value) in _counters(totals).items():
             yield CounterMetricFamily(name, text, value)
-        for name, (text, value) in self._gauges(totals, before).items():
+        for name, (text, value) in self._gauges(slots, totals, before).items():
             yield GaugeMetricFamily(name, text, value)
-        yield from _by_drafter(self._state.engine.drafters())
+        yield from _by_drafter(drafters)
 
-    def _gauges(self, totals: Totals, before: Totals) -> dict[str, tuple[str, float]]:
-        n_busy = sum(slot.is_processing for slot in self._state.engine.slots())
+    def _gauges(self, slots: Iterable[SlotInfo], totals: Totals, before: Totals) -> dict[str, tuple[str, float]]:
+        n_busy = sum(slot.is_processing for slot in slots)
         prompt_ms, predicted_ms = totals.prompt_ms - before.prompt_ms, totals.predicted_ms - before.predicted_ms
         return {
             "llamacpp:prompt_tokens_seconds": (

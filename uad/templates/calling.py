@@ -36,28 +36,33 @@ _IDS = {ANY_ID: "call_wqz00000000000000001", NINE: "wqz000001", FUNCTIONS: f"fun
 
 @dataclass(frozen=True)
 class Calling:
-    """What the template does.
-
-    tools: it lists what tools there are. calls: it writes calls of earlier answers; objects: from arguments that are
-    objects, not texts; parallel: more than one in an answer; empty: with this content where nothing else is said.
-    results: it writes messages of the role `tool`. ids: how calls must be called. answer: the probe's call as an
-    answer, empty where it writes none. thoughts: the member of a message that it writes thoughts from, empty for none.
-    """
+    """What the template does."""
 
     tools: bool = False
+    """It lists what tools there are."""
     calls: bool = False
+    """It writes calls of earlier answers."""
     objects: bool = True
+    """It takes arguments that are objects, not texts."""
     parallel: bool = True
+    """It writes more than one call of an answer."""
     results: bool = False
+    """It writes messages of the role `tool`."""
     ids: str = ANY_ID
+    """How calls must be called."""
     empty: str | None = ""
+    """The content beside a call where nothing else is said."""
     answer: str = ""
+    """The probe's call as an answer; empty where it writes none."""
     thoughts: str = ""
+    """The member of a message that it writes thoughts from; empty for none."""
 
 
 @lru_cache(maxsize=16)
 def calling(template: str) -> Calling:
     """What a template does with tools and calls."""
+    # Templates differ in what they take: ids, null or "" as content beside calls, arguments as objects or as texts.
+    # Each combination is tried, the usual ones first, until the call is there as it should be.
     probe = _CallProbe(template)
     tools = probe.tells_tools()
     for (ids, id_), empty, objects in product(_IDS.items(), ("", None), (True, False)):
@@ -115,6 +120,9 @@ class _CallProbe:
 
     def answer(self, way: CallWay) -> str:
         """What the template writes for an answer with one call, with what ends its turn."""
+        # What the rendering with the answer and the prompt for one have in common is no part of the answer.
+        # "<|im_start|>" and "<|im_end|>" have "<|im_" in common: what ends inside of a name is given back to the
+        # answer.
         whole = self._render([_asked(), way.called(TOOL)], [probe_tool(TOOL)])
         asked = self._render([_asked()], [probe_tool(TOOL)], prompt=True)
         return whole[len(_OPEN_NAME.sub("", whole[: common_prefix(whole, asked)])) :]

@@ -64,6 +64,8 @@ def text_of(message: Mapping[str, object], at: int) -> str:
 
 def _goes_over_parts(template: str, role: str, budget: Budget) -> bool:
     """Whether both texts are written, and not the list as Python or JSON would show it."""
+    # Of [{"type": "text", "text": "Wqz1"}, {… "Wqz2"}] a template that goes over parts writes "Wqz1Wqz2"; one that
+    # writes the list as it is has `'}, {'type': 'text', 'text': '` between them.
     text = _render(template, role, _parts(_ONE, _TWO), budget)
     between, second, _ = text.partition(_ONE)[2].partition(_TWO)
     return bool(second) and "type" not in between

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from uad.errors import InvalidRequestError
-from uad.templates import order
 from uad.templates.calling import Calling, calling
 from uad.templates.contents import texts_of
 from uad.templates.history import (
@@ -22,11 +21,11 @@ from uad.templates.history import (
     place_thoughts,
     plain_schema,
 )
-from uad.templates.losses import Loss
-from uad.templates.mend import mended
+from uad.templates.mend import USUAL, mended, takes_turns
 from uad.templates.prefill import continued
 from uad.templates.render import Rendered, check_message, render
 from uad.templates.sandbox import Budget, RefusedError
+from uad.templates.seams import Loss
 
 MAX_TEXT = 4_000_000
 """Characters of all messages: a million tokens. What is done with a longer text in one go stops other threads for too
@@ -63,7 +62,10 @@ def converse(messages: Sequence[Message], talk: Talk) -> Rendered:
 
     Raises InvalidRequestError that names the message and what the template does with it.
     """
-    _check_length(messages)
+    known = [(at, message.get("content")) for at, message in enumerate(messages) if isinstance(message, Mapping)]
+    n = sum(len(text) for at, content in known for text in texts_of(content, f"messages[{at}].content"))
+    if n > MAX_TEXT:  # refused before all of it is looked at
+        raise InvalidRequestError(f"the messages hold {n} characters; at most {MAX_TEXT} are rendered", "messages")
     placed, talk = _as_taken(tuple((at, check_message(message, at)) for at, message in enumerate(messages)), talk)
     budget = Budget()
     failed: tuple[Placed, Talk, InvalidRequestError]
@@ -107,14 +109,6 @@ def _as_taken(placed: Placed, talk: Talk) -> tuple[Placed, Talk]:
     return place_calls(placed, tools, does), replace(talk, kwargs=kwargs)
 
 
-def _check_length(messages: Sequence[Message]) -> None:
-    """Refuse what no template can write, before all of it is looked at."""
-    known = [(at, message.get("content")) for at, message in enumerate(messages) if isinstance(message, Mapping)]
-    n = sum(len(text) for at, content in known for text in texts_of(content, f"messages[{at}].content"))
-    if n > MAX_TEXT:
-        raise InvalidRequestError(f"the messages hold {n} characters; at most {MAX_TEXT} are rendered", "messages")
-
-
 def _prompt(placed: Placed, talk: Talk, budget: Budget) -> Rendered:
     """One way to put the conversation. Raises RefusedError and _LostError."""
     if talk.prefill:
@@ -144,25 +138,18 @@ def _named(error: RefusedError, placed: Placed, talk: Talk, budget: Budget) -> I
     """The refusal with the first message of those at which it begins; as it is where it comes without messages, or is
     gone.
     """
-    try:
-        n = _n_refused(error.words, placed, talk, budget)
-    except InvalidRequestError:  # no time is left to look for it
-        n = 0
-    if not n:
-        return error
-    at, message = placed[n - 1]
-    return InvalidRequestError(f"messages[{at}] (role {message['role']}): {error}", f"messages[{at}]")
-
-
-def _n_refused(words: str, placed: Placed, talk: Talk, budget: Budget) -> int:
-    """How many messages it takes for the template to refuse them with these words; 0 where that cannot be found out."""
+    # By halves, for how many messages it takes: of 8 that are refused, 4 are not, 6 are, 5 are: the fifth is the one.
     low, high = 0, len(placed)
-    if _refuses(placed[:low], words, talk, budget) or not _refuses(placed, words, talk, budget):
-        return 0
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _refuses(placed[:middle], words, talk, budget) else (middle, high)
-    return high
+    try:
+        if _refuses(placed[:low], error.words, talk, budget) or not _refuses(placed, error.words, talk, budget):
+            return error
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if _refuses(placed[:middle], error.words, talk, budget) else (middle, high)
+    except InvalidRequestError:  # no time is left to look for it
+        return error
+    at, message = placed[high - 1]
+    return InvalidRequestError(f"messages[{at}] (role {message['role']}): {error}", f"messages[{at}]")
 
 
 def _refuses(placed: Placed, words: str, talk: Talk, budget: Budget) -> bool:
@@ -185,16 +172,13 @@ def _ways(placed: Placed, talk: Talk) -> Iterator[Placed]:
     )
 
     def takes(*kinds: str) -> bool:
-        return order.takes(template, with_tools, kinds)
-
-    def takes_usual(*kinds: str) -> bool:
-        return kinds in order.USUAL and takes(*kinds)
+        return takes_turns(template, with_tools, kinds)
 
     ways: tuple[Callable[[], Placed], ...] = (
         lambda: placed if "developer" in template else as_system,
         lambda: as_system,
         lambda: mended(as_system, takes, calling(template)),
-        lambda: mended(as_system, takes_usual, calling(template)),
+        lambda: mended(as_system, lambda *kinds: kinds in USUAL and takes(*kinds), calling(template)),
         lambda: mended(calls_told(as_system), lambda *_: False, Calling()),
     )
     tried: list[Placed] = []

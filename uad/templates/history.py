@@ -185,6 +185,9 @@ def result_text(message: Message, at: int, in_tags: bool) -> str:
 
 def _renamed(placed: Placed, does: Calling) -> Iterator[tuple[int, Message]]:
     """Ids of calls as the template wants them, those of results with them."""
+    # Mistral's template wants ids of nine letters and digits: "call_1" becomes the first nine of its hash, in the call
+    # and in the result that has this id. The same id gives the same nine, so a longer conversation begins as the
+    # shorter one.
     numbers = itertools.count()
     names: dict[object, str] = {}
     for at, message in placed:
@@ -214,6 +217,8 @@ def _nine(id_: str) -> str:
 
 def _one_by_one(placed: Placed) -> Placed:
     """Several calls of one answer as several answers, each with its result after it."""
+    # An answer with the calls a and b, then the results of b and a: an answer with a, its result, an answer with b, its
+    # result. Results that name no call come last, in their order.
     out: list[tuple[int, Message]] = []
     waiting = list(placed)
     while waiting:

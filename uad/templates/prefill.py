@@ -40,6 +40,8 @@ def without_thoughts(prompt: Rendered) -> Rendered:
 
 def _in_place(render: Render) -> Rendered | None:
     """The prompt up to where the template writes an answer; None if it writes none."""
+    # Rendered with an answer "9f3c…", a template that puts a header before answers gives "…<|channel|>final<|message|>"
+    # and the mark: the prefill belongs where the mark stands, after all that the template puts before an answer.
     mark = secrets.token_hex(8)
     try:
         whole = render(mark)
@@ -66,6 +68,8 @@ def _closer(prompt: Rendered) -> str:
     tail = _tail(prompt)
     if not tail["open"] or tail["close"]:
         return ""
+    # "<think>\n" at a prompt's end becomes "<think>\n\n</think>\n\n", as Qwen writes empty thoughts; "<think>" alone is
+    # closed without line ends.
     closer = _end_of(tail["open"])
     return f"\n{closer}\n\n" if tail.group().endswith("\n") else closer
 

@@ -13,10 +13,8 @@ from typing import Any
 
 from uad.errors import InvalidRequestError
 from uad.templates.contents import forms, texts_of
-from uad.templates.losses import Loss, by_marks, by_search
-from uad.templates.sandbox import Budget, RefusedError, compile_template
-from uad.templates.seams import Found, Masked, Part, find_parts, mask, put_back, search_parts
-from uad.templates.switches import settle
+from uad.templates.sandbox import Budget, RefusedError, compile_template, settle
+from uad.templates.seams import Found, Loss, Masked, Part, by_marks, by_search, find_parts, mask, put_back, search_parts
 
 __all__ = ["Part", "Rendered", "check_message", "render", "settle_kwargs"]
 

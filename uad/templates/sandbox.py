@@ -1,5 +1,5 @@
 """The Jinja environment of chat templates: immutable sandbox, the functions that templates of models expect, and a
-budget.
+budget; and which variables of a template are switches, by its syntax.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -16,11 +17,10 @@ from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.visitor import NodeTransformer
+from jinja2.visitor import NodeTransformer, NodeVisitor
 
 from uad.checkpoint import checkpoint
 from uad.errors import InvalidRequestError
-from uad.templates.switches import switch_names
 
 MAX_TEMPLATE = 1_000_000
 MAX_OUTPUT = 8_000_000
@@ -28,6 +28,9 @@ MAX_STEPS = 300_000
 MAX_SECONDS = 5.0
 _WIDE = re.compile(r"\{[^{}]*:[^{}]*(\d{4}|\{)")
 """A format field that asks for a huge width, or takes its width from a value."""
+_TRUE = frozenset({"true", "on", "yes", "1", "enabled"})
+_FALSE = frozenset({"false", "off", "no", "0", "disabled"})
+_TESTED, _USED = "tested", "used"
 
 
 class RefusedError(InvalidRequestError):
@@ -88,15 +91,12 @@ class Budget:
 class _OutputMeter(NodeTransformer):
     """Puts a tick into every loop and macro, and a size check around every assigned value."""
 
-    def visit_For(self, node: nodes.For) -> nodes.Node:
+    def visit_For(self, node: nodes.For | nodes.Macro) -> nodes.Node:
         self.generic_visit(node)
         node.body.insert(0, nodes.ExprStmt(_call("tick"), lineno=node.lineno))
         return node
 
-    def visit_Macro(self, node: nodes.Macro) -> nodes.Node:
-        self.generic_visit(node)
-        node.body.insert(0, nodes.ExprStmt(_call("tick"), lineno=node.lineno))
-        return node
+    visit_Macro = visit_For
 
     def visit_Assign(self, node: nodes.Assign) -> nodes.Node:
         self.generic_visit(node)
@@ -126,7 +126,9 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "*":
-            _check_product(left, right)
+            is_long = any(isinstance(side, str | list | tuple) for side in (left, right))
+            if _size(left) * _size(right) > (MAX_OUTPUT if is_long else 1 << 64):
+                raise _too_large_value()
         elif isinstance(left, str) or (operator == "**" and abs(right) > 64):
             raise InvalidRequestError(f"the chat template uses '{operator}' in a way that is not allowed", "messages")
         return super().call_binop(context, operator, left, right)
@@ -178,6 +180,7 @@ class ChatTemplate:
         asks for too much.
         """
         now = variables.get("uad_now")
+        moment = now if isinstance(now, datetime) else datetime.now()
         given = {name: _fixed(value) for name, value in variables.items()}
         own = {
             "bos_token": "",
@@ -185,7 +188,7 @@ class ChatTemplate:
             "tools": None,
             "documents": None,
             "uad_budget": budget,
-            "strftime_now": _clock(now),
+            "strftime_now": moment.strftime,
             "raise_exception": _raise_exception,
         }
         try:
@@ -208,10 +211,8 @@ def _fixed(value: object) -> object:
     return _GivenText(map(_fixed, value)) if isinstance(value, list | tuple) else value
 
 
-def _check_product(left: Any, right: Any) -> None:
-    is_long = any(isinstance(side, str | list | tuple) for side in (left, right))
-    if _size(left) * _size(right) > (MAX_OUTPUT if is_long else 1 << 64):
-        raise InvalidRequestError("the chat template makes a value that is too large; it was stopped", "messages")
+def _too_large_value() -> InvalidRequestError:
+    return InvalidRequestError("the chat template makes a value that is too large; it was stopped", "messages")
 
 
 def _size(value: Any) -> float:
@@ -228,7 +229,7 @@ def _check_growth(text: str, method: str, args: tuple[Any, ...]) -> None:
     elif method == "join" and args and isinstance(args[0], (list, tuple)):
         grown = len(text) * len(args[0]) + sum(len(item) for item in args[0] if isinstance(item, str))
     if grown > MAX_OUTPUT:
-        raise InvalidRequestError("the chat template makes a value that is too large; it was stopped", "messages")
+        raise _too_large_value()
 
 
 def _replace(text: Any, old: str, new: str, count: int = -1) -> str:
@@ -288,10 +289,113 @@ def _tojson(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _clock(now: object) -> Callable[[str], str]:
-    moment = now if isinstance(now, datetime) else datetime.now()
-    return moment.strftime
-
-
 def _raise_exception(message: str) -> NoReturn:
     raise TemplateError(str(message))
+
+
+# --- switches
+
+
+def switch_names(tree: nodes.Template) -> frozenset[str]:
+    """Names whose truth alone matters to the template, under this name and under those that it keeps their values
+    by.
+    """
+    found = _Uses()
+    found.visit(tree, _USED)
+    # {% set think = enable_thinking | default(true) %}{% if think %} tests `think`, and `think` keeps the value of
+    # `enable_thinking`: so both are switches. With {{ think }} anywhere, `think` is used, and so is what it keeps.
+    used = _spread(found.used, found.kept)
+    return frozenset(_spread(found.tested - used, found.kept) - used)
+
+
+def _spread(names: set[str], kept: Mapping[str, set[str]]) -> set[str]:
+    """The names, and all whose values are kept by one of them."""
+    names = set(names)
+    while more := {name for name, by in kept.items() if by & names} - names:
+        names |= more
+    return names
+
+
+def settle(kwargs: Mapping[str, object], switches: frozenset[str]) -> dict[str, object]:
+    """Template variables with every switch as true or false, however it is spelled; a switch that is null is left out.
+
+    Raises InvalidRequestError that names a switch with another value. Lists and mappings pass: they are true where they
+    hold something.
+    """
+    settled = {name: _settled(name, value) if name in switches else value for name, value in kwargs.items()}
+    return {name: value for name, value in settled.items() if value is not None or name not in switches}
+
+
+def _settled(name: str, value: object) -> object:
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return value
+    word = value.strip().lower() if isinstance(value, str) else f"{value:g}"
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    where = f"chat_template_kwargs.{name}"
+    raise InvalidRequestError(f"{where}: the chat template takes it for a switch; it must be true or false", where)
+
+
+class _Uses(NodeVisitor):
+    """Sorts names by what becomes of their values: tested for truth, kept under other names, or used for what they are.
+
+    Every visit gets what becomes of the node's own value: one of the two words, or the name (as a tuple) that keeps it.
+    """
+
+    def __init__(self) -> None:
+        self.tested: set[str] = set()
+        self.used: set[str] = set()
+        self.kept: defaultdict[str, set[str]] = defaultdict(set)
+
+    def generic_visit(self, node: nodes.Node, use: object = _USED) -> None:
+        for child in node.iter_child_nodes():
+            self.visit(child, _USED)
+
+    def visit_Name(self, node: nodes.Name, use: object) -> None:
+        if node.ctx != "load":
+            return
+        if isinstance(use, tuple):
+            self.kept[node.name].update(use)
+        else:
+            (self.tested if use == _TESTED else self.used).add(node.name)
+
+    def visit_If(self, node: nodes.If, use: object) -> None:
+        self.visit(node.test, _TESTED)
+        for child in (*node.body, *node.elif_, *node.else_):
+            self.visit(child, _USED)
+
+    def visit_CondExpr(self, node: nodes.CondExpr, use: object) -> None:
+        self.visit(node.test, _TESTED)
+        self.visit(node.expr1, use)
+        if node.expr2 is not None:
+            self.visit(node.expr2, use)
+
+    def visit_Not(self, node: nodes.Not, use: object) -> None:
+        self.visit(node.node, _TESTED)
+
+    def visit_And(self, node: nodes.And | nodes.Or, use: object) -> None:
+        self.visit(node.left, use)
+        self.visit(node.right, use)
+
+    visit_Or = visit_And
+
+    def visit_Filter(self, node: nodes.Filter, use: object) -> None:
+        for child in node.iter_child_nodes():
+            self.visit(child, use if node.name in ("default", "d") else _USED)
+
+    def visit_Test(self, node: nodes.Test, use: object) -> None:
+        if node.name in ("true", "false", "boolean", "sameas"):
+            self.visit(node.node, _TESTED)
+        elif node.name not in ("defined", "undefined", "none"):
+            self.generic_visit(node)
+
+    def visit_Compare(self, node: nodes.Compare, use: object) -> None:
+        with_booleans = all(
+            isinstance(operand.expr, nodes.Const) and isinstance(operand.expr.value, bool) for operand in node.ops
+        )
+        self.visit(node.expr, _TESTED if with_booleans else _USED)
+        for operand in node.ops:
+            self.visit(operand, _USED)
+
+    def visit_Assign(self, node: nodes.Assign, use: object) -> None:
+        self.visit(node.node, (node.target.name,) if isinstance(node.target, nodes.Name) else _USED)

@@ -1,5 +1,8 @@
 """Where message content ends and template text begins: contents are replaced by private markers, rendered, and put
-back.
+back. What a template did not write is found on the way: each message's text is looked for in the prompt.
+
+White space at a text's ends may differ, JSON is as good as plain, and thoughts of earlier answers may be missing:
+templates leave those out.
 """
 
 from __future__ import annotations
@@ -7,9 +10,11 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from uad.templates.sandbox import Budget
 
 _OPEN, _CLOSE = "\ue0f0", "\ue0f1"
 _MARK = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
@@ -22,6 +27,8 @@ THOUGHTS_END = rf"</{_TAG}>|\[/THINK\]|<\|END_THINKING\|>|<channel\|>"
 _THOUGHT_TAGS = re.compile(f"({THOUGHTS_BEGIN}|{THOUGHTS_END})")
 _CONTENT_KEYS = ("content", "text")
 _LOOKS_SPECIAL = re.compile(r"<[^<>\s]{1,80}>|\[[^\[\]\s]{1,80}\]")
+_BREAKS = re.compile(r"\n|/(?:no_?)?think")
+"""What parts a text into pieces that must all be there: lines, and the switches that templates take out of texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,10 @@ def find_parts(text: str, skeleton: str, masked: Masked) -> Found | None:
     """The parts of text if it is the skeleton with contents put back, each as it is, stripped, or as JSON; None if it
     is not.
     """
+    # The user says " <b> " and the template writes "<user>" + content|trim + "</user>". Masked, it renders the skeleton
+    # "<user>" 0 "</user>", with 0 for the content: the template's own text is "<user>" and "</user>", whatever the user
+    # wrote. The real rendering is "<user><b></user>", which fits with content 0 stripped. So "<b>" is what the user
+    # said.
     pieces = _MARK.split(skeleton)
     fixed, order = pieces[0::2], [int(index) for index in pieces[1::2]]
     if any(index >= len(masked.contents) for index in order) or not text.startswith(fixed[0]):
@@ -154,6 +165,10 @@ def _walk(text: str, fixed: list[str], variants: list[list[str]]) -> list[str] |
     """One variant per marker so that all pieces join to text. Keeps, for each place that can be reached, one way to
     it.
     """
+    # Several variants may fit at first: of "a\n" both "a" and "a\n", where the template's text goes on with "\n". So
+    # for each place that is reached, how it was reached is kept, as in a search by breadth: no way is gone twice, and
+    # at the end they are followed backwards. It takes (markers x variants x places), not variants to the power of
+    # markers.
     ways: list[dict[int, tuple[int, str]]] = [{len(fixed[0]): (0, "")}]
     for choices, after in zip(variants, fixed[1:], strict=True):
         reached: dict[int, tuple[int, str]] = {}
@@ -208,3 +223,105 @@ def merge(parts: Iterable[Part]) -> tuple[Part, ...]:
         else:
             out.append(part)
     return tuple(out)
+
+
+# --- what is lost
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Message number `at`, whose text is not in the prompt as it is; `left_out` if it is known that nothing of it
+    is. is_call: it is what a call of it says.
+    """
+
+    at: int
+    left_out: bool
+    is_call: bool = False
+
+
+def by_marks(
+    messages: Sequence[Mapping[str, object]], masked: Masked, shown: Mapping[int, str], text: str, budget: Budget
+) -> tuple[Loss, ...]:
+    """From the seams: `shown` says what stands in the prompt of each masked content."""
+    losses = list(_lost_calls(masked, shown, text, budget))
+    for at, (message, hidden) in enumerate(zip(messages, masked.values["messages"], strict=True)):
+        is_answer = message.get("role") == "assistant"
+        wanted = [
+            number for text in _texts(hidden, is_answer) for number in marks(text) if masked.contents[number].strip()
+        ]
+        missing = [number for number in wanted if number not in shown]
+        if missing or not (is_answer or all(_is_whole(masked.contents[number], shown[number]) for number in wanted)):
+            losses.append(Loss(at, left_out=len(missing) == len(wanted)))
+    return tuple(losses)
+
+
+def _lost_calls(masked: Masked, shown: Mapping[int, str], text: str, budget: Budget) -> Iterator[Loss]:
+    """Calls of whose arguments no text is there. Templates compare plain words, so these are looked for."""
+    at = 0
+    for number, message in enumerate(masked.values["messages"]):
+        for call in message.get("tool_calls") or ():
+            ends = []
+            for said in filter(str.strip, _strings(call.get("function", {}).get("arguments"))):
+                hidden = marks(said)
+                ends.append(_end(said, text, at, budget) if not hidden else 0 if shown.keys() >= {*hidden} else -1)
+            if ends and max(ends) < 0:
+                yield Loss(number, left_out=True, is_call=True)
+            at = max(at, *ends) if ends else at
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _strings(item)
+
+
+def by_search(messages: Sequence[Mapping[str, object]], text: str, budget: Budget) -> tuple[Loss, ...]:
+    """In the prompt itself, for templates that transform what they write. Texts are looked for after the one before,
+    then anywhere.
+    """
+    losses = []
+    at = 0
+    for number, message in enumerate(messages):
+        budget.tick()
+        for piece in _pieces(message, text):
+            end = _end(piece, text, at, budget)
+            if end < 0:
+                losses.append(Loss(number, left_out=False))
+                break
+            at = max(at, end)
+    return tuple(losses)
+
+
+def _pieces(message: Mapping[str, object], text: str) -> Iterator[str]:
+    """What must be there of a message: each of its texts, or the pieces of one that is not there as a whole."""
+    for content in _texts(message, message.get("role") == "assistant"):
+        whole = content.strip()
+        for piece in [whole] if whole in text else _BREAKS.split(whole):
+            if piece.strip():
+                yield piece.strip()
+
+
+def _end(piece: str, text: str, at: int, budget: Budget) -> int:
+    """Where a piece ends: after `at` if it is there, 0 if it is elsewhere, -1 if it is nowhere."""
+    for form in (piece, quoted(piece)):
+        found = text.find(form, at)
+        if found >= 0:
+            return found + len(form)
+        budget.tick()  # only searches without success go over the same text again and again
+        if form in text:
+            return 0
+    return -1
+
+
+def _texts(message: Mapping[str, object], is_answer: bool) -> Iterator[str]:
+    content = message.get("content")
+    for part in content if isinstance(content, list) else [content]:
+        text = part["text"] if isinstance(part, Mapping) else part
+        if isinstance(text, str):
+            yield spoken(text) if is_answer else text
+
+
+def _is_whole(content: str, shown: str) -> bool:
+    return shown.strip() == content.strip() or shown.strip() in (quoted(content).strip(), quoted(content.strip()))

@@ -45,6 +45,8 @@ class Boundaries:
             table[a, ord(" ")] = _BEFORE_SPACE
         table[list(_PUNCT), ord(" ")] = _SAFE
         table[:, ord("'")] = 0
+        # Neighbours inside of a token may not be parted. All pieces are joined end to end; of "ab" and "cd", which give
+        # "abcd", a-b and c-d are inside, and b-c, where one ends and the next begins, is not.
         joined = np.frombuffer(b"".join(vocab.pieces), np.uint8)
         inner = np.ones(max(len(joined) - 1, 0), bool)
         inner[np.cumsum([len(piece) for piece in vocab.pieces if piece])[:-1] - 1] = False
@@ -90,6 +92,9 @@ class Boundaries:
 
     def _judge(self, data: bytes | bytearray, i: int, kind: int) -> bool:
         """The kinds that depend on a whole character, which ends before offset i."""
+        # Before the space in "é " stands the byte A9, in a no-break space A0: both are second bytes, and only with C3
+        # and C2 before them it shows that one is a letter, which ends there, and the other is white space, which goes
+        # on.
         before = _character_before(data, i)
         if kind == _BEFORE_SPACE:
             return before != "" and not before.isspace()
@@ -98,11 +103,9 @@ class Boundaries:
         after = bytes(data[i : i + 3])
         if len(after) < 3 or _script(before) == 0 or _script(before) != _script(after.decode(errors="replace")):
             return False
-        return not self._is_joined(bytes(data[i - 3 : i]), after)
-
-    def _is_joined(self, left: bytes, right: bytes) -> bool:
-        junctions = self.junctions
-        return junctions is None or any((left[-k:], right[:n]) in junctions for k in (1, 2, 3) for n in (1, 2, 3))
+        left, junctions = bytes(data[i - 3 : i]), self.junctions
+        sizes = (1, 2, 3)
+        return junctions is not None and not any((left[-k:], after[:n]) in junctions for k in sizes for n in sizes)
 
     @cached_property
     def junctions(self) -> frozenset[tuple[bytes, bytes]] | None:
@@ -112,8 +115,12 @@ class Boundaries:
         a character and a capital letter only if a small letter came before. Some vocabularies have tokens for which
         that makes a difference.
         """
-        if self._splits_by_case():
+        tied = [piece for piece in self._vocab.pieces if _LATE_UPPER.search(piece)]
+        if tied and not any(map(self._is_tied_after_small_letter, tied)):
             return None
+        # A token of the three characters A B C has the junctions A|B and B|C, so neither pair is cut in any text. Of a
+        # token with parts of characters, such as the last byte of A with B, the pair is (that byte, B): so `_judge`
+        # tries one to three bytes on each side.
         found: set[tuple[bytes, bytes]] = set()
         for piece in self._vocab.pieces:
             if not piece.isascii():
@@ -121,10 +128,6 @@ class Boundaries:
                     i = match.start()
                     found.add((piece[max(i - 3, 0) : i], piece[i : i + 3]))
         return frozenset(found)
-
-    def _splits_by_case(self) -> bool:
-        tied = [piece for piece in self._vocab.pieces if _LATE_UPPER.search(piece)]
-        return bool(tied) and not any(self._is_tied_after_small_letter(piece) for piece in tied)
 
     def _is_tied_after_small_letter(self, piece: bytes) -> bool:
         ids = self._vocab.tokenize(b"a" + piece) if is_text(piece) else []

@@ -9,11 +9,11 @@ know what reads the text.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TypeVar
 
+from uad.common.threads import start_deep
 from uad.errors import InvalidRequestError
 from uad.vocab.boundary import Boundaries
 from uad.vocab.table import Tokenize, VocabTable
@@ -27,7 +27,6 @@ _WINDOW, _MARGIN = 16_384, 4096  # bytes
 _N_SEAMS = 12
 # some count digits by threes from the end of a run; a multiple of that, and of what characters have of bytes
 _DIGITS_AT_ONCE = 48
-_lock = threading.Lock()
 
 NEVER_DEEP = frozenset(
     """
@@ -107,14 +106,8 @@ def _on_deep_stack(work: Callable[[], T]) -> T:
         except BaseException as error:
             failed.append(error)
 
-    thread = threading.Thread(target=run, name="tokenize", daemon=True)
     try:
-        with _lock:
-            before = threading.stack_size(_STACK)
-            try:
-                thread.start()
-            finally:
-                threading.stack_size(before)
+        thread = start_deep(run, "tokenize", _STACK)
     except (RuntimeError, ValueError):
         raise InvalidRequestError(
             "the text is too long to be tokenized: the system gives no thread with a large stack for it"
@@ -131,21 +124,19 @@ def _whole(native: Tokenize, vocab: VocabTable, data: bytes) -> list[int]:
     """
     if len(data) <= _DEEPEST or len(data.decode()) <= _DEEPEST:
         return native(data)
+    # A window of a long run comes out as in the whole but near its ends, which the whole does not have. So the last 4
+    # KiB of its ids are not trusted: the next window begins before them, where `_seam` finds that both sides agree.
     ids: list[int] = []
     start = 0
     while len(data) - start > _WINDOW + _MARGIN:
-        end = _character_end(data, start + _WINDOW - (start + _WINDOW - len(data)) % _DIGITS_AT_ONCE)
+        end = start + _WINDOW - (start + _WINDOW - len(data)) % _DIGITS_AT_ONCE
+        while data[end] & 0xC0 == 0x80:  # inside of a character
+            end -= 1
         found = native(data[start:end])
         n, length = _seam(native, vocab, data[start:end], found)
         ids += found[:n]
         start += length
     return ids + native(data[start:])
-
-
-def _character_end(data: bytes, at: int) -> int:
-    while data[at] & 0xC0 == 0x80:
-        at -= 1
-    return at
 
 
 def _seam(native: Tokenize, vocab: VocabTable, window: bytes, ids: list[int]) -> tuple[int, int]:
@@ -155,6 +146,8 @@ def _seam(native: Tokenize, vocab: VocabTable, window: bytes, ids: list[int]) ->
     Of the last places before the margin the first that passes is taken, else the last one; the whole window where ids
     are not its bytes.
     """
+    # A place passes if what follows it in the window gives the same ids alone: then they do not depend on what stands
+    # before it, and the next window, which begins there, gives them too.
     if vocab.join(ids) != window:
         return len(ids), len(window)
     ends = [0]

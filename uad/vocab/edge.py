@@ -15,7 +15,7 @@ from itertools import accumulate
 import numpy as np
 
 from uad.vocab.encode import Encoder
-from uad.vocab.table import VocabTable, is_text
+from uad.vocab.table import VocabTable, character_length, is_text
 
 Hypothesis = tuple[bytes, float]
 Judged = tuple[tuple[int, float], ...]
@@ -50,6 +50,8 @@ class RightEdge:
         ids: the encoding of stream, as it is, without n_partial bytes at its end that belong to a character that is not
         whole. indent: white space with which the current line began; matters where stream ends in white space.
         """
+        # Only the last word is in doubt. Of "I find it inter", cut before " inter", the ids of "I find it" stand with
+        # 1.0.
         size = len(stream) - n_partial
         cut = self._target.boundaries.last(stream, size - 1)
         k, at = len(ids), size
@@ -80,6 +82,10 @@ class RightEdge:
         """Weighs the last id, as it is (`share` of its weight), against longer tokens that begin where it begins, or an
         id before it.
         """
+        # The draft ended in " inter". The target has " inter" (weight 1, by its place), " interest" (0.6) and "
+        # internal" (0.9). The draft has a token " interest" too: had the text gone on with "est", it would have written
+        # that, so of the 0.6 only `_RULED_OUT` counts. It has no " internal", so it would have cut here, and the 0.9
+        # count. The target cuts after " inter" with 1 / (1 + 0.02 + 0.9) = 0.52.
         weight = share * self._ranking.weights[judged[-1][0]] if judged else 0.0
         starts = [0, *accumulate(len(self._pieces[id_]) for id_, _ in judged)]
         last = self._last_token(drafted)
@@ -118,6 +124,10 @@ class RightEdge:
 
     def _vote(self, word: bytes, drafted: bytes, hypotheses: list[Hypothesis]) -> list[tuple[int, float]]:
         """The ids within word that most hypotheses agree on, each with the share of those that do."""
+        # A line has ended: "\n". It may go on as "x" (0.05), "    x" (0.4) or "\nx" (0.12). The target cuts the first
+        # two after "\n", and has a token "\n\n" for the third: "\n" gets 0.45 / 0.57 = 0.79. Had the word a further
+        # byte, only those two would vote on the next id. What the draft's tokenizer would have cut otherwise hardly
+        # votes.
         ends = [end for end, _ in hypotheses]
         last = self._last_token(drafted)
         fits = self._fits(drafted, ends) if word[-1] in _SPACES else [not self._goes_on(last, end) for end in ends]
@@ -143,22 +153,11 @@ class RightEdge:
         return judged
 
 
-def partial_length(data: bytes) -> int:
-    """How many bytes at the end of data belong to a UTF-8 character that is not whole."""
-    for n in range(1, min(4, len(data)) + 1):
-        byte = data[-n]
-        if byte & 0xC0 != 0x80:
-            return n if n < _character_length(byte) else 0
-    return 0
-
-
-def _character_length(lead: int) -> int:
-    return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-
-
 def _completions(partial: bytes) -> list[bytes]:
     """Ways to end a character that has begun, spread over the possible ones."""
-    missing = _character_length(partial[0]) - len(partial)
+    # After the byte E4 of a character of three, 64 x 64 pairs are possible. Whether the target cuts before the
+    # character, or in it, depends on few of their bits, so a dozen that lie far from each other stand for all.
+    missing = character_length(partial[0]) - len(partial)
     spread = [bytes([0x80 + (7 * i + 5) % 64, 0x80 + (13 * i + 1) % 64, 0x80 + (29 * i + 3) % 64]) for i in range(12)]
     if len(partial) == 1 and partial in (b"\xe0", b"\xf0"):  # these need a high second byte
         spread = [

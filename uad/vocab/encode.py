@@ -91,37 +91,35 @@ class Encoder:
         """Ids of words, all remembered. The words of a run follow each other; runs share a call where a filler holds
         them apart.
         """
+        # Unknown are " foo" and " bar", which are no neighbours. " foo q bar" has safe boundaries around the filler "
+        # q", so one call gives the ids of both, with those of the filler between.
         learned: dict[bytes, Ids] = {}
         batch: list[bytes] = []
         for run in runs:
-            filler = self._filler(batch[-1], run[0]) if batch else None
+            filler = None  # a word with safe boundaries to both sides; text and other bytes are not mixed
+            if batch and self._may_be_followed(batch[-1]) and is_text(run[0]):
+                filler = next((one for one in _FILLERS if self.boundaries.is_cut(one + run[0], len(one))), None)
             if batch and filler is None:
                 learned |= self._learn(batch)
                 batch = []
             batch += [filler, *run] if filler else run
         return learned | self._learn(batch) if batch else learned
 
-    def _filler(self, before: bytes, after: bytes) -> bytes | None:
-        """A word with safe boundaries to both sides; None where there is none, or where text and other bytes would be
-        mixed.
-        """
-        if self._may_be_followed(before) and is_text(after):
-            return next((filler for filler in _FILLERS if self.boundaries.is_cut(filler + after, len(filler))), None)
-        return None
-
     def _may_be_followed(self, word: bytes) -> bool:
         return self.boundaries.is_cut(word + _FILLERS[0], len(word)) and is_text(word)
 
     def _learn(self, words: list[bytes]) -> dict[bytes, Ids]:
         """Ids for words that follow each other. Where one of them loses a byte, halves find it with few calls."""
-        if len(words) == 1:
-            return {words[0]: self._learn_one(words[0])}
         pieces = self.vocab.pieces
         joined = b"".join(words)
-        whole = self._tokenize(joined)
+        whole = self.vocab.tokenize(joined) if is_text(joined) else []
         if self.vocab.join(whole) != joined:
+            if len(words) == 1:
+                return {joined: self._remember(joined, tuple(self._encode_stretches(joined)))}
             half = len(words) // 2
             return self._learn(words[:half]) | self._learn(words[half:])
+        if len(words) == 1:
+            return {joined: self._remember(joined, tuple(whole))}
         learned: dict[bytes, Ids] = {}
         k = 0
         for word in words:
@@ -132,19 +130,10 @@ class Encoder:
             learned[word] = self._remember(word, tuple(whole[start:k]))
         return learned
 
-    def _learn_one(self, word: bytes) -> Ids:
-        ids = self._tokenize(word)
-        if self.vocab.join(ids) != word:
-            ids = self._encode_stretches(word)
-        return self._remember(word, tuple(ids))
-
     def _remember(self, word: bytes, ids: Ids) -> Ids:
         if len(word) <= _LONGEST_CACHED:
             self._cache.put(word, ids)
         return ids
-
-    def _tokenize(self, word: bytes) -> list[int]:
-        return self.vocab.tokenize(word) if is_text(word) else []
 
     def _encode_stretches(self, word: bytes) -> list[int]:
         """Valid text and foreign bytes apart: surrogate escapes mark the bytes that are no UTF-8."""
@@ -170,6 +159,8 @@ class Encoder:
         return list(known)
 
     def _longest_match(self, data: bytes) -> list[int]:
+        # For bytes that no text has, so llama.cpp says nothing of them: of FF FE with tokens for both and one for FE
+        # alone, the token of both. A byte without a token is passed over.
         by_bytes = self.vocab.by_bytes
         ids: list[int] = []
         i = 0

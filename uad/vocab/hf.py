@@ -30,7 +30,9 @@ def hf_tokenize(path: Path, vocab: VocabTable) -> Tokenize:
     """
     spec = _read(path)
     tokenizer = _build(path, spec)
-    _check(path, tokenizer, vocab, is_byte_level=_is_byte_level(spec))
+    parts = (part for name in ("decoder", "pre_tokenizer") for part in _parts(spec.get(name)))
+    is_byte_level = any(part.get("type") == "ByteLevel" for part in parts)
+    _check(path, tokenizer, vocab, is_byte_level=is_byte_level)
     fall_back = vocab.tokenize
 
     def encode(data: bytes) -> list[int]:
@@ -86,12 +88,6 @@ def _without_prefix(spec: Any) -> Any:
     if "prepend_scheme" in out:
         out["prepend_scheme"] = "never"
     return out
-
-
-def _is_byte_level(spec: dict[str, Any]) -> bool:
-    return any(
-        part.get("type") == "ByteLevel" for name in ("decoder", "pre_tokenizer") for part in _parts(spec.get(name))
-    )
 
 
 def _parts(part: Any) -> Iterator[dict[str, Any]]:

@@ -52,6 +52,9 @@ def longest_of(names: Iterable[str]) -> str:
 
 def _branches(words: list[str]) -> str:
     """For distinct words, sorted: what the first and the last have in common all have."""
+    # "<|ab|>" and "<|a|>" give `<\|a(?:b\|>|\|>)`: after what is common, each way has a first letter of its own, so the
+    # engine goes one way without looking back. A word that ends there makes the rest optional: "a", "ab" give
+    # `a(?:b)?`.
     first, last = words[0], words[-1]
     n = common_prefix(first, last)
     common = first[:n]

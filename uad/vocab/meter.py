@@ -25,6 +25,7 @@ class Meter:
         return self
 
     def __exit__(self, *error: object) -> None:
+        # Hits went from 100 to 108 and misses from 5 to 7: ten words were looked up, of which eight were known.
         hits, misses, ended = self._now()
         n_hits, n_misses, began = self._before
         n_known = hits - n_hits

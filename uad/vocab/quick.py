@@ -79,6 +79,7 @@ def quick_tokenize(
         ids: list[int] = built.encode(data.decode(), add_special_tokens=False).ids
         return ids
 
+    # What llama.cpp answers is the measure: one text on which the two differ, and the quick one is not used at all.
     return tokenize if all(tokenize(text) == exact(text) for text in _probes(vocab, searched)) else None
 
 
@@ -86,6 +87,8 @@ def _overlap(defined: Sequence[str]) -> bool:
     """Whether one can end within another: llama.cpp then takes the longest of a text first, the library the leftmost.
     Runs of one letter come out the same.
     """
+    # "ab" and "bcd" overlap in "b". Of "abcd" the library takes "ab", the leftmost; llama.cpp looks for the longest
+    # first, finds "bcd", and leaves "a".
     runs = {token[0] for token in defined if len(set(token)) == 1}
     others = [token for token in defined if len(set(token)) > 1]
     begun = {token[:n] for token in others for n in range(1, len(token))}
@@ -98,6 +101,8 @@ def _build(steps: Sequence[str], tokens: Sequence[str], merges: Sequence[str], i
     ids: dict[str, int] = {}
     for id_, token in enumerate(tokens):
         ids.setdefault(token, id_)
+    # A merge is two tokens with a blank between. That is looked for from the second character on, as llama.cpp does:
+    # the first token has at least one.
     pairs = []
     for merge in merges:
         at = merge.find(" ", 1)

@@ -27,32 +27,48 @@ def is_text(data: bytes) -> bool:
     return True
 
 
+def partial_length(data: bytes) -> int:
+    """How many bytes at the end of data belong to a UTF-8 character that is not whole."""
+    for n in range(1, min(4, len(data)) + 1):
+        byte = data[-n]
+        if byte & 0xC0 != 0x80:
+            return n if n < character_length(byte) else 0
+    return 0
+
+
+def character_length(lead: int) -> int:
+    """How many bytes a character has in UTF-8, by its first one."""
+    return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+
+
 @dataclass(frozen=True)
 class VocabTable:
-    """One vocabulary.
-
-    pieces[id] are the bytes that the id stands for; b"" for specials, which text never becomes: control tokens, and
-    markers, which are user-defined tokens that structure a conversation (`<think>`). shown has the bytes that a marker
-    shows in an answer, by id. specials maps the name of each special, as it is written in chat templates, to its id.
-    tokenize turns text into ids; ids stay llama.cpp's own decision. lstrip/rstrip: specials that swallow white space
-    before/after them in a template. add_space_prefix: the model was trained with a space put before text that starts
-    the prompt or follows a special. fim: the ids of prompts that fill in the middle.
-    """
+    """One vocabulary."""
 
     name: str
     pieces: tuple[bytes, ...]
+    """The bytes that each id stands for; b"" for specials, which text never becomes: control tokens, and markers, which
+    are user-defined tokens that structure a conversation (`<think>`).
+    """
     specials: dict[str, int]
+    """The id of each special, by its name as chat templates write it."""
     tokenize: Tokenize
+    """Turns text into ids, which stay llama.cpp's own decision."""
     bos: int | None = None
     eos: int | None = None
     eot: int | None = None
     eog: frozenset[int] = frozenset()
     add_bos: bool = False
     add_space_prefix: bool = False
+    """The model was trained with a space put before text that starts the prompt or follows a special."""
     lstrip: frozenset[int] = frozenset()
+    """Specials that swallow white space before them in a template."""
     rstrip: frozenset[int] = frozenset()
+    """Specials that swallow white space after them in a template."""
     shown: Mapping[int, bytes] = field(default_factory=dict)
+    """The bytes that a marker shows in an answer, by id."""
     fim: FimTokens = NO_FIM
+    """The ids of prompts that fill in the middle."""
 
     @property
     def n_vocab(self) -> int:
@@ -107,17 +123,11 @@ class VocabTable:
         for id_, piece in enumerate(self.pieces):
             if piece and table.setdefault(piece, id_) != id_:
                 twins.add(piece)
-        for piece in twins:
-            canonical = self._single(piece)
-            if canonical is not None:
-                table[piece] = canonical
+        for piece in filter(is_text, twins):
+            ids = self.tokenize(piece)
+            if len(ids) == 1 and self.pieces[ids[0]] == piece:
+                table[piece] = ids[0]
         return table
-
-    def _single(self, piece: bytes) -> int | None:
-        if not is_text(piece):
-            return None
-        ids = self.tokenize(piece)
-        return ids[0] if len(ids) == 1 and self.pieces[ids[0]] == piece else None
 
     @cached_property
     def sorted_pieces(self) -> tuple[list[bytes], list[int]]:
@@ -129,6 +139,7 @@ class VocabTable:
 
     def range_of(self, prefix: bytes) -> tuple[int, int]:
         """The half-open range in `sorted_pieces` of tokens whose bytes start with prefix."""
+        # What begins with "ab" stands before "ac"; with "a\xff", before "b"; with "\xff" alone, up to the end.
         pieces, _ = self.sorted_pieces
         after = prefix
         while after and after[-1] == 0xFF:

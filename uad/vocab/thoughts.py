@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from uad.types import ThoughtBounds
-from uad.vocab.table import VocabTable
+from uad.vocab.table import VocabTable, partial_length
 
 
 class ThoughtTracker:
@@ -31,13 +31,16 @@ class ThoughtTracker:
         data = self._table.texts[id_] or self._table.special_names.get(id_, "").encode()
         was_inside = self.is_inside
         self._last = (self._last + data)[-4:]
+        # One id may have several markers: "so</think>ok<think>" ends a thought, and what follows that, "ok<think>", may
+        # begin another. A marker may lie across ids: of "<thi" the tail is kept, and looked at again with "nk>" after
+        # it.
         rest: bytes | None = self._tail + data
         while rest is not None:
-            rest = self._behind_end(rest) if self.is_inside else self._behind_start(rest)
+            rest = self._after_end(rest) if self.is_inside else self._after_start(rest)
         if was_inside and self.is_inside:
             self.n, self.n_here = self.n + 1, self.n_here + 1
 
-    def _behind_end(self, data: bytes) -> bytes | None:
+    def _after_end(self, data: bytes) -> bytes | None:
         """What follows the end of the thought; None where it has not ended."""
         _, found, rest = data.partition(self._end)
         if found:
@@ -46,7 +49,7 @@ class ThoughtTracker:
         self._tail = _last(data, len(self._end) - 1)
         return None
 
-    def _behind_start(self, data: bytes) -> bytes | None:
+    def _after_start(self, data: bytes) -> bytes | None:
         """What follows the start of a thought; None where none has begun."""
         self._tail = b""
         if not self._may_begin:
@@ -72,9 +75,4 @@ def _last(data: bytes, n: int) -> bytes:
 
 def ends_in_character(data: bytes) -> bool:
     """Whether the bytes end inside of a UTF-8 character."""
-    for n, byte in enumerate(reversed(data[-3:]), 1):
-        if byte >= 0xC0:
-            return n < (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4)
-        if byte < 0x80:
-            return False
-    return False
+    return partial_length(data) > 0

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from uad.vocab.edge import RightEdge, partial_length
+from uad.vocab.edge import RightEdge
 from uad.vocab.encode import Encoder
+from uad.vocab.table import partial_length
 
 _TAIL_IDS = (12, 48)
 _SPACES = b" \t\r\n"
@@ -61,6 +62,11 @@ class Translator:
         """
         if not data:
             return Translation()
+        # " inter" is committed, and the draft goes on with "esting ways". From the safe boundary before " inter" the
+        # stream is " interesting ways", which the target would cut into [ interesting][ ways]: that does not run
+        # through the committed id, which stays as it is. So "esting ways" is encoded alone: [est][ing][ ways]. Where
+        # the draft goes on with " ways", the stream gives [ inter][ ways], and what follows the committed ids is the
+        # answer.
         seam = self._seam(committed)
         judged = self._judge(seam.data + data, complete, committed)
         n = len(seam.ids)
@@ -103,14 +109,14 @@ class Translator:
         for n in _TAIL_IDS:
             ids = list(committed[-n:])
             pieces = [self._pieces[id_] for id_ in ids]
-            behind_special = next((i + 1 for i in range(len(ids) - 1, -1, -1) if not pieces[i]), 0)
-            ids, data = ids[behind_special:], b"".join(pieces[behind_special:])
+            after_special = next((i + 1 for i in range(len(ids) - 1, -1, -1) if not pieces[i]), 0)
+            ids, data = ids[after_special:], b"".join(pieces[after_special:])
             at = len(data)
             for k in range(len(ids) - 1, 0, -1):
                 at -= len(self._pieces[ids[k]])
                 if self._encoder.boundaries.is_cut(data, at):
                     return _Seam(data[at:], ids[k:])
-            if behind_special:
+            if after_special:
                 break
         return _Seam(data, ids)
 

@@ -10,7 +10,7 @@ from kit.calls_kit import FORMATS, TOOLS, said
 
 from uad.calls.constraint import CallGrammar, CallShape, Opening, grammar_of
 from uad.calls.format import AnswerFormat
-from uad.calls.parts import AnyRow, ArgumentList, FreeText, Json, Literal, Part, Pattern
+from uad.calls.lark import AnyRow, ArgumentList, FreeText, Json, Literal, Part, Pattern
 from uad.calls.tools import Calls, Tool, types_in
 
 EXAMPLE = {"look_up": {"word": "tea", "n": 3}}

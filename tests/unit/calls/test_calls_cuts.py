@@ -13,12 +13,10 @@ from test_calls_formats import CASES, MALFORMED, Case
 
 from uad.calls.events import Content
 from uad.calls.format import AnswerFormat
-from uad.calls.notation import GEMMA, read_whole
 from uad.calls.parser import MAX_AGAIN, AnswerParser
-from uad.calls.scalars import escaped, quoted
 from uad.calls.source import Words
 from uad.calls.tools import Calls
-from uad.calls.values import of_json, of_tags, of_text
+from uad.calls.values import GEMMA, escaped, of_json, of_tags, of_text, quoted, read_whole
 
 TEXTS = [
     *CASES,

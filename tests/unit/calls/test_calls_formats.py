@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from kit.calls_kit import BEGINNING, FILES, FORMATS, TOOLS, Said, said
 
-from uad.calls.files import load_calls
+from uad.calls.files import lint_calls, load_calls
 from uad.calls.format import AnswerFormat, CallFormat, ThoughtFormat
-from uad.calls.lint import lint_calls
 from uad.calls.parser import Start
 from uad.calls.recognise import thought_format
 from uad.calls.tools import Calls

@@ -39,7 +39,11 @@ class FakeRuntime:
     def __exit__(self, *error):
         self.closed = True
 
-    def chat_prompt(self, messages, template_kwargs, prefill=""):
+    @property
+    def text(self):
+        return self
+
+    def chat(self, messages, kwargs, prefill=""):
         return [7, len(messages[0]["content"]), *([len(prefill)] if prefill else [])]
 
     def check_length(self, text):

@@ -12,8 +12,8 @@ import yaml
 from uad.common.logits import log_sum_exp
 from uad.common.names import did_you_mean, meant_or_known, nearest
 from uad.common.sequences import common_prefix
-from uad.common.strict_yaml import explained
 from uad.common.sums import Sums, total
+from uad.common.yaml_fields import explained
 from uad.config.drafter_types import LOOKUP_TYPES, SPEC_TYPES, LookupConfig
 from uad.errors import MappingError
 from uad.events import Done, Totals

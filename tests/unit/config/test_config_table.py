@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from uad.common.settings import INT32_MAX, Setting
 from uad.config import Config, ModelConfig
 from uad.config.argv import Parser, add_flags
 from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS
@@ -87,3 +88,17 @@ def test_help_shows_defaults_from_the_slices():
 def test_defaults_in_the_help_are_words_of_users():
     texts = [flag.help_text() for flag in FLAGS]
     assert [text for text in texts if "default: (" in text or "default: default" in text] == []
+
+
+def test_names_of_a_setting_are_flags_and_variables() -> None:
+    said = Setting(1, "what it does", "-x --xyz LLAMA_ARG_XYZ XYZ_TOKEN", low=0)
+    assert said.flags == "-x --xyz"
+    assert said.variables == ("LLAMA_ARG_XYZ", "XYZ_TOKEN")
+    assert said.high == INT32_MAX, "a whole number has a bound"
+
+
+def test_a_flag_of_the_draft_checks_what_that_of_the_target_does() -> None:
+    by_name = {flag.name: flag for flag in FLAGS}
+    own, inherited = by_name["--ctx-size-draft"], by_name["--cache-type-k-draft"]
+    assert (own.path, own.kind.expects) == ("draft.n_ctx", "a whole number of 0 or more")
+    assert inherited.kind is by_name["--cache-type-k"].kind

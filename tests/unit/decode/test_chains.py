@@ -9,7 +9,7 @@ import pytest
 from uad.decode.drafting import Drafting
 from uad.drafters.protocol import Pace
 from uad.lookup import suffix
-from uad.policy.protocol import Chosen, Round, Wish
+from uad.policy.protocol import Chosen, Drafted, Seen, Wish
 from uad.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams, SpecPolicy, SpeculativeParams
 
 N_VOCAB, END = 100, 99
@@ -45,14 +45,15 @@ class Takes:
 
     def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None: ...
 
-    def plan(self, wishes: Sequence[Wish]) -> Round:
-        return self  # type: ignore[return-value]
+    def plan(self, wishes: Sequence[Wish]) -> int:
+        return 0
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
         return [Ask(0, self._n)] if origin is Origin.HEAD else []
 
-    def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
-        (self.draft,) = drafts
+    def observe(self, seen: Seen) -> None:
+        assert isinstance(seen, Drafted)
+        (self.draft,) = seen.drafts
 
     def choose(self) -> dict[int, Chosen]:
         return {}

@@ -37,7 +37,7 @@ ROOMS = {
     "uad.types": Room(("uad.common",)),
     "uad.stats": Room(("uad.common", "uad.types")),
     "uad.events": Room(("uad.common", "uad.types", "uad.stats")),
-    "uad.config": Room((*BASE, "yaml"), lazy=("uad.lookup",)),
+    "uad.config": Room((*BASE, "yaml")),
     "uad.backend": Room((*BASE, "uad.config", "llama_cpp", "numpy")),
     "uad.llama": Room((*BASE, "uad.backend", "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
     "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
@@ -47,7 +47,7 @@ ROOMS = {
     "uad.sampling": Room((*BASE, "uad.grammar.protocol", "numpy")),
     "uad.grammar": Room((*BASE, "uad.vocab", "uad.drafters.protocol", "llguidance", "numpy")),
     "uad.drafters": Room((*BASE, "uad.vocab", "uad.mapping", "uad.sampling", "numpy")),
-    "uad.lookup": Room((*BASE, "uad.drafters.protocol", "uad.vocab", "numpy")),
+    "uad.lookup": Room((*BASE, "uad.config", "uad.drafters.protocol", "uad.vocab", "numpy")),
     "uad.policy": Room(BASE),
     "uad.decode": Room(
         (
@@ -76,7 +76,7 @@ ROOMS = {
             *("uad.calls", "uad.policy", "uad.trim", "uad.costs", "uad.runtime", "numpy"),
         )
     ),
-    "uad.requests": Room((*BASE, "uad.config", "uad.calls", "pydantic")),
+    "uad.requests": Room((*BASE, "uad.config", "uad.calls", "uad.vocab.table", "pydantic")),
     "uad.apis": Room((*BASE, "uad.calls", "uad.requests", "pydantic")),
     "uad.server": Room(
         (
@@ -138,12 +138,12 @@ def test_imports_follow_the_table(module):
 @pytest.mark.parametrize(
     ("module", "source", "named"),
     [
-        ("uad.decode.step", "from uad.runtime import Runtime", "uad.runtime"),
-        ("uad.decode.step", "import llama_cpp", "llama_cpp"),
-        ("uad.decode.step", "def f():\n    from llama_cpp import llama_cpp", "llama_cpp"),
-        ("uad.decode.step", "from ..server import app", "uad.server"),
-        ("uad.decode.step", "from uad import drafters", "uad.drafters"),
-        ("uad.decode.step", "from uad.drafters import model", "uad.drafters.model"),
+        ("uad.decode.engine", "from uad.runtime import Runtime", "uad.runtime"),
+        ("uad.decode.engine", "import llama_cpp", "llama_cpp"),
+        ("uad.decode.engine", "def f():\n    from llama_cpp import llama_cpp", "llama_cpp"),
+        ("uad.decode.engine", "from ..server import app", "uad.server"),
+        ("uad.decode.engine", "from uad import drafters", "uad.drafters"),
+        ("uad.decode.engine", "from uad.drafters import model", "uad.drafters.model"),
         ("uad.drafters.model", "from uad.llama import model", "uad.llama.model"),
         ("uad.lookup.suffix", "from uad.drafters import mirror", "uad.drafters.mirror"),
         ("uad.bench.report", "import matplotlib.pyplot", "matplotlib.pyplot"),
@@ -166,7 +166,7 @@ def test_the_checker_finds_a_violation(module, source, named):
     [
         ("uad.cli.cost_plot", "import matplotlib.pyplot as plt"),
         (
-            "uad.decode.step",
+            "uad.decode.engine",
             "from uad.drafters.protocol import Drafter\nimport json, collections.abc\nfrom . import verify",
         ),
         ("uad.cli.serve", "from uad import __version__\ndef main():\n    from uad.server.app import serve"),

@@ -10,7 +10,7 @@ from predictions import CHANGES, count
 from replay import MODEL, automatic, calibrated_ms, hindsight_of, oracle_ms, score
 from rounds import Answer, Guess, Recording, read, write
 
-from uad.policy.fixed import FixedPolicy
+from uad.policy.auto import AutoPolicy
 from uad.types import SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
@@ -66,7 +66,7 @@ def test_where_nothing_pays_next_to_nothing_is_lost() -> None:
 def test_a_fixed_length_costs_what_the_curve_says() -> None:
     """Six of eight ids are right in each round, a step each for the draft, and one pass."""
     params = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=8, p_min=0.0)
-    result = score(recording(6, 1), FLAT, lambda curve: FixedPolicy(), params, 1, 1, [MODEL])
+    result = score(recording(6, 1), FLAT, lambda curve: AutoPolicy(), params, 1, 1, [MODEL])
     (text,) = result.texts
     assert text.n_passes == -(-59 // 7)
     assert text.n_accepted == 59 - text.n_passes

@@ -14,8 +14,8 @@ from uad.mapping.derive import derive
 from uad.mapping.emit import pair_name, pair_text
 from uad.mapping.families import Turn, bundled_mappings, load_families
 from uad.mapping.pairs import load_pair
+from uad.mapping.patterns import encode_parts
 from uad.mapping.plan import Options, Side, plan
-from uad.mapping.prompt import encode_parts
 from uad.templates.seams import Part
 
 FAMILIES = load_families([bundled_mappings()])

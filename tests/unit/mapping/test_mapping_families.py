@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 from kit.templates_toys import LETTERS, named, vocab_of
 
 from uad.mapping.check import same_to_answer
-from uad.mapping.compile import compile_rules
+from uad.mapping.compile import compile_rules, reader_patterns
 from uad.mapping.families import Family, Message, bundled_mappings, load_families
-from uad.mapping.patterns import Item, normalise
-from uad.mapping.prompt import encode_parts
-from uad.mapping.reader import reader_patterns
+from uad.mapping.patterns import Item, encode_parts, normalise
 from uad.mapping.recognise import bos_name, eos_name
 from uad.mapping.rules import CompiledRules
 from uad.templates.render import render

@@ -9,8 +9,8 @@ from kit.templates_toys import FAMILY_SPECIALS, family_vocab, named, sample, toy
 
 from uad.errors import MappingError
 from uad.mapping.families import bundled_mappings, load_families
+from uad.mapping.patterns import encode_parts
 from uad.mapping.plan import Options, Side, plan, usable_template
-from uad.mapping.prompt import encode_parts
 from uad.mapping.recognise import recognise
 from uad.templates.render import render
 from uad.templates.seams import Part

@@ -15,8 +15,8 @@ from kit.templates_matrix import Cell, derived, derived_cells, family_cells, pai
 from kit.templates_real import CONVERSATIONS, NO_FAMILY, REASONS, SYSTEM_LAST, folder, real_templates
 from kit.templates_toys import sample
 
+from uad.mapping.patterns import encode_parts
 from uad.mapping.plan import Options, plan
-from uad.mapping.prompt import encode_parts
 from uad.mapping.recognise import bos_name, eos_name
 from uad.mapping.rules import CompiledRules
 from uad.templates.render import render

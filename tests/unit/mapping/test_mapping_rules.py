@@ -12,9 +12,8 @@ from kit.templates_toys import FAMILY_SPECIALS, family_vocab, items_of, named, s
 from uad.errors import MappingError
 from uad.mapping.compile import Replacement, compile_rules
 from uad.mapping.families import Family, Message, bundled_mappings, load_families
-from uad.mapping.patterns import normalise
+from uad.mapping.patterns import encode_parts, normalise
 from uad.mapping.plan import Options, Side, plan
-from uad.mapping.prompt import encode_parts
 from uad.mapping.recognise import bos_name, eos_name
 from uad.mapping.rules import CompiledRules
 from uad.templates.render import render

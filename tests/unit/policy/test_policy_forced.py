@@ -6,9 +6,8 @@ import pytest
 
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
-from uad.policy.fixed import FixedPolicy
 from uad.policy.machine import Machine
-from uad.policy.protocol import Policy, Wish
+from uad.policy.protocol import Drafted, Policy, Wish
 from uad.types import Commit, Draft, Origin, SpecPolicy, SpeculativeParams
 
 GRAMMAR, MODEL, SUFFIX = Origin.GRAMMAR, Origin.MODEL, Origin.SUFFIX
@@ -26,62 +25,59 @@ def auto() -> AutoPolicy:
 
 
 def policies() -> list[tuple[Policy, SpeculativeParams]]:
-    return [(FixedPolicy(), FIXED), (auto(), SpeculativeParams())]
+    return [(AutoPolicy(), FIXED), (auto(), SpeculativeParams())]
 
 
 @pytest.mark.parametrize("i", [0, 1])
 def test_it_is_asked_only_where_something_is_forced(i: int) -> None:
     policy, params = policies()[i]
     for is_forced in (False, True, False):
-        round_ = policy.plan([Wish(0, params, 20, is_forced=is_forced)])
-        assert round_ is not None
-        assert bool(round_.asks(GRAMMAR)) == is_forced
+        assert not policy.plan([Wish(0, params, 20, is_forced=is_forced)])
+        assert bool(policy.asks(GRAMMAR)) == is_forced
 
 
 @pytest.mark.parametrize("i", [0, 1])
 def test_a_request_that_names_drafters_gets_these(i: int) -> None:
     policy, params = policies()[i]
     params = SpeculativeParams(policy=params.policy, types=(SUFFIX,))
-    round_ = policy.plan([Wish(0, params, 20, is_forced=True)])
-    assert round_ is not None
-    assert not round_.asks(GRAMMAR)
-    assert round_.asks(SUFFIX)
+    assert not policy.plan([Wish(0, params, 20, is_forced=True)])
+    assert not policy.asks(GRAMMAR)
+    assert policy.asks(SUFFIX)
 
 
 @pytest.mark.parametrize(("n_model", "origin"), [(0, GRAMMAR), (2, GRAMMAR), (3, MODEL), (8, MODEL)])
 def test_a_fixed_policy_takes_the_longer_guess(n_model: int, origin: Origin) -> None:
-    round_ = FixedPolicy().plan([Wish(0, FIXED, 20, is_forced=True)])
+    policy = AutoPolicy()
+    assert not policy.plan([Wish(0, FIXED, 20, is_forced=True)])
     for one, n in ((GRAMMAR, 3), (MODEL, n_model)):
-        assert round_.asks(one)
-        round_.proposed(one, [guess(one, n)], 0.0)
-    assert round_.choose()[0].draft.origin is origin
+        assert policy.asks(one)
+        policy.observe(Drafted(one, [guess(one, n)], 0.0))
+    assert policy.choose()[0].draft.origin is origin
 
 
 def test_a_sleeping_sequence_is_planned_where_something_is_forced() -> None:
     """Its other drafters do not pay, and stay asleep."""
     policy, free = auto(), Wish(0, SpeculativeParams(), 20)
     for _ in range(20):
-        round_ = policy.plan([free])
-        if round_ is None:
+        if policy.plan([free]):
             break
-        if round_.asks(SUFFIX):
-            round_.proposed(SUFFIX, [Draft(origin=SUFFIX, kind=SUFFIX)], 1.0)
-            round_.choose()
-        policy.committed(Commit(0, (1,)))
-    assert policy.plan([free]) is None
-    round_ = policy.plan([Wish(0, SpeculativeParams(), 20, is_forced=True)])
-    assert round_ is not None
-    assert not round_.asks(SUFFIX)
-    assert round_.asks(GRAMMAR)
-    round_.proposed(GRAMMAR, [guess(GRAMMAR, 4)], 1e-5)
-    assert round_.choose()[0].draft.ids == (0, 1, 2, 3)
-    assert policy.plan([free]) is None, "the others go on sleeping"
+        if policy.asks(SUFFIX):
+            policy.observe(Drafted(SUFFIX, [Draft(origin=SUFFIX, kind=SUFFIX)], 1.0))
+            policy.choose()
+        policy.observe(Commit(0, (1,)))
+    n_plain = policy.plan([free])
+    assert n_plain > 0
+    assert not policy.plan([Wish(0, SpeculativeParams(), 20, is_forced=True)])
+    assert not policy.asks(SUFFIX)
+    assert policy.asks(GRAMMAR)
+    policy.observe(Drafted(GRAMMAR, [guess(GRAMMAR, 4)], 1e-5))
+    assert policy.choose()[0].draft.ids == (0, 1, 2, 3)
+    assert policy.plan([free]) == n_plain, "the others go on sleeping"
 
 
 def test_what_is_forced_does_not_keep_the_model_from_drafting_further() -> None:
     policy = auto()
-    round_ = policy.plan([Wish(0, SpeculativeParams(), 20, is_forced=True)])
-    assert round_ is not None
-    assert round_.asks(GRAMMAR)
-    round_.proposed(GRAMMAR, [guess(GRAMMAR, 4)], 1e-5)
-    assert round_.asks(MODEL)
+    assert not policy.plan([Wish(0, SpeculativeParams(), 20, is_forced=True)])
+    assert policy.asks(GRAMMAR)
+    policy.observe(Drafted(GRAMMAR, [guess(GRAMMAR, 4)], 1e-5))
+    assert policy.asks(MODEL)

@@ -7,9 +7,8 @@ from kit.simulator import FLAT
 
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
-from uad.policy.fixed import FixedPolicy
 from uad.policy.machine import Machine
-from uad.policy.protocol import Policy, Wish
+from uad.policy.protocol import Drafted, Policy, Wish
 from uad.types import Draft, Origin, SpeculativeParams
 
 PREDICTION, SUFFIX = Origin.PREDICTION, Origin.SUFFIX
@@ -26,18 +25,17 @@ def guess(origin: Origin, *ids: int, p: float = 0.9) -> Draft:
     return Draft(ids, (p,) * len(ids), origin, kind=origin)
 
 
-@pytest.mark.parametrize("policy", [auto(), FixedPolicy()], ids=["auto", "fixed"])
+@pytest.mark.parametrize("policy", [auto(), AutoPolicy()], ids=["auto", "fixed"])
 def test_only_sequences_with_a_prediction_ask_for_it(policy: Policy) -> None:
     for is_predicted in (False, True):
-        round_ = policy.plan([Wish(0, PARAMS, 20, is_predicted=is_predicted)])
-        assert round_ is not None
-        assert bool(round_.asks(PREDICTION)) == is_predicted
+        assert not policy.plan([Wish(0, PARAMS, 20, is_predicted=is_predicted)])
+        assert bool(policy.asks(PREDICTION)) == is_predicted
         assert Wish(0, SpeculativeParams(types=(SUFFIX,)), 20, is_predicted=True).may_ask(PREDICTION) is False
 
 
 def test_a_sequence_that_nobody_began_is_left_alone() -> None:
     policy = auto()
-    assert policy.plan([Wish(7, PARAMS, 20)]) is None
+    assert policy.plan([Wish(7, PARAMS, 20)]) > 0
 
 
 @pytest.mark.parametrize(
@@ -52,11 +50,11 @@ def test_a_sequence_that_nobody_began_is_left_alone() -> None:
 def test_ids_that_are_predicted_count_as_predicted(
     predicted: tuple[int, ...], found: tuple[int, ...], origin: Origin
 ) -> None:
-    round_ = auto().plan([Wish(0, PARAMS, 20, is_predicted=True)])
-    assert round_ is not None
+    policy = auto()
+    assert not policy.plan([Wish(0, PARAMS, 20, is_predicted=True)])
     for one in (guess(PREDICTION, *predicted, p=0.5), guess(SUFFIX, *found, p=0.95)):
-        assert round_.asks(one.origin)
-        round_.proposed(one.origin, [one], 1e-5)
-    chosen = round_.choose()[0].draft
+        assert policy.asks(one.origin)
+        policy.observe(Drafted(one.origin, [one], 1e-5))
+    chosen = policy.choose()[0].draft
     assert chosen.ids == found
     assert chosen.origin is origin

@@ -10,7 +10,7 @@ import pytest
 from kit.disturbances import DEAR, between, every, real_pair, real_text, slow_start
 from kit.simulator import BAD, text
 
-from uad.policy.protocol import Wish
+from uad.policy.protocol import Drafted, Wish
 from uad.types import Draft, Origin, SpeculativeParams
 
 DISTURBANCES = {
@@ -105,14 +105,14 @@ def test_a_call_that_read_nothing_tells_nothing_of_what_calls_cost(n_read):
     use = policy.use(policy.state(0), Origin.MODEL)
     use.next_at = 10**6
     before = cost.call_ms, cost.read_ms, cost.timed
-    round_ = policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
-    assert round_ is not None
-    (ask,) = round_.asks(Origin.MODEL)
+    policy.use(policy.state(0), Origin.SUFFIX)  # another one is asked, or there were no questions in this round
+    assert not policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
+    (ask,) = policy.asks(Origin.MODEL)
     assert ask.n_max == 0
     assert 0 < ask.n_read < 20
-    round_.wrote(0, 0.9)  # a guess that was left over from an earlier round
-    round_.proposed(Origin.MODEL, [Draft(n_read=n_read)], 1e-6)
-    assert round_.choose() == {}
+    policy.more([], [(0, 0.9)])  # a guess that was left over from an earlier round
+    policy.observe(Drafted(Origin.MODEL, [Draft(n_read=n_read)], 1e-6))
+    assert policy.choose() == {}
     assert (before == (cost.call_ms, cost.read_ms, cost.timed)) is (n_read == 0)
     assert (policy.state(0).unread(use) == 0) is (n_read == 0)
 
@@ -128,17 +128,16 @@ def test_a_call_that_failed_leaves_nothing_for_the_next_drafter_of_the_round():
     head, model = (policy.use(policy.state(0), origin) for origin in (Origin.HEAD, Origin.MODEL))
     head.saved, head.next_at, head.drafter.cost.age = 0.5, 10**6, 10**6
     model.saved, model.next_at = 50.0, 0
-    round_ = policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
-    assert round_ is not None
-    assert [ask.n_max for ask in round_.asks(Origin.HEAD)] == [0]
-    (ask,) = round_.asks(Origin.MODEL)  # what `asks` asked for before failed, so that `proposed` was not called
+    assert not policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
+    assert [ask.n_max for ask in policy.asks(Origin.HEAD)] == [0]
+    (ask,) = policy.asks(Origin.MODEL)  # what `asks` asked for before failed, so that nothing was reported of it
     assert ask.n_max > 0
-    round_.wrote(0, 0.9)
+    policy.more([], [(0, 0.9)])
     before = head.drafter.cost.age, model.drafter.cost.timed
-    round_.proposed(Origin.MODEL, [Draft((1,), (0.9,), Origin.MODEL, n_read=200)], 1e-3)
+    policy.observe(Drafted(Origin.MODEL, [Draft((1,), (0.9,), Origin.MODEL, n_read=200)], 1e-3))
     assert (head.drafter.cost.age, model.drafter.cost.timed) == before
     assert policy.state(0).unread(model) == 0
-    assert [len(member.bins) for member in round_._members.values()] == [1]
+    assert [len(member.bins) for member in policy._round._members.values()] == [1]
 
 
 @pytest.mark.parametrize("pays", [True, False])
@@ -150,11 +149,10 @@ def test_a_comparison_that_failed_is_not_what_the_next_call_is_paid_from(pays):
     use = policy.use(policy.state(0), Origin.MODEL)
     use.is_probe = use.is_comparison = True  # of a call that failed
     use.saved, use.drafter.budget = (50.0, 0.0) if pays else (0.0, 1000.0)
-    round_ = policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
-    assert round_ is not None
-    assert round_.asks(Origin.MODEL)
+    assert not policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
+    assert policy.asks(Origin.MODEL)
     credit, budget = use.drafter.credit, use.drafter.budget
-    round_.wrote(0, 0.9)
-    round_.proposed(Origin.MODEL, [Draft((1,), (0.9,), Origin.MODEL, n_read=200)], 1e-3)
+    policy.more([], [(0, 0.9)])
+    policy.observe(Drafted(Origin.MODEL, [Draft((1,), (0.9,), Origin.MODEL, n_read=200)], 1e-3))
     assert use.drafter.credit == credit
     assert (use.drafter.budget < budget) is (not pays)

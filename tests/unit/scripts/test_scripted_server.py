@@ -15,7 +15,7 @@ TURN = {"role": "assistant", "content": "I look."}
 
 
 def prompt(answers: Answers, messages: list[dict[str, str]], **kwargs: Any) -> Request:
-    return Request(tuple(answers.fake.chat_prompt(messages, kwargs)))
+    return Request(tuple(answers.fake.chat(messages, kwargs)))
 
 
 def said(answers: Answers, request: Request) -> str:

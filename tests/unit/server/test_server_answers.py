@@ -8,7 +8,7 @@ from kit.fake_runtime import BOS, FakeRuntime
 from kit.fake_runtime import CONFIG as RUNTIME
 from kit.server_kit import CHAT, CONFIG, HELLO, events, post, serving, stream
 
-from uad.apis import outcome
+from uad.apis import choice as choices
 from uad.common import json_out
 from uad.config import Config, DraftingConfig, ServerConfig
 
@@ -256,7 +256,7 @@ def test_large_answers_do_not_keep_others_waiting(path, body, monkeypatch):
         return show(data)
 
     monkeypatch.setattr(json_out, "dumps", dumps)
-    monkeypatch.setattr(outcome, "visible", visible)
+    monkeypatch.setattr(choices, "visible", visible)
     fake = FakeRuntime(script=lambda request: b"word " * 300, step=50)
     status, _ = post(path, body, fake)
     assert status == 200

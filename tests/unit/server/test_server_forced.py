@@ -67,8 +67,8 @@ class Thinking(FakeRuntime):
 
     ending: str = ""
 
-    def render_chat(self, *args: Any, **options: Any) -> str:
-        return super().render_chat(*args, **options) + self.ending
+    def chat_text(self, *args: Any, **options: Any) -> str:
+        return super().chat_text(*args, **options) + self.ending
 
 
 def bound(

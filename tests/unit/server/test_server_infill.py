@@ -9,11 +9,12 @@ import pytest
 from kit.fake_runtime import BOS, CONFIG, FakeRuntime
 from kit.server_kit import CHAT, HELLO, post, stream
 
-from uad.apis.outcome import Outcome, usage_json
+from uad.apis.choice import Choice, usage_json
 from uad.config import Config, ServerConfig
 from uad.events import Done
 from uad.requests.infill import FimShares
 from uad.requests.job import MAX_PREDICTED
+from uad.requests.prompt_ids import Prompt
 from uad.stats import DrafterStats, DraftStats, Timings, Usage
 from uad.types import FimTokens, Finish, Origin, Request, StopKind
 
@@ -296,9 +297,9 @@ def test_settings_name_it_among_the_drafters_of_its_request() -> None:
 
 
 def test_usage_counts_what_was_submitted_of_a_prediction() -> None:
-    def ended(*by: DrafterStats) -> Outcome:
+    def ended(*by: DrafterStats) -> Choice:
         timings = Timings(1.0, 1.0, 3, 0, 9, DraftStats(by={one.origin: one for one in by}))
-        return Outcome(0, done=Done(1, Finish.STOP, StopKind.EOS, Usage(3, 0, 9), timings))
+        return Choice(0, Request(()), Prompt((), ""), done=Done(1, Finish.STOP, StopKind.EOS, Usage(3, 0, 9), timings))
 
     suffix = DrafterStats(Origin.SUFFIX, n_drafted=20, n_accepted=20)
     both = [ended(DrafterStats(Origin.PREDICTION, n_drafted=9, n_accepted=7), suffix) for _ in range(2)]

@@ -10,7 +10,7 @@ from kit.api_kit import ANSWERS, CALL, SECOND, THOUGHT, named_events, saying, st
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import post, with_server
 
-from uad.apis.dialogue import seal, unsealed
+from uad.apis.messages import seal, unsealed
 from uad.errors import DecodeError
 
 PATH = "/v1/responses"

@@ -179,7 +179,7 @@ def test_where_thoughts_go(server: str, field: str | None, is_split: bool):
 def test_a_prompt_that_ends_in_a_thought_begins_an_answer_with_thoughts():
     asked = [{"role": "user", "content": "hello\n<think>"}]  # the scripted template ends with what the request says
     fake = saying("Hm.\n</think>\n\nYes.")
-    fake.render_chat = lambda *args, **kwargs: "user:hello\nassistant:<think>\n"  # type: ignore[method-assign]
+    fake.chat_text = lambda *args, **kwargs: "user:hello\nassistant:<think>\n"  # type: ignore[method-assign]
     _, answer = post(CHAT, {"messages": asked}, fake)
     assert answer["choices"][0]["message"] == {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}
 

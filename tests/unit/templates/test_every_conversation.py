@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from kit.histories import APIS, BROKEN, NAMES, PARAMETERS, Call, History, Json, Turn, histories, words_of
 from kit.templates_real import folder
 
-from uad.apis.messages_request import read_message
-from uad.apis.responses_request import read_response
-from uad.apis.translated import read_chat
+from uad.apis.anthropic import read_message
+from uad.apis.openai import read_chat
+from uad.apis.responses import read_response
 from uad.common.sequences import common_prefix
-from uad.requests.engine import Backend
+from uad.requests.engine import Text
 from uad.requests.prompt_ids import render_chat
 from uad.templates.calling import calling
 from uad.templates.conversation import Talk, converse
@@ -38,7 +38,7 @@ class Renderer:
         self._template = template
         self.found = Rendered(())
 
-    def render_chat(
+    def chat_text(
         self, messages: Sequence[Json], kwargs: Mapping[str, object], opens: bool, prefill: str, add_special: bool
     ) -> str:
         self.found = converse(messages, Talk(self._template, "<BOS>", "<EOS>", kwargs, opens, prefill))
@@ -56,7 +56,7 @@ def rendered(template: str, api: str, history: History, with_tools: bool) -> Ren
             "responses": [{"type": "function", **one} for one in functions],
         }[api]
     renderer = Renderer(template)
-    render_chat(cast(Backend, renderer), READ[api](body).chat)
+    render_chat(cast(Text, renderer), READ[api](body).chat)
     return renderer.found
 
 

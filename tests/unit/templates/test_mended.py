@@ -8,11 +8,11 @@ import pytest
 from kit.histories import APIS, BROKEN, Call, History, Turn
 
 import uad.templates.conversation as conversation
-from uad.apis.messages_request import read_message
-from uad.apis.responses_request import read_response
-from uad.apis.translated import read_chat
+from uad.apis.anthropic import read_message
+from uad.apis.openai import read_chat
+from uad.apis.responses import read_response
 from uad.errors import InvalidRequestError
-from uad.requests.engine import Backend
+from uad.requests.engine import Text
 from uad.requests.prompt_ids import render_chat
 from uad.templates.conversation import Talk, converse
 from uad.templates.render import Rendered
@@ -148,7 +148,7 @@ READ = {"chat": read_chat, "messages": read_message, "responses": read_response}
 class Renderer:
     """The part of an engine that renders."""
 
-    def render_chat(self, messages: list[dict[str, Any]], kwargs: Any, opens: bool, prefill: str, special: bool) -> str:
+    def chat_text(self, messages: list[dict[str, Any]], kwargs: Any, opens: bool, prefill: str, special: bool) -> str:
         return converse(messages, Talk(COUNTS, kwargs=kwargs, prefill=prefill)).text
 
 
@@ -158,7 +158,7 @@ class Renderer:
 )
 def test_apis_say_the_same(api: str, history: History):
     prompts = {
-        name: render_chat(cast(Backend, Renderer()), READ[name](APIS[name](history)).chat) for name in ("chat", api)
+        name: render_chat(cast(Text, Renderer()), READ[name](APIS[name](history)).chat) for name in ("chat", api)
     }
     assert prompts["chat"].split() == prompts[api].split()
 

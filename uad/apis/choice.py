@@ -1,4 +1,4 @@
-"""Numbers of finished sequences as clients read them: usage, timings, draft statistics, log-probabilities."""
+"""One sequence of an answer, and its numbers as clients read them: usage, timings, draft counts, log-probabilities."""
 
 from __future__ import annotations
 
@@ -10,49 +10,42 @@ from itertools import accumulate
 from uad.common.json_out import Json, finite, visible
 from uad.common.sums import total
 from uad.events import Delta, Done
+from uad.requests.prompt_ids import Prompt
 from uad.stats import DraftStats, Timings
-from uad.types import Finish, Origin, TokenProb
+from uad.types import Finish, Origin, Request, TokenProb
 
 
 @dataclass(slots=True)
-class Outcome:
-    """One sequence as far as it has come. n_cached: ids of its prompt that were held, of a request that asks for
-    progress.
-    """
+class Choice:
+    """One sequence of an answer, as far as it has come."""
 
     index: int
-    texts: list[str] = field(default_factory=list)
+    request: Request
+    prompt: Prompt
     ids: list[int] = field(default_factory=list)
-    probs: list[TokenProb] = field(default_factory=list)
     prompt_probs: list[TokenProb] = field(default_factory=list)
-    deltas: list[Delta] = field(default_factory=list)
     has_new_line: bool = False
     n_cached: int = 0
+    """Ids of its prompt that were held, of a request that asks for progress."""
+    is_open: bool = False
+    """Whether a frame of it may have been sent."""
+    n_probs: int = 0
+    logprob: float = 0.0
+    """Of its n_probs ids so far, added up."""
     done: Done | None = None
 
-    def observe(self, delta: Delta, keep: bool) -> None:
-        """Take in one piece; it is kept, text and probabilities, only if the answer is sent as a whole."""
+    def observe(self, delta: Delta) -> None:
+        """Count one piece. What it says is for the dialect's frames."""
         self.ids += delta.ids
         self.has_new_line = self.has_new_line or "\n" in delta.text
-        if keep:
-            self.texts.append(delta.text)
-            self.probs += delta.probs
-            self.deltas.append(delta)
+        if delta.probs:
+            self.n_probs += len(delta.probs)
+            self.logprob += sum(prob.logprob for prob in delta.probs)
 
     @property
     def mean_logprob(self) -> float:
-        """The mean log-probability of its ids, of an answer whose probabilities were kept; 0 of one without ids."""
-        return sum(prob.logprob for prob in self.probs) / len(self.probs) if self.probs else 0.0
-
-    @property
-    def n_chars(self) -> int:
-        """The length of the kept text."""
-        return sum(len(text) for text in self.texts)
-
-    @property
-    def text(self) -> str:
-        """The kept text."""
-        return "".join(self.texts)
+        """The mean log-probability of its ids, where they were asked for; 0 of one without ids."""
+        return self.logprob / self.n_probs if self.n_probs else 0.0
 
     @property
     def is_cut(self) -> bool:
@@ -67,24 +60,24 @@ class Outcome:
         return self.done
 
 
-def usage_json(outcomes: Sequence[Outcome], n: int) -> Json:
+def usage_json(choices: Sequence[Choice], n: int) -> Json:
     """OpenAI's usage over all sequences; a prompt with `n` choices counts once."""
-    usages = [outcome.end.usage for outcome in outcomes]
+    usages = [choice.end.usage for choice in choices]
     n_predicted, prompts = total(usages).n_predicted, total(usages[::n])
     return {
         "completion_tokens": n_predicted,
         "prompt_tokens": prompts.n_prompt,
         "total_tokens": n_predicted + prompts.n_prompt,
         "prompt_tokens_details": {"cached_tokens": prompts.n_cached},
-        "completion_tokens_details": {"reasoning_tokens": total(usages).n_thought, **prediction_json(outcomes)},
+        "completion_tokens_details": {"reasoning_tokens": total(usages).n_thought, **prediction_json(choices)},
     }
 
 
-def prediction_json(outcomes: Sequence[Outcome]) -> Json:
+def prediction_json(choices: Sequence[Choice]) -> Json:
     """OpenAI's counts of a request with a prediction: ids of it that were submitted and became part of the answer, and
     those that did not. Nothing for other requests.
     """
-    one = total([outcome.end.timings.draft for outcome in outcomes]).by.get(Origin.PREDICTION)
+    one = total([choice.end.timings.draft for choice in choices]).by.get(Origin.PREDICTION)
     if one is None:
         return {}
     return {
@@ -144,9 +137,9 @@ def draft_json(stats: DraftStats) -> Json:
     }
 
 
-def stats_json(outcomes: Sequence[Outcome]) -> Json:
+def stats_json(choices: Sequence[Choice]) -> Json:
     """`timings` and `uad`, as members to be merged into the last object of an answer."""
-    timings = [outcome.end.timings for outcome in outcomes]
+    timings = [choice.end.timings for choice in choices]
     return {"timings": timings_json(timings), "uad": draft_json(total(timings).draft)}
 
 

@@ -1,20 +1,43 @@
-"""A request of Anthropic's Messages API, and the chat that it stands for. Knows no model."""
+"""The dialect of Anthropic's Messages API: a request and the chat that it stands for; an answer's events."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictStr
 
-from uad.apis.dialogue import Dialogue, unsealed
-from uad.apis.translated import Translated, chat_of, objects_in, refuse_several, renaming, rest_of, tools_at, validated
+from uad.apis.blocks import Added, Block, BlockDialect, BlockKind, Closed, Opened, Step
+from uad.apis.choice import Choice
+from uad.apis.dialect import (
+    ChatApi,
+    Frame,
+    Members,
+    Served,
+    Translated,
+    chat_of,
+    new_id,
+    refuse,
+    renaming,
+    rest_of,
+    tools_at,
+    validated,
+    walk,
+)
+from uad.apis.messages import Dialogue, seal, unsealed
+from uad.apis.problems import Problem
 from uad.checkpoint import checkpoint
-from uad.common.json_out import Json
+from uad.common.json_out import Json, dumps, named_frame
 from uad.errors import InvalidRequestError, NotSupportedError
+from uad.events import Delta
+from uad.requests.chat import Reading
 from uad.requests.fields import MAX_MESSAGES, Body, Count, Effort, Length, Words
+from uad.requests.job import Job
 from uad.requests.message_fields import MAX_NAME, MAX_PARTS, MAX_TOOLS, FunctionBody
+from uad.stats import Usage
+from uad.types import Finish
 
 OLDEST_VERSION = "2023-06-01"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -27,6 +50,8 @@ _NAMES = (
     (r"(tools\.\d+)\.parameters\b", r"\1.input_schema"),
     (r"(thinking_budget\w*|reasoning_budget_tokens)\b", "thinking.budget_tokens"),
 )
+_UNSUPPORTED = dict.fromkeys(("mcp_servers", "container"), "nothing runs here; send tools that the client runs")
+"""What runs on Anthropic's servers."""
 _TELEMETRY = {"return_progress": True, "timings_per_token": False}
 """The first event of a stream says how much of the prompt was in the cache."""
 _BILLING = re.compile(r"\Ax-anthropic-billing-header:(\s*[\w.-]+=[^;\n]*;)*\s*")
@@ -120,7 +145,7 @@ class ResultBlock(Body):
 
 def read_message(members: Mapping[str, object]) -> Translated[MessagesBody]:
     """The request and its chat. Raises InvalidRequestError, NotSupportedError or ValidationError."""
-    _refuse(members)
+    refuse(members, _UNSUPPORTED)
     own = MessagesBody.model_validate(members)
     messages, found = _messages(own)
     tools, places = _tools(own, found)
@@ -140,21 +165,11 @@ def check_version(version: str | None) -> None:
         )
 
 
-def _refuse(members: Mapping[str, object]) -> None:
-    """What runs on Anthropic's servers, and what an answer of this API cannot have."""
-    for name in ("mcp_servers", "container"):
-        if members.get(name):
-            raise NotSupportedError(
-                f"{name} is not supported: nothing runs here; send tools that the client runs", name
-            )
-    refuse_several(members)
-
-
 def _tools(own: MessagesBody, found: Collection[str]) -> tuple[list[Json], list[int]]:
     """The tools of the chat, and the place of each in the request. One that is deferred waits until it is found."""
     tools = [(i, _tool(tool, f"tools.{i}")) for i, tool in enumerate(own.tools)]
     kept = [(i, tool) for i, tool in tools if not tool.defer_loading or tool.name in found]
-    return [_told(tool) for _, tool in kept], [i for i, _ in kept]
+    return [_tool_json(tool) for _, tool in kept], [i for i, _ in kept]
 
 
 def _choice(own: MessagesBody) -> Json:
@@ -188,7 +203,7 @@ def _tool(tool: Mapping[str, object], where: str) -> CustomTool:
     return validated(CustomTool, tool, where)
 
 
-def _told(tool: CustomTool) -> Json:
+def _tool_json(tool: CustomTool) -> Json:
     function: Json = tool.model_dump(exclude_none=True, include={"name", "description", "strict"})
     return {"type": "function", "function": {**function, "parameters": tool.parameters or {}}}
 
@@ -248,7 +263,24 @@ def _turn(talk: Dialogue, where: str, message: object, found: set[str]) -> None:
             talk.say("assistant", [content])
         case "assistant":
             for at, kind, block in _blocks(content, f"{where}.content", _ASSISTANT):
-                _ASSISTANT[kind](talk, at, block)
+                _put_block(talk, at, kind, block)
+
+
+_ASSISTANT = ("text", "thinking", "redacted_thinking", "tool_use")
+
+
+def _put_block(talk: Dialogue, where: str, kind: str, block: object) -> None:
+    """One block of the assistant's. Redacted thoughts can be read on Anthropic's servers only: they are left out."""
+    match kind:
+        case "text":
+            talk.say("assistant", [validated(TextBlock, block, where).text])
+        case "thinking":
+            thought = validated(ThinkingBlock, block, where)
+            if text := thought.thinking or unsealed(thought.signature):
+                talk.think(text)
+        case "tool_use":
+            use = validated(UseBlock, block, where)
+            talk.call(use.id, use.name, use.input)
 
 
 def _user(talk: Dialogue, where: str, content: object, found: set[str]) -> None:
@@ -278,33 +310,6 @@ def _result(talk: Dialogue, where: str, result: ResultBlock, found: set[str]) ->
     talk.result(result.tool_use_id, texts)
 
 
-def _say(talk: Dialogue, where: str, block: object) -> None:
-    talk.say("assistant", [validated(TextBlock, block, where).text])
-
-
-def _think(talk: Dialogue, where: str, block: object) -> None:
-    thought = validated(ThinkingBlock, block, where)
-    if text := thought.thinking or unsealed(thought.signature):
-        talk.think(text)
-
-
-def _use(talk: Dialogue, where: str, block: object) -> None:
-    use = validated(UseBlock, block, where)
-    talk.call(use.id, use.name, use.input)
-
-
-def _nothing(talk: Dialogue, where: str, block: object) -> None:
-    """Thoughts that only Anthropic's servers can read."""
-
-
-_ASSISTANT: Mapping[str, Callable[[Dialogue, str, object], None]] = {
-    "text": _say,
-    "thinking": _think,
-    "redacted_thinking": _nothing,
-    "tool_use": _use,
-}
-
-
 def texts_in(content: object, where: str) -> list[str]:
     """The texts of a content that holds nothing else: a string, or a list of text blocks."""
     if isinstance(content, str):
@@ -312,17 +317,147 @@ def texts_in(content: object, where: str) -> list[str]:
     return [validated(TextBlock, block, at).text for at, _, block in _blocks(content, where, ("text",))]
 
 
-def _blocks(
-    content: object, where: str, kinds: Mapping[str, object] | tuple[str, ...]
-) -> list[tuple[str, str, object]]:
+def _blocks(content: object, where: str, kinds: tuple[str, ...]) -> list[tuple[str, str, Members]]:
     """(where, type, block) of each block of a content. Raises NotSupportedError for one of another type."""
-    found: list[tuple[str, str, object]] = []
-    for at, block in objects_in(content, where, "blocks", MAX_PARTS):
-        kind = block.get("type")
-        if not isinstance(kind, str) or kind not in kinds:
-            hint = (
-                "image input is not supported: this server reads text" if kind == "image" else "this server reads text"
-            )
-            raise NotSupportedError.at(at, f"{hint}; blocks are {', '.join(kinds)} here, not {str(kind)[:64]!r}")
-        found.append((at, kind, block))
-    return found
+
+    def refusal(at: str, kind: object) -> NotSupportedError:
+        image = "image input is not supported: " if kind == "image" else ""
+        text = f"{image}this server reads text; blocks are {', '.join(kinds)} here, not {str(kind)[:64]!r}"
+        return NotSupportedError.at(at, text)
+
+    return list(walk(content, where, "blocks", MAX_PARTS, kinds, refusal))
+
+
+# --- the answer
+
+
+class MessagesDialect(BlockDialect):
+    """POST /v1/messages."""
+
+    ping = named_frame(dumps({"type": "ping"}))
+    call_prefix = "toolu_"
+
+    def __init__(self, job: Job, served: Served, reading: Reading, body: MessagesBody) -> None:
+        super().__init__(job, reading)
+        self._body = body
+        self._same: Members = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": served.model}
+
+    def opening(self, choice: Choice) -> Iterator[Frame]:
+        """The message without content."""
+        usage = _usage_json(Usage(len(choice.request.prompt), choice.n_cached, 0))
+        begun = {**self._same, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+        yield {"type": "message_start", "message": begun}
+
+    def piece(self, choice: Choice, delta: Delta) -> Iterator[Frame]:
+        """Events for what the piece says."""
+        return self._events(self._blocks.feed(delta.text))
+
+    def closing(self, choice: Choice, finished: Sequence[Choice]) -> Iterator[Frame]:
+        """What was kept back, the end of the last block, why it ended, and the usage."""
+        yield from self._events(self._blocks.finish(choice.is_cut))
+        reason, word = self._reason(choice)
+        delta = {"stop_reason": reason, "stop_sequence": word}
+        yield {"type": "message_delta", "delta": delta, "usage": _usage_json(choice.end.usage)}
+        yield {"type": "message_stop"}
+
+    def failed(self, problem: Problem) -> Iterator[Frame]:
+        """The end of a stream that breaks off."""
+        yield problem.anthropic()
+
+    def _events(self, steps: Iterable[Step]) -> Iterator[Frame]:
+        for step in steps:
+            block, where = step.block, {"index": step.block.index}
+            match step:
+                case Opened():
+                    yield {"type": "content_block_start", **where, "content_block": _begun(block)}
+                case Added() if block.kind is BlockKind.THOUGHT and self._body.hides_thoughts:
+                    pass
+                case Added():
+                    kind, name = _DELTAS[block.kind]
+                    yield {"type": "content_block_delta", **where, "delta": {"type": kind, name: step.text}}
+                case Closed():
+                    if block.kind is BlockKind.THOUGHT:
+                        # Nothing is signed here. Thoughts that are not shown are in it, so that they come back.
+                        signature = seal(block.text) if self._body.hides_thoughts else ""
+                        delta = {"type": "signature_delta", "signature": signature}
+                        yield {"type": "content_block_delta", **where, "delta": delta}
+                    yield {"type": "content_block_stop", **where}
+
+    def _reason(self, choice: Choice) -> tuple[str, str | None]:
+        """Why the message ended, and the stop sequence that it ended at."""
+        end = choice.end
+        if end.finish is Finish.LENGTH:
+            return "max_tokens", None
+        if self._blocks.n_calls:
+            return "tool_use", None
+        if end.stopping_word and end.stopping_word in self._body.stop_sequences:
+            return "stop_sequence", end.stopping_word
+        return "end_turn", None
+
+    def fold(self, frames: Iterable[Frame]) -> Members:
+        """The message that its events make. A call that was cut in its arguments is left out: they are no object."""
+        message: Members = {}
+        content: list[Members | None] = []
+        texts: dict[str, list[str]] = {}
+        for frame in map(self.members_of, frames):
+            match frame["type"]:
+                case "message_start":
+                    message = frame["message"]
+                case "content_block_start":
+                    content.append(frame["content_block"])
+                    texts = {}
+                case "content_block_delta":  # {"type": "text_delta", "text": "He"}
+                    _, name = frame["delta"]
+                    texts.setdefault(name, []).append(frame["delta"][name])
+                case "content_block_stop":
+                    content[-1] = _block_of(content[-1] or {}, {name: "".join(its) for name, its in texts.items()})
+                case "message_delta":
+                    message |= {**frame["delta"], "usage": frame["usage"]}
+        return {**message, "content": [block for block in content if block is not None]}
+
+
+_DELTAS = {
+    BlockKind.THOUGHT: ("thinking_delta", "thinking"),
+    BlockKind.TEXT: ("text_delta", "text"),
+    BlockKind.CALL: ("input_json_delta", "partial_json"),
+}
+
+
+def _begun(block: Block) -> Members:
+    match block.kind:
+        case BlockKind.THOUGHT:
+            return {"type": "thinking", "thinking": "", "signature": ""}
+        case BlockKind.TEXT:
+            return {"type": "text", "text": ""}
+        case BlockKind.CALL:
+            return {"type": "tool_use", "id": block.call_id, "name": block.name, "input": {}}
+
+
+def _block_of(begun: Members, texts: Members) -> Members | None:
+    """A content block as it began, with the texts of its deltas; None for a call whose arguments are no object."""
+    if begun["type"] != "tool_use":
+        return {**begun, **texts}
+    try:
+        arguments = json.loads(texts.get("partial_json", ""))
+    except (ValueError, RecursionError):
+        return None
+    return {**begun, "input": arguments} if isinstance(arguments, dict) else None
+
+
+def _usage_json(usage: Usage) -> Members:
+    """Anthropic counts what was in the cache apart from what was read."""
+    return {
+        "input_tokens": usage.n_prompt - usage.n_cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": usage.n_cached,
+        "output_tokens": usage.n_predicted,
+        "output_tokens_details": {"thinking_tokens": usage.n_thought},
+    }
+
+
+MESSAGES = ChatApi(
+    read_message,
+    MessagesDialect,
+    lambda n: {"input_tokens": n},
+    lambda headers: check_version(headers.get("anthropic-version")),
+)

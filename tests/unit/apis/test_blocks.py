@@ -1,12 +1,11 @@
-"""Which probabilities go with which segment of an answer."""
+"""Which probabilities go with which block of an answer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from uad.apis.segments import Added, Segments
+from uad.apis.blocks import Added, Blocks
 from uad.calls.events import Content, Event, Thought
-from uad.events import Delta
 from uad.types import TokenProb
 
 
@@ -23,14 +22,13 @@ class ScriptedParser:
         return []
 
 
-def piece(text: str) -> Delta:
-    probs = tuple(TokenProb(ord(letter), letter.encode(), -0.5) for letter in text)
-    return Delta(0, tuple(map(ord, text)), (), text, probs)
+def probs_of(text: str) -> list[TokenProb]:
+    return [TokenProb(ord(letter), letter.encode(), -0.5) for letter in text]
 
 
 def test_a_text_that_begins_in_the_piece_that_ends_a_thought_keeps_its_probabilities() -> None:
     parser = ScriptedParser([Thought("hm")], [Thought("m."), Content("he")], [Content("llo")])
-    segments = Segments(parser, "call_")  # type: ignore[arg-type]
-    steps = [step for text in ("<think>hm", "m.</think>he", "llo") for step in segments.feed(piece(text))]
+    blocks = Blocks(parser, "call_")  # type: ignore[arg-type]
+    steps = [step for text in ("<think>hm", "m.</think>he", "llo") for step in blocks.feed(text, probs_of(text))]
     told = [b"".join(one.data for one in step.probs) for step in steps if isinstance(step, Added)]
     assert told == [b"", b"", b"he", b"llo"]
