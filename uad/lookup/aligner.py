@@ -9,6 +9,7 @@ among lines that are alike, and expects again what was replaced once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import mul
 from typing import NamedTuple
 
 from uad.common.sequences import common_prefix
@@ -31,7 +32,6 @@ _RESUMED = 4
 """Ids that a copy resumed after a difference counts as, beside those that agree."""
 _MOST_AGREED = len(BELIEFS) // 2
 """Longer copies are not surer."""
-_LAST = len(BELIEFS) - 1
 
 
 class Guess(NamedTuple):
@@ -50,10 +50,9 @@ class Guess(NamedTuple):
         ids, length, kind = tuple(self.ids[:n]), min(surer * self.length, _MOST_AGREED), str(origin)
         if self.length < n_match:
             length, kind = length + _RESUMED, f"{kind}/resumed"
-        p = tuple([BELIEFS[min(length + surer * i, _LAST)] for i in range(len(ids))])
-        return Draft(
-            ids, tuple([a * b for a, b in zip(p, self.trust, strict=False)]) if self.trust else p, origin, kind=kind
-        )
+        p = BELIEFS[length : length + surer * len(ids) : surer]
+        p += BELIEFS[-1:] * (len(ids) - len(p))
+        return Draft(ids, tuple(map(mul, p, self.trust)) if self.trust else p, origin, kind=kind)
 
 
 class CopyAligner:
@@ -240,12 +239,12 @@ class CopyAligner:
             return
         alone = first if n_written == 1 and first < len(ahead) else 0
         self._rejoin, self._n_same, fewest = alone, 0, 0
-        for place in range(first, min(first + _REACH, len(ahead))):
+        for place in [i for i, one in enumerate(ahead[first : first + _REACH], first) if one == id_]:
             n_source = place - first + 1
-            same, most = 0, min(n_source, n_written)
+            same, most = 1, min(n_source, n_written)
             while same < most and ahead[place - same] == written[-1 - same]:
                 same += 1
-            if not same or (same < _SURE and n_source != n_written):
+            if same < _SURE and n_source != n_written:
                 continue
             odd = abs(n_source - n_written)
             if same > self._n_same or (same == self._n_same and odd < fewest):

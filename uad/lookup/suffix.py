@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
@@ -162,8 +162,8 @@ class AnswerSource(NamedTuple):
     def trust(self, n: int) -> Sequence[float]:
         return ()
 
-    def moved(self, n: int) -> Self:
-        return self._replace(place=self.place + n)
+    def moved(self, n: int) -> AnswerSource:
+        return AnswerSource(self.text, self.place + n)
 
     def ahead(self, n: int) -> list[int]:
         ids = self.text[self.place : self.place + n + 1]
