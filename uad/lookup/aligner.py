@@ -168,7 +168,9 @@ class CopyAligner:
         """A copy of `source`, which comes after the id `before`, with the edits that are known; p is how likely its ids
         are.
         """
-        expected = self._replacements.expect((before, *source))
+        ids = [before, *source]
+        is_ahead = ids == self._ahead and self._at == 1 and not self._diverged
+        expected = self._expected if is_ahead else self._replacements.expect(ids)
         if not expected.edits:
             return tuple(source), tuple(p)
         return tuple(expected.ids[1:]), tuple(expected.weighed((1.0, *p), 1))

@@ -58,8 +58,8 @@ class Several:
         return self._usual, self.counts[self._usual], self.total
 
 
-Known: TypeAlias = tuple[int, int] | Several
-"""What came after an n-gram: always the same id, and how often (a tuple takes a quarter of a dictionary); or several."""
+Known: TypeAlias = Followers | Several
+"""What came after an n-gram: always the same id, as mostly, and how often; or several."""
 
 
 class NgramCounts:
@@ -82,35 +82,35 @@ class NgramCounts:
     @property
     def memory(self) -> int:
         """Bytes, from typical sizes of CPython's objects: a walk over all entries would take too long."""
-        return self.table.__sizeof__() + 160 * len(self.table) + 140 * len(self.longer or ())
+        return self.table.__sizeof__() + 300 * len(self.table) + 140 * len(self.longer or ())
 
     def add(self, ids: Sequence[int], start: int) -> None:
         """Count ids[start:] as followers of what is before them."""
-        table, longer = self.table, self.longer
+        table, longer, ids = self.table, self.longer, tuple(ids)  # slices of a tuple need no second copy
         for size in SIZES:
             for i in range(max(start, size), len(ids)):
-                gram, id_ = tuple(ids[i - size : i]), ids[i]
-                once = (id_, 1)
-                known = table.setdefault(gram, once)
-                if known is once:
+                gram, id_ = ids[i - size : i], ids[i]
+                known = table.get(gram)
+                if known is None:
+                    table[gram] = {id_: 1}
                     continue
-                if not isinstance(known, tuple):
+                if isinstance(known, Several):
                     known.add(id_, 1)
-                elif known[0] == id_:
-                    table[gram] = (id_, known[1] + 1)
+                elif id_ in known:
+                    known[id_] += 1
                 else:
-                    table[gram] = Several({known[0]: known[1], id_: 1})
+                    table[gram] = Several({**known, id_: 1})
                 if size == LONGEST and longer is not None and i >= LONGER:
-                    longer[longer_key(ids, i)] = id_
+                    longer[hash(ids[i - LONGER : i])] = id_
 
     def _count(self, gram: tuple[int, ...], id_: int, n: int) -> None:
-        known = self.table.get(gram, (id_, 0))
+        known = self.table.setdefault(gram, {})
         if isinstance(known, Several):
             known.add(id_, n)
-        elif known[0] == id_:
-            self.table[gram] = (id_, known[1] + n)
         else:
-            self.table[gram] = Several({known[0]: known[1], id_: n})
+            known[id_] = known.get(id_, 0) + n
+            if len(known) > 1:
+                self.table[gram] = Several(known)
 
     def take(self, ids: Sequence[int], start: int) -> None:
         """Take back what `add` with the same values counted."""
@@ -119,11 +119,9 @@ class NgramCounts:
                 known = self.table[gram]
                 if isinstance(known, Several):
                     known.take(ids[i])
-                    n_left = known.total
                 else:
-                    n_left = known[1] - 1
-                    self.table[gram] = (known[0], n_left)
-                if not n_left:
+                    known[ids[i]] -= 1
+                if not (known.total if isinstance(known, Several) else known[ids[i]]):
                     del self.table[gram]
             if self.longer is not None and i >= LONGER:
                 self.longer.pop(longer_key(ids, i), None)
@@ -154,7 +152,7 @@ class NgramCounts:
 
 def counts_of(known: Known) -> Followers:
     """The ids that followed, and how often each of them did."""
-    return dict([known]) if isinstance(known, tuple) else known.counts
+    return known.counts if isinstance(known, Several) else known
 
 
 def longer_key(ids: Sequence[int], stop: int) -> int:

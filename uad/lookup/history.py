@@ -73,8 +73,20 @@ class GramIndex:
 
     def ends(self, gram: list[int], below: int, limit: int) -> list[int]:
         """The newest ends of this n-gram before `below`, at most `limit` of them, newest first."""
+        return self._ends(self._heads[self._slot(gram)], gram, below, limit)
+
+    def last_ends(self, below: int, limit: int) -> list[int]:
+        """Those of the last n ids of the text, of which there must be so many."""
+        ids = self.ids
+        gram = ids[-self.n :]
+        # its chain goes on from its own end, where that is indexed: no hash is needed
+        end = self._before[len(ids)] if self.size == len(ids) else self._heads[self._slot(gram)]
+        return self._ends(end, gram, below, limit)
+
+    def _ends(self, end: int, gram: list[int], below: int, limit: int) -> list[int]:
+        """From `end` on along its chain."""
         ids, n, before, found = self.ids, self.n, self._before, list[int]()
-        end, n_looked_at = self._heads[self._slot(gram)], 0
+        n_looked_at = 0
         while end and n_looked_at < limit + _DETOUR:
             n_looked_at += 1
             if end < below and ids[end - n : end] == gram:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from uad.lookup.counts import LONGER, LONGEST, SIZES, WIDTH, Known, NgramCounts, best, counts_of, longer_key
+from uad.lookup.counts import LONGER, LONGEST, SIZES, WIDTH, Known, NgramCounts, Several, best, counts_of, longer_key
 from uad.lookup.drafter import LookupDrafter, SlotText
 from uad.lookup.sources import Located, TableWalk, WalkSource
 from uad.lookup.store import StoreFile
@@ -178,10 +178,8 @@ class NgramCache:
         """
         known = self.context.table.get(tuple(ids[-LONGEST:]))
         if known is not None:
-            if isinstance(known, tuple):
-                return known[0], 1.0
-            if len(known.counts) == 1:
-                return next(iter(known.counts)), 1.0
+            if len(counts := counts_of(known)) == 1:
+                return next(iter(counts)), 1.0
             if self.context.longer is not None and len(ids) >= LONGER:
                 id_ = self.context.longer.get(longer_key(ids, len(ids)))
                 if id_ is not None:
@@ -230,7 +228,7 @@ def _look_up(
         if static is not None:
             id_, count, total = _weighed(known, static)
         else:
-            id_, count, total = (*known, known[1]) if isinstance(known, tuple) else known.best()
+            id_, count, total = known.best() if isinstance(known, Several) else best(known)
         if total >= least and 100 * count >= percent * total:
             return Pick(id_, count / (total + 1), size, kind)
     return None

@@ -79,7 +79,7 @@ class NgramMap:
         ids, n, m = self._text.ids, self.index.n, self._size_m
         if len(ids) < n + m:
             return None
-        ends = self.index.ends(ids[-n:], len(ids) - m + 1, max(_N_ENDS, self._min_hits))
+        ends = self.index.last_ends(len(ids) - m + 1, max(_N_ENDS, self._min_hits))
         start = self._choose(ends) if len(ends) >= self._min_hits else None
         if start is None:
             return None

@@ -38,7 +38,7 @@ class NgramSimple:
 
     def _find(self) -> Located | None:
         ids, n = self._text.ids, self.index.n
-        ends = self.index.ends(ids[-n:], len(ids), self._min_hits) if len(ids) > n else []
+        ends = self.index.last_ends(len(ids), self._min_hits) if len(ids) > n else []
         return (
             Located(TextSource(ids, ends[0] - 1), common_suffix(ids, ends[0], ids, MAX_MATCH, n))
             if len(ends) >= self._min_hits

@@ -78,7 +78,7 @@ class Replacements:
 
     def expect(self, source: Sequence[int], begun: Edit | None = None) -> Expected:
         """A copy of `source`, whose first id was written already; an edit that is `begun` comes right after it."""
-        if not self._edits and begun is None:
+        if begun is None and self._lengths.keys().isdisjoint(source):
             return Expected(source, range(len(source) + 1))
         ids: list[int] = []
         places: list[int] = []
@@ -108,18 +108,18 @@ class Replacements:
         if begun is not None:
             yield 1, begun
             free = 1 + max(len(begun.old), 1)
-        lengths = self._lengths
+        lengths, known, source = self._lengths, self._edits, tuple(source)
         for i in [i for i, id_ in enumerate(source) if id_ in lengths]:
-            edit = self._edit_at(source, i) if i >= free else None
-            if edit is not None and (i or edit.start):
-                yield i + edit.start, edit
-                free = i + edit.stop + (not edit.old)
-
-    def _edit_at(self, source: Sequence[int], i: int) -> Edit | None:
-        for n in self._lengths[source[i]]:
-            if (edit := self._edits.get(tuple(source[i : i + n]))) is not None:
-                return edit
-        return None
+            if i < free:
+                continue
+            for n in lengths[source[i]]:
+                edit = known.get(source[i : i + n])
+                if edit is None:
+                    continue
+                if i or edit.start:
+                    yield i + edit.start, edit
+                    free = i + edit.stop + (not edit.old)
+                break
 
     def learn(self, before: int, old: tuple[int, ...], new: tuple[int, ...], behind: Sequence[int]) -> None:
         """Between these ids (up to two after), `new` was written for the source's `old`."""

@@ -87,6 +87,7 @@ class SuffixIndex:
     def __init__(self, ids: list[int]) -> None:
         self.ids = ids
         self.levels = [GramIndex(ids, n) for n in LEVELS]
+        self._longest_first = [*zip(self.levels, _N_ENDS, strict=True)][::-1]
 
     @property
     def memory(self) -> int:
@@ -95,8 +96,9 @@ class SuffixIndex:
 
     def grow(self) -> None:
         """Index new ids."""
-        for level in self.levels:
-            level.grow()
+        if self.levels[0].size < len(self.ids):
+            for level in self.levels:
+                level.grow()
 
     def shrink(self, size: int) -> None:
         """Forget all but the first `size` ids; the others must still be there."""
@@ -107,14 +109,18 @@ class SuffixIndex:
         """The newest occurrences of the longest suffix of ids that is indexed; the end of the text is none. is_own: ids
         are those of the text, or go on from it.
         """
+        text, is_end = self.ids, self.ids is ids
+        if not text:
+            return []
         self.grow()
-        own = is_own or self.ids is ids
-        for index, most in zip(reversed(self.levels), reversed(_N_ENDS), strict=True):
+        for index, most in self._longest_first:
             n = index.n
-            if len(ids) >= n and (ends := index.ends(ids[-n:], len(self.ids), most)):
-                return [
-                    SuffixMatch(self.ids, end, common_suffix(self.ids, end, ids, MAX_MATCH, n), own) for end in ends
-                ]
+            if len(ids) < n:
+                continue
+            ends = index.last_ends(len(text), most) if is_end else index.ends(ids[-n:], len(text), most)
+            if ends:
+                own = is_own or is_end
+                return [SuffixMatch(text, end, common_suffix(text, end, ids, MAX_MATCH, n), own) for end in ends]
         return []
 
 
@@ -189,7 +195,10 @@ class SuffixMatch(NamedTuple):
         """What followed, at most n ids. In the own text a copy may go on into what it writes; of an answer it ends with
         the answer.
         """
-        return self.source.ahead(n)[1:]
+        rest = self.text[self.end : self.end + n]
+        if not self.own:
+            return rest[: rest.index(SEPARATOR)] if SEPARATOR in rest else rest
+        return (rest * -(-n // len(rest)))[:n] if 0 < len(rest) < n else rest
 
 
 class SuffixLookup:
