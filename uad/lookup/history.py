@@ -49,13 +49,15 @@ class GramIndex:
     def grow(self) -> None:
         """Index the new ids, at most AT_ONCE of them."""
         ids, n, before = self.ids, self.n, self._before
-        if len(before) > len(ids):
+        stop = len(ids)
+        if len(before) > stop:
             return
-        if len(ids) > len(self._heads):  # as many again may follow before the next time
-            self._heads = array("i", bytes(4 << (2 * len(ids) - 1).bit_length()))
+        if stop > len(self._heads):  # as many again may follow before the next time
+            self._heads = array("i", bytes(4 << (2 * stop - 1).bit_length()))
             del before[1:]
-        stop = min(len(ids), self.size + AT_ONCE)
-        before.extend([0] * (min(stop + 1, n) - len(before)))
+        stop = min(stop, self.size + AT_ONCE)
+        if len(before) < n:
+            before.extend([0] * (min(stop + 1, n) - len(before)))
         heads, mask = self._heads, len(self._heads) - 1
         first, put = len(before), before.append
         # `_slot` without the call, and slices of one tuple, which need no second copy: most of the time goes here

@@ -300,18 +300,31 @@ def vote(
         live = [one for one in live if len(one[1]) > place]
         if not live:
             break
+        n_agreed = _n_agreed([rest[place:] for _, rest in live])
+        if not n_agreed:
+            weights: dict[int, int] = {}
+            for match, rest in live:
+                weights[rest[place]] = weights.get(rest[place], 0) + match.length * match.length
+            id_ = max(weights, key=weights.__getitem__)
+            live = [one for one in live if one[1][place] == id_]
         first, rest = live[0]
-        if len(live) == 1 or all(other == rest for _, other in live):
-            ids += rest[place:]
+        winner = winner or first
+        if n_agreed:
+            ids += rest[place : place + n_agreed]
             p += BELIEFS[first.length + place : first.length + len(ids)]
-            winner = winner or first
-            break
-        weights: dict[int, int] = {}
-        for match, other in live:
-            weights[other[place]] = weights.get(other[place], 0) + match.length * match.length
-        id_ = max(weights, key=weights.__getitem__)
-        live = [one for one in live if one[1][place] == id_]
-        winner = winner or live[0][0]
-        ids.append(id_)
-        p.append(BELIEFS[live[0][0].length + place] * weights[id_] / sum(weights.values()))
+        else:
+            ids.append(id_)
+            p.append(BELIEFS[first.length + place] * weights[id_] / sum(weights.values()))
     return tuple(ids), tuple(p), winner or matches[0][0]
+
+
+def _n_agreed(continuations: list[list[int]]) -> int:
+    """How many ids they all begin with."""
+    n, n_all = 0, len(continuations)
+    if continuations.count(continuations[0]) == n_all:
+        return len(continuations[0])
+    for ids in zip(*continuations, strict=False):
+        if ids.count(ids[0]) < n_all:
+            break
+        n += 1
+    return n
