@@ -118,6 +118,8 @@ class DraftWork:
     edge_p: float = 1.0
     healed: bool = False
     n_steps: int = 0
+    n_counted: int = 0  # guessed bytes up to a safe boundary, of which it is known how many target ids they are
+    n_counted_ids: int = 0
     n_read: int = 0
     closing: tuple[int, ...] = field(default=())
     closing_p: float = 0.0

@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from uad.common.logits import sum_exp
 from uad.drafters.choosing import Row
 from uad.vocab.table import VocabTable
 
@@ -63,7 +64,7 @@ class Healer:
             return None
         logits = row[candidates]
         best = int(logits.argmax())
-        return int(candidates[best]), float(1.0 / np.exp(logits - logits[best]).sum())
+        return int(candidates[best]), float(1.0 / sum_exp(logits, logits[best]))
 
     def choose_path(self, rows: Rows, canonical: Sequence[int], rest: bytes) -> Path:
         """The likeliest path through rest. rows[i] are the logits before canonical[i]; the canonical ids cover rest
@@ -74,7 +75,7 @@ class Healer:
         for i, (row, id_) in enumerate(zip(rows, canonical, strict=True)):
             candidates = self.covering(rest)
             peak = row.max()
-            norm = float(peak) + float(np.log(np.exp(row - peak).sum()))
+            norm = float(peak) + float(np.log(sum_exp(row, peak)))
             if len(candidates):
                 p = np.exp(row[candidates].astype(np.float64) - norm + prefix)
                 if i < len(canonical) - 1:

@@ -240,9 +240,21 @@ class ModelDrafter:
         return not work.n_left_guesses or pace.go_on((work.ask.seq,))[0]
 
     def _is_long_enough(self, work: DraftWork) -> bool:
-        mirror = work.sequence.mirror
+        """Whether the guessed bytes are as many target ids as were asked for.
+
+        Words that are complete are encoded once, the one that is being written only where that may decide: of the
+        guess " the quick bro" with 12 ids asked, " bro" is 4 at most, so that 2 + 4 ids are too few in any case.
+        """
+        mirror, n_max, encode = work.sequence.mirror, work.ask.n_max, self._target.encode
         ahead = mirror.ahead(mirror.edge)
-        return len(ahead) >= work.ask.n_max and len(self._target.encode(ahead)) >= work.ask.n_max
+        if len(ahead) < n_max:
+            return False
+        cut = self._target.boundaries.last(ahead, len(ahead) - 1, work.n_counted)
+        if cut > work.n_counted:
+            work.n_counted_ids += len(encode(ahead[work.n_counted : cut]))
+            work.n_counted = cut
+        n, rest = work.n_counted_ids, ahead[cut:]
+        return n >= n_max or (n + len(rest) >= n_max and n + len(encode(rest)) >= n_max)
 
     def _take_rows(self, ready: list[DraftWork], rows: list[Rows], pace: Pace) -> None:
         if not ready:
@@ -264,6 +276,7 @@ class ModelDrafter:
                 n_covered = sum(len(mirror.piece(i)) for i in range(k, k + path.n))
                 work.rest = work.rest[n_covered:]
                 mirror.retract(k + path.n)
+                work.n_counted = work.n_counted_ids = 0
                 work.healed = True
                 self._guess(work, path.id, path.p, pace)
                 return
@@ -308,7 +321,7 @@ class ModelDrafter:
             self._guess(work, *choice, pace)
             return not self._is_spent(work)
         recall = work.sequence.recall
-        id_, p = work.sequence.chooser.choose(recall.mixed(work.row))
+        id_, p = work.sequence.chooser.choose(work.row, recall.find())
         p = recall.believed(id_, p)
         if p < work.ask.p_min:  # not the edge's share: like trust, it is only handed on
             return False

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
 from uad.common.sequences import common_suffix
-from uad.drafters.choosing import Row
+from uad.drafters.choosing import Recalled
 from uad.drafters.mirror import Mirror
 
 # ends of two ids in a row that are kept for comparing, the newest ones; the text's own end may be among them
@@ -51,18 +49,10 @@ class Recall:
         mirror.n_known = max(mirror.n_known, n)
         self._n = -1
 
-    def mixed(self, row: Row) -> Row:
-        """The logits of the id after the mirror's last one, [n_vocab], with what followed earlier mixed in."""
+    def find(self) -> Recalled | None:
+        """What followed earlier where the mirror's last ids were: of the longest match, the newest."""
         self._match()
-        if not self._length:
-            return row
-        id_ = self._mirror.ids[self._at]
-        peak = row.max()
-        total = float(np.exp(row - peak).sum())
-        p = float(np.exp(row[id_] - peak)) / total
-        row = row.copy()
-        row[id_] = float(peak) + np.log(total * (p + _ODDS[self._length]))
-        return row
+        return Recalled(self._mirror.ids[self._at], _ODDS[self._length]) if self._length else None
 
     def believed(self, id_: int, p: float) -> float:
         """How far an id is to be believed that was chosen from the mixture at hand with probability p."""
