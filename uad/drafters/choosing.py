@@ -29,7 +29,7 @@ class Chooser(Protocol):
     answer.
     """
 
-    def heard(self, ids: Sequence[int]) -> None:
+    def observe(self, ids: Sequence[int]) -> None:
         """These ids of the target were committed: first those of the prompt."""
 
     def start(self, ahead: bytes) -> None:
@@ -48,7 +48,7 @@ class Chooser(Protocol):
 class Likeliest:
     """The likeliest id, wherever it is."""
 
-    def heard(self, ids: Sequence[int]) -> None: ...
+    def observe(self, ids: Sequence[int]) -> None: ...
 
     def start(self, ahead: bytes) -> None: ...
 

@@ -66,6 +66,10 @@ class Coupling:
     def _find_begun(self, data: bytes) -> int:
         """The id that the target probably writes where the draft wrote so much of it: of those that begin so and that
         the draft, too, would cut there, the most usual one, which is the lowest. _NONE where no id begins so.
+
+        The draft wrote " conf". The target's ids that begin so are " config", " confirm", " confident". The draft cuts
+        " config" as " config": had it meant that, it would not have written " conf". It cuts " confirm" as " conf",
+        "irm": that is the one.
         """
         pieces, ids = self._target.vocab.sorted_pieces
         lo, hi = self._target.vocab.range_of(data)
@@ -113,6 +117,11 @@ class Coupling:
 
         Ids are drawn in turn: continuations that end the same id of the target share its noise, and compete among
         themselves after it.
+
+        A draft may go on with "s", "s t" or "ing" after "run". The target has the ids "runs" and "running", and none
+        that begins with "runs t". So "runs" competes with "running" first: the former with what "s" and "s t" have
+        together, and one noise. If it wins, what follows it is drawn between the two at its end: nothing more, which
+        may become any id, and " t", which is a part of one.
         """
         live, share = [(k, one.data) for k, one in enumerate(continuations)], 1.0
         while True:
@@ -132,25 +141,40 @@ class Coupling:
             at, live = at.after(n), [(k, data[n:]) for k, data in won]
 
 
-class _Coupled:
-    """Chooses what the target would draw. `_position` is where the answer's next id is drawn; a draft reached `_at`,
-    and wrote `_begun` of the id of the target that begins there.
-    """
+class _Drawing:
+    """Chooses what the target would draw. `_position` is where the answer's next id is drawn, `_at` where a draft's."""
 
-    def __init__(self, coupling: Coupling, sampling: SamplingParams, seed: int, n_prompt: int) -> None:
-        self._coupling = coupling
-        self._sampling = sampling
-        self._seed = seed
+    def __init__(self, sampling: SamplingParams, seed: int, n_prompt: int, pieces: Sequence[bytes]) -> None:
+        self._sampling, self._seed, self._pieces = sampling, seed, pieces
         self._n_prompt = n_prompt  # ids of it that are still to come
         self._position = self._at = Position()
-        self._begun = b""
 
-    def heard(self, ids: Sequence[int]) -> None:
-        pieces, position = self._coupling.pieces, self._position
+    def observe(self, ids: Sequence[int]) -> None:
+        position = self._position
         for id_ in ids[self._n_prompt :]:
-            position = position.after(len(pieces[id_]))
+            position = position.after(len(self._pieces[id_]))
         self._position = position
         self._n_prompt = max(self._n_prompt - len(ids), 0)
+
+    def choose(self, row: Row, recalled: Recalled | None = None) -> tuple[int, float]:
+        ids, log_p, n = likely(row, self._sampling, recalled)
+        if n == 1:
+            return int(ids[0]), float(np.exp(log_p[0]))
+        k, share = self._draw(ids[:n], log_p[:n])
+        return int(ids[k]), float(share * np.exp(log_p[:n]).sum() * np.exp(_BY_LUCK * log_p[k]))
+
+    def _draw(self, ids: npt.NDArray[np.intp], log_p: npt.NDArray[np.float64]) -> tuple[int, float]:
+        """The place of the one that is drawn, and its share, the noise counted in."""
+        raise NotImplementedError
+
+
+class _Coupled(_Drawing):
+    """Across vocabularies. A draft wrote `_begun` of the target's id that begins at `_at`."""
+
+    def __init__(self, coupling: Coupling, sampling: SamplingParams, seed: int, n_prompt: int) -> None:
+        super().__init__(sampling, seed, n_prompt, coupling.pieces)
+        self._coupling = coupling
+        self._begun = b""
 
     def start(self, ahead: bytes) -> None:
         self._at, self._begun = self._coupling.settle(self._position, ahead)
@@ -158,13 +182,9 @@ class _Coupled:
     def wrote(self, data: bytes) -> None:
         self._at, self._begun = self._coupling.settle(self._at, self._begun + data)
 
-    def choose(self, row: Row, recalled: Recalled | None = None) -> tuple[int, float]:
-        ids, log_p, n = likely(row, self._sampling, recalled)
-        if n == 1:
-            return int(ids[0]), float(np.exp(log_p[0]))
-        continuations = self._coupling.continuations(self._begun, ids[:n].tolist(), log_p[:n].tolist())
-        k, share = self._coupling.choose(self._seed, self._at, continuations)
-        return int(ids[k]), float(share * np.exp(log_p[:n]).sum() * np.exp(_BY_LUCK * log_p[k]))
+    def _draw(self, ids: npt.NDArray[np.intp], log_p: npt.NDArray[np.float64]) -> tuple[int, float]:
+        continuations = self._coupling.continuations(self._begun, ids.tolist(), log_p.tolist())
+        return self._coupling.choose(self._seed, self._at, continuations)
 
 
 def own_chooser(
@@ -176,8 +196,8 @@ def own_chooser(
     return _Own(sampling, sampling.seed, n_prompt, pieces, keys)
 
 
-class _Own:
-    """Chooses what the target would draw, where draft and target have the same ids."""
+class _Own(_Drawing):
+    """Where draft and target have the same ids."""
 
     def __init__(
         self,
@@ -187,16 +207,8 @@ class _Own:
         pieces: Sequence[bytes],
         keys: npt.NDArray[np.uint64],
     ) -> None:
-        self._sampling, self._seed, self._pieces, self._keys = sampling, seed, pieces, keys
-        self._n_prompt = n_prompt  # ids of it that are still to come
-        self._position = self._at = Position()
-
-    def heard(self, ids: Sequence[int]) -> None:
-        position = self._position
-        for id_ in ids[self._n_prompt :]:
-            position = position.after(len(self._pieces[id_]))
-        self._position = position
-        self._n_prompt = max(self._n_prompt - len(ids), 0)
+        super().__init__(sampling, seed, n_prompt, pieces)
+        self._keys = keys
 
     def start(self, ahead: bytes) -> None:
         self._at = self._position
@@ -204,14 +216,10 @@ class _Own:
     def wrote(self, data: bytes) -> None:
         self._at = self._at.after(len(data))
 
-    def choose(self, row: Row, recalled: Recalled | None = None) -> tuple[int, float]:
-        ids, log_p, n = likely(row, self._sampling, recalled)
-        if n == 1:
-            return int(ids[0]), float(np.exp(log_p[0]))
-        values = log_p[:n] + gumbel(self._seed, self._at, self._keys[ids[:n]])
+    def _draw(self, ids: npt.NDArray[np.intp], log_p: npt.NDArray[np.float64]) -> tuple[int, float]:
+        values = log_p + gumbel(self._seed, self._at, self._keys[ids])
         k = int(values.argmax())
-        share = 1.0 / float(sum_exp(values, values[k]))
-        return int(ids[k]), float(share * np.exp(log_p[:n]).sum() * np.exp(_BY_LUCK * log_p[k]))
+        return k, 1.0 / float(sum_exp(values, values[k]))
 
 
 def likely(

@@ -69,8 +69,13 @@ class Healer:
     def choose_path(self, rows: Rows, canonical: Sequence[int], rest: bytes) -> Path:
         """The likeliest path through rest. rows[i] are the logits before canonical[i]; the canonical ids cover rest
         exactly.
+
+        Of rest = " over", cut as " ov", "er", the paths are: " overall" or " over" at once (0 canonical ids before it),
+        each as likely as in the first row; " ov", then "erlay" or "er", as likely as " ov" in the first row times
+        "erlay" or "er" in the second. " ov" alone is none, since it goes on with "er". A " o" is none, however likely:
+        no text that the draft learned from is cut so.
         """
-        prefix, total = 0.0, 0.0
+        prefix, total = 0.0, 0.0  # log of how likely the canonical ids so far are; sum over all paths
         best = Path(len(canonical) - 1, canonical[-1], 0.0)
         for i, (row, id_) in enumerate(zip(rows, canonical, strict=True)):
             candidates = self.covering(rest)

@@ -62,7 +62,12 @@ class Recall:
         return p * odds / (1.0 + p * (odds - 1.0))
 
     def _match(self) -> None:
-        """Follow the match as long as the draft does, else look for the longest one."""
+        """Follow the match as long as the draft does, else look for the longest one.
+
+        In "say hello world. no, world peace. say he" the last two ids "he" ended once before, after "say ", so what
+        followed, "l", is recalled with 6 ids that agree. The draft writes "l": one step on, "l" again, and no search.
+        It writes "X": nothing agrees, and the next two ids in a row are looked up anew.
+        """
         ids = self._mirror.ids
         n = len(ids)
         if self._length and self._n == n - 1 and ids[self._at] == ids[n - 1]:

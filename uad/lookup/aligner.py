@@ -56,25 +56,23 @@ class Guess(NamedTuple):
 
 
 class CopyAligner:
-    """Of one answer. `resumed`: what agrees does so since a difference, not since a look-up. `left`: where the answer
-    last left a source, and how many ids had agreed.
-
-    What is `ahead` begins with the source's id before the next one. After a difference, `_diverged` is where in it
-    that began (0: there is none), `_rejoin` the last id up to which the source may be written (0: not known), with
-    `_n_same` ids before it that agree.
-    """
+    """Of one answer."""
 
     def __init__(self) -> None:
         self.resumed = False
+        """Whether what agrees does so since a difference, not since a look-up."""
         self.left: Located | None = None
+        """Where the answer last left a source, and how many ids had agreed."""
         self._replacements = Replacements()
         self._source: Source | None = None
-        self._ahead: Sequence[int] = ()
+        self._ahead: Sequence[int] = ()  # of the source, from the id before the next one on
         self._expected = Expected((), range(1))
         self._at = 1  # the next id of what is expected
         self._length = 0
+        # after a difference: where in `_ahead` it began (0: there is none), what was written since
         self._diverged = 0
         self._written: list[int] = []
+        # the last id up to which the source may be written (0: not known), and how many ids before it agree
         self._rejoin = 0
         self._n_same = 0
         # the last one, source and answer, with what followed
@@ -232,6 +230,11 @@ class CopyAligner:
     def _search(self, id_: int) -> None:
         """One more id after a difference: look for the source's place where most of the last ids agree, and the fewest
         were put in or left out. Where too few agree to be sure, those are likeliest that were replaced one by one.
+
+        The source goes on "load ( path ) :", the answer has written "read ( path". After "read" nothing agrees: it
+        may stand for "load", so the next source id would be "(". After "read (" one id agrees at the place of "(", and
+        as many ids were left out as were put in: kept, not yet sure. After "read ( path" two agree, _SURE: the copy
+        is resumed after "path", and "load" -> "read" is learned.
         """
         written, ahead, first = self._written, self._ahead, self._diverged
         written.append(id_)
@@ -242,10 +245,12 @@ class CopyAligner:
         alone = first if n_written == 1 and first < len(ahead) else 0
         self._rejoin, self._n_same, fewest = alone, 0, 0
         for place in [i for i, one in enumerate(ahead[first : first + _REACH], first) if one == id_]:
+            # ids[first : place + 1] of the source stand against what was written; their ends are compared
             n_source = place - first + 1
             same, most = 1, min(n_source, n_written)
             while same < most and ahead[place - same] == written[-1 - same]:
                 same += 1
+            # one id alone, say a comma, agrees by chance; where nothing was put in or left out, it does so less often
             if same < _SURE and n_source != n_written:
                 continue
             odd = abs(n_source - n_written)
@@ -259,6 +264,8 @@ class CopyAligner:
         ahead, rejoin, same = self._ahead, self._rejoin, self._n_same
         end = rejoin + 1 - same
         old, new = tuple(ahead[self._diverged : end]), tuple(self._written[: len(self._written) - same])
+        # "load_old_config" -> "read_new_config" differs twice, with "_" between: learned as one edit, it is expected as
+        # a whole with its first id, where two would be guessed one after the other
         if self._since <= _NEAR and max(map(len, self._edit)) <= LONGEST:
             old, new = self._edit[0] + old, self._edit[1] + new
         else:

@@ -69,6 +69,7 @@ class GramIndex:
 
     def shrink(self, size: int) -> None:
         """Forget all but the first `size` ids; the others must still be there."""
+        # newest first: each head goes back to the end that it had before, which `_before` still has
         for end in range(self.size, max(size, self.n - 1), -1):
             self._heads[self._slot(self.ids[end - self.n : end])] = self._before.pop()
         del self._before[size + 1 :]

@@ -121,14 +121,19 @@ class Replacements:
                     free = i + edit.stop + (not edit.old)
                 break
 
-    def learn(self, before: int, old: tuple[int, ...], new: tuple[int, ...], behind: Sequence[int]) -> None:
-        """Between these ids (up to two after), `new` was written for the source's `old`."""
+    def learn(self, before: int, old: tuple[int, ...], new: tuple[int, ...], following: Sequence[int]) -> None:
+        """Between these ids (up to two after), `new` was written for the source's `old`.
+
+        Where "def load(" became "def read(", the ids are def, load, (. Two keys are known then: "def load", for the
+        next definition, and "load (", for the calls. Of something put in, before (a, and) after it: "a b" with x
+        between is known by "a b", and by the two ids after it, since one is too common.
+        """
         n = len(old)
         if old == new or max(n, len(new)) > LONGEST:
             return
-        self.saw(Edit((before, *(old or behind[:1])), 1, 1 + n, new))
-        if len(behind) > (0 if old else 1):
-            self.saw(Edit((*old, *behind[: 1 if old else 2]), 0, n, new))
+        self.saw(Edit((before, *(old or following[:1])), 1, 1 + n, new))
+        if len(following) > (0 if old else 1):
+            self.saw(Edit((*old, *following[: 1 if old else 2]), 0, n, new))
 
     def saw(self, edit: Edit) -> None:
         """This edit was made, once more or for the first time."""

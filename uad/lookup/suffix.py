@@ -290,6 +290,9 @@ def vote(
 
     Each match comes with its continuation. Matches that disagree with a chosen id have no vote on the next ones. Of
     equal weights the longest match wins, then the newest.
+
+    Three ids that match go on with "a b", two others that match with two ids each with "c d" and "c e". For the first
+    id 3 * 3 = 9 stands against 2 * 2 + 2 * 2 = 8: "a" is chosen, and "b" follows without a vote, as only one is left.
     """
     live = sorted(matches, key=lambda match: -match[0].length)
     winner: SuffixMatch | None = None
