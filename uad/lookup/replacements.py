@@ -57,6 +57,16 @@ class Expected(NamedTuple):
     trust: Sequence[float] = ()
     edits: Sequence[Placed] = ()
 
+    def begun(self, at: int) -> Placed | None:
+        """The edit that is half written where ids[at] comes next; something put in or left out just now counts, since
+        the id after it says nothing of it.
+        """
+        for one in self.edits:
+            old, new = one.edit.old, one.edit.new
+            if one.at - (not new) < at < one.end + (not old or not new):
+                return one
+        return None
+
     def weighed(self, trust: Sequence[float], start: int) -> Sequence[float]:
         """How far ids[start:] are believed, where the source's own ids are so far as `trust` says (empty: all)."""
         if not trust:
