@@ -169,8 +169,10 @@ class CopyAligner:
         source, difference = self._source, self._difference
         if source is None:
             return None
-        if difference is None:
-            return self._renew(source, n)
+        if difference is None:  # look ahead from the next id
+            if (begun := self._expected.begun(self._at)) is not None:
+                return self._start(source.moved(begun.place - 1), self._length, n, begun.edit, self._at - begun.at)
+            return self._start(source.moved(self._expected.places[self._at] - 1), self._length, n)
         if not difference.rejoin or not (difference.n_same or self._length >= _KNOWN):
             return None
         return self.glance(source.moved(difference.rejoin), difference.n_same, n)
@@ -180,12 +182,6 @@ class CopyAligner:
         n += MARGIN
         expected = self._replacements.expect(source.ahead(n))
         return Guess(expected.ids[1:], expected.weighed(source.trust(n), 1), length)
-
-    def _renew(self, source: Source, n: int) -> Guess:
-        """Look ahead from the next id."""
-        if (begun := self._expected.begun(self._at)) is not None:
-            return self._start(source.moved(begun.place - 1), self._length, n, begun.edit, self._at - begun.at)
-        return self._start(source.moved(self._expected.places[self._at] - 1), self._length, n)
 
     def with_edits(
         self, before: int, source: Sequence[int], p: Sequence[float]
@@ -215,7 +211,7 @@ class CopyAligner:
                 at += self._follow(ids[at:])
                 if at < n and self._at < len(self._expected.ids):
                     self._diverge(source)
-            elif not self._renew(source, n - at).ids:
+            elif (guess := self.guess(n - at)) is None or not guess.ids:
                 self._source = None
 
     def _follow(self, ids: Sequence[int]) -> int:
