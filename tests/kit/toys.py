@@ -24,10 +24,10 @@ from uad.decode.sequence import ends_of
 from uad.drafters.protocol import Drafter, Pace
 from uad.errors import AbortedError
 from uad.events import Delta, Done, Event, Failed, Progress
-from uad.grammar.drafter import GrammarDrafter
 from uad.grammar.grammars import Grammars
 from uad.grammar.protocol import Matcher
 from uad.llama.samplers import SamplerChain
+from uad.lookup.forced import GrammarDrafter
 from uad.policy.auto import AutoPolicy
 from uad.policy.protocol import Policy
 from uad.sampling.dry import breakers_of

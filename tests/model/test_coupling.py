@@ -62,7 +62,7 @@ def test_a_draft_that_is_the_target_draws_what_the_target_draws(temperature: flo
         params = SamplingParams(temperature=temperature, seed=seed, **more)
         sampler = Sampler(params, seed, vocab.eog, 512, lambda stages: SamplerChain(vocab.n_vocab, stages), KEYS)
         chooser = pair(vocab, vocab).chooser(params, n_prompt=3)
-        chooser.heard([1, 2, 3, *wrote[:2]])
+        chooser.observe([1, 2, 3, *wrote[:2]])
         chooser.start(b"")
         position = Position()
         for id_ in wrote[:2]:

@@ -9,6 +9,14 @@ _COLUMNS_PER_ID = 8  # the more columns, the nearer the bound lies to the k-th l
 _MOST_ROWS = 64
 
 
+def sum_exp(row: npt.NDArray[np.floating], peak: float | np.floating) -> np.floating:
+    """sum(exp(row - peak)) of logits [n], in their own precision; of the largest logit as peak, 1 / that is its
+    probability.
+    """
+    total: np.floating = np.exp(row - peak).sum()
+    return total
+
+
 def log_sum_exp(row: npt.NDArray[np.floating]) -> float:
     """log(sum(exp(row))) of logits [n], summed in double precision; logit - log_sum_exp(row) is a log-probability."""
     peak = row.max()

@@ -11,9 +11,8 @@ from uad.common.files import size_text
 from uad.config import Config, ModelConfig
 from uad.costs.profile import most_singly
 from uad.decode.guard import reason, warn
-from uad.drafters.draft_work import DraftContext
+from uad.drafters.draft_context import DraftContext, RowByRow
 from uad.drafters.model import ModelDrafter
-from uad.drafters.row_by_row import RowByRow
 from uad.errors import ConfigError, MappingError, ModelLoadError
 from uad.events import ModelInfo
 from uad.llama.context import Context

@@ -21,7 +21,6 @@ from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter
 from uad.errors import ConfigError, InvalidRequestError, NotSupportedError
 from uad.events import ModelInfo, RuntimeInfo
-from uad.grammar.drafter import GrammarDrafter
 from uad.grammar.grammars import Grammars
 from uad.grammar.protocol import Matcher
 from uad.grammar.vocabulary import GrammarVocabulary
@@ -30,6 +29,7 @@ from uad.llama.memory import SavedSequence
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.lookup.drafter import LookupDrafter
+from uad.lookup.forced import GrammarDrafter
 from uad.mapping.recognise import bos_name, eos_name
 from uad.policy.auto import AutoPolicy
 from uad.runtime import drafters, remote

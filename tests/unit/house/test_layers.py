@@ -45,9 +45,9 @@ ROOMS = {
     "uad.mapping": Room((*BASE, "uad.templates", "uad.vocab", "rapidfuzz")),
     "uad.calls": Room((*BASE, "uad.templates", "uad.mapping", "uad.grammar", "uad.vocab")),
     "uad.sampling": Room((*BASE, "uad.grammar.protocol", "numpy")),
-    "uad.grammar": Room((*BASE, "uad.vocab", "uad.drafters.protocol", "llguidance", "numpy")),
+    "uad.grammar": Room((*BASE, "uad.vocab", "llguidance", "numpy")),
     "uad.drafters": Room((*BASE, "uad.vocab", "uad.mapping", "uad.sampling", "numpy")),
-    "uad.lookup": Room((*BASE, "uad.config", "uad.drafters.protocol", "uad.vocab", "numpy")),
+    "uad.lookup": Room((*BASE, "uad.config", "uad.drafters.protocol", "uad.grammar.protocol", "uad.vocab", "numpy")),
     "uad.policy": Room(BASE),
     "uad.decode": Room(
         (
