@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from typing import Self
 
 import llama_cpp.llama_cpp as lib
 
@@ -97,6 +98,19 @@ def start() -> Log:
     abort.install()
     lib.llama_backend_init()
     return log
+
+
+class Owner:
+    """What holds memory of llama.cpp: use it with `with`, or call `close`, as often as you like."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 def use_numa(strategy: str) -> None:

@@ -104,6 +104,13 @@ CONTEXT_FLAGS = (
         off="--no-op-offload",
     ),
     Flag(
+        "-bs --backend-sampling",
+        "target.backend_sampling",
+        SWITCH,
+        "find the likeliest tokens on the GPU, so that not all logits are copied from there",
+        env="BACKEND_SAMPLING",
+    ),
+    Flag(
         "--no-host",
         "target.no_host",
         SWITCH,

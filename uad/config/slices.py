@@ -70,6 +70,8 @@ class ModelConfig:
     kv_offload: bool = True
     op_offload: bool = True
     no_host: bool = False
+    backend_sampling: bool = False
+    """Likeliest ids are found where the logits are computed, so that whole rows need not be copied."""
     check_tensors: bool = False
 
 

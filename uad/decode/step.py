@@ -10,9 +10,7 @@ from math import inf, nan
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from uad.common.logits import Outputs
 from uad.decode.catching_up import catch_up, n_at_once
 from uad.decode.drafting import Drafting
 from uad.decode.layout import Least, longest_draft, padding, sizes_of_passes
@@ -30,12 +28,11 @@ from uad.sampling.sampler import token_prob
 from uad.stats import DrafterStats
 from uad.types import Clock, Commit, Draft, Request, Rows, TokenProb
 
-Logits = npt.NDArray[np.float32]
 NO_DRAFT = Draft()
 _PLAIN = Chosen(NO_DRAFT)
 _ANY_IDS = (0, 0)
 PROB_ROWS = 64  # of a prompt at once whose probabilities are asked for: as many logits as a long draft has
-_NO_LOGITS = np.empty((0, 0), np.float32)
+_NO_LOGITS: Outputs = ()
 
 
 @dataclass(slots=True)
@@ -307,7 +304,7 @@ class Engine:
             counts = {row.seq: len(row.ids) for row in rows}
             began = self._clock()
             self._target.decode(rows, may_stop)
-            logits = self._target.logits() if any(row.n_logits for row in rows) else _NO_LOGITS
+            logits = self._target.rows() if any(row.n_logits for row in rows) else _NO_LOGITS
         except AbortedError:
             self._prefill.lost(self._clock() - began)
             for part in parts:
@@ -357,7 +354,7 @@ class Engine:
             extra[seq] = extra.get(seq, 0) + n
         return extra
 
-    def _settle(self, part: _SequenceRows, logits: Logits, n_extra: int) -> None:
+    def _settle(self, part: _SequenceRows, logits: Outputs, n_extra: int) -> None:
         """Verify, take back what was not accepted and the dummy rows, commit, pass on the results."""
         running = part.running
         end = running.n_past + part.n_rows + n_extra
@@ -394,7 +391,7 @@ class Engine:
             running.n_past = self._target.take_back(running.slot, running.n_past)
 
     @staticmethod
-    def _prompt_probs(running: Running, begin: int, logits: Logits) -> tuple[TokenProb, ...]:
+    def _prompt_probs(running: Running, begin: int, logits: Outputs) -> tuple[TokenProb, ...]:
         """Those of the prompt's ids after `begin`, each by the row before it; [n, n_vocab] are the rows from there."""
         if not running.request.prompt_probs:
             return ()
@@ -403,7 +400,7 @@ class Engine:
         following = running.ids[begin + 1 : begin + 1 + len(logits)]
         return (*first, *(token_prob(row, id_, n_top, pieces) for row, id_ in zip(logits, following, strict=False)))
 
-    def _describer(self, running: Running) -> Callable[[Logits, int], TokenProb] | None:
+    def _describer(self, running: Running) -> Callable[[Any, int], TokenProb] | None:
         if not running.request.logprobs:
             return None
         n_top, pieces = running.request.n_probs, running.vocab.texts

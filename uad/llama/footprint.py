@@ -9,7 +9,6 @@ import os
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import Self
 
 import llama_cpp.llama_cpp as lib
 
@@ -50,7 +49,7 @@ class Need:
     kv: int
 
 
-class Footprint:
+class Footprint(native.Owner):
     """One model's header. Use with `with`, or call `close()`.
 
     weights: bytes that stay in memory whatever happens; mapped: bytes of a mapped file, which the system can drop and
@@ -116,8 +115,9 @@ class Footprint:
         lib.llama_free(handle)
         n_caches = 2 if lib.llama_model_is_hybrid(self._model) and not is_head else 1  # a cache and a state
         need = read(lines, self._n_seq, n_caches, offloads(self._config))
+        row = 16 if self._config.backend_sampling else 4  # logits; then also ids, and logits and probabilities of these
         return Need(
-            need.host + _FIXED + 4 * self.n_vocab * max(self._n_seq, min(self._config.n_ubatch, _OUTPUTS)),
+            need.host + _FIXED + row * self.n_vocab * max(self._n_seq, min(self._config.n_ubatch, _OUTPUTS)),
             need.device,
             need.kv,
         )
@@ -126,12 +126,6 @@ class Footprint:
         if self._model:
             lib.llama_model_free(self._model)
             self._model = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 def _load(config: ModelConfig) -> ctypes.c_void_p | None:

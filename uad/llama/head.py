@@ -38,7 +38,9 @@ class HeadContext(Context):
                 f"head {model.path}: its hidden rows have {self.width} numbers, those of {target_model.path} {its}: it "
                 "is of another model"
             )
-        super().__init__(model, replace(config, n_snapshots=0, n_checkpoints=0), target.n_seq, "head")
+        super().__init__(
+            model, replace(config, n_snapshots=0, n_checkpoints=0, backend_sampling=False), target.n_seq, "head"
+        )
         try:
             nextn.keep_hidden(self.handle, True, outputs_only=True)
             self._outputs_only = self._gives_outputs_only()

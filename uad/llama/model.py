@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
@@ -31,7 +31,7 @@ _TYPES = {"u16": "int", "u32": "int", "i32": "int", "f32": "float", "bool": "boo
 _LOAD_MODES = {(False, False): 0, (True, False): 1, (False, True): 2, (True, True): 3}  # by mmap and mlock
 
 
-class Model:
+class Model(native.Owner):
     """A model in memory. Use with `with`, or call `close()`; safe to close twice."""
 
     def __init__(
@@ -97,12 +97,6 @@ class Model:
         if self._handle:
             lib.llama_model_free(self._handle)
             self._handle = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 def check_files(config: ModelConfig, role: str) -> None:

@@ -95,7 +95,7 @@ def _draft_of(
     notes = (
         *_pair_note(target.model, model),
         *rearranged_notes(own, "draft"),
-        *draft.noise_note(),
+        *draft.notes,
         *tokenizer_notes(own, "draft"),
         *training_note(own, "draft", draft.n_ctx, model.info.n_ctx_train, model.meta),
         *rules.notes,

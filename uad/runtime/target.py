@@ -53,7 +53,8 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
         notes = (
             f"context: {context.n_ctx} tokens" + (f" in each of {context.n_seq} slots" if context.n_seq > 1 else ""),
             *training_note(config.target, "target", context.n_ctx, model.info.n_ctx_train, model.meta),
-            *context.noise_note(),
+            *context.notes,
+            *_sampling_note(config),
             *end_note(model),
             *memory_note(context),
             *attention_note(config.target, context.n_ctx, on_cpu=not offloads(config.target)),
@@ -76,7 +77,13 @@ def _as_wanted(config: Config) -> ModelConfig:
     if not config.drafting.exact:
         return config.target
     n_alike = attention(config.target, on_cpu=has_cpu_kernels(config.target))[1]
-    return replace(config.target, n_ubatch=min(config.target.n_ubatch, n_alike))
+    return replace(config.target, n_ubatch=min(config.target.n_ubatch, n_alike), backend_sampling=False)
+
+
+def _sampling_note(config: Config) -> tuple[str, ...]:
+    """A line where `--exact` rules out `--backend-sampling`."""
+    is_off = config.target.backend_sampling and config.drafting.exact
+    return ("--backend-sampling has no effect with --exact",) if is_off else ()
 
 
 def adapter_notes(model: Model) -> tuple[str, ...]:
