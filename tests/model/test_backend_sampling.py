@@ -125,7 +125,7 @@ def test_rows_whose_logits_are_equal_are_decoded_again_for_top_k(tmp_path: Path)
         context.decode([Rows(0, 0, (300, 301), 1)])
         assert np.array_equal(context.rows()[0], expected)
         assert len(decodes) == 3
-        assert context.memory.end(0) == 2
+        assert context.memory.states.end(0) == 2
         context.clear(0)
         (likely,) = likeliest(context, 40, (300, 302), 1)
         assert isinstance(likely, tuple), "and the next rows are sampled again"

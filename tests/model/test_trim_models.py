@@ -16,14 +16,12 @@ from uad.config import ModelConfig
 from uad.errors import ConfigError, ModelLoadError
 from uad.gguf import GgufFile
 from uad.llama.context import Context
-from uad.llama.model import Model
-from uad.llama.quantize import TYPES
+from uad.llama.model import TYPES, Model
 from uad.llama.vocab import load_vocab
 from uad.runtime import Runtime
 from uad.trim import estimate
-from uad.trim.choose import DEFAULT_KEEP, choose
+from uad.trim.choose import DEFAULT_KEEP, Ways, choose
 from uad.trim.cut import write_trimmed
-from uad.trim.merging import Ways
 from uad.trim.vocabulary import read_vocabulary
 from uad.types import Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder

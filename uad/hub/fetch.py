@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -18,7 +19,6 @@ from uad.config import Config, HubConfig, HubModel, ModelConfig
 from uad.console import Report
 from uad.errors import ConfigError, UadError
 from uad.hub.choose import choose, parts
-from uad.hub.problems import NoHubError, told
 
 _PATIENCE = 10.0  # seconds to wait for a hub that does not answer
 _PIECE = 1 << 22
@@ -119,7 +119,7 @@ class _Repository:
             found = HfApi(endpoint=self._endpoint, token=self._token).model_info(self._model.repo, timeout=_PATIENCE)
             return [one.rfilename for one in found.siblings or ()]
         except Exception as error:  # its transport's exceptions are no part of its API
-            raise told(error, self._model.repo, self._endpoint) from error
+            raise complaint(error, self._model.repo, self._endpoint) from error
 
     def _bring(self, name: str, report: Report) -> Path:
         """One file of the repository in the cache, complete."""
@@ -138,7 +138,7 @@ class _Repository:
         except ConfigError:
             raise
         except Exception as error:
-            raise told(error, repo, self._endpoint) from error
+            raise complaint(error, repo, self._endpoint) from error
         return Path(place)
 
     def _download(self, url: str, name: str, etag: str, size: int, report: Report) -> None:
@@ -228,3 +228,52 @@ def _files_below(folder: Path) -> Iterator[str]:
     for path in folder.rglob("*"):
         if path.is_file():
             yield path.relative_to(folder).as_posix()
+
+
+_LATER = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+
+
+class NoHubError(ConfigError):
+    """The hub does not answer, or not now: what is in the cache may serve."""
+
+
+def complaint(error: Exception, repo: str, endpoint: str) -> ConfigError:
+    """The complaint about a call of huggingface_hub that raised `error`."""
+    from huggingface_hub import errors
+
+    match error:
+        case errors.GatedRepoError():
+            return ConfigError(
+                f"{repo} is gated: accept its terms at {endpoint}/{repo}, "
+                "then give a token of that account with --hf-token or HF_TOKEN"
+            )
+        case errors.RepositoryNotFoundError():
+            return ConfigError(
+                f"there is no repository {repo} at {endpoint}, or it is private; "
+                "check the name, or give a token with --hf-token or HF_TOKEN"
+            )
+        case errors.RemoteEntryNotFoundError():
+            return ConfigError(f"{repo} changed while it was read: {_first_line(error)}; start again")
+        case errors.HfHubHTTPError():
+            return _of_status(error.response.status_code, repo, endpoint)
+        case errors.LocalEntryNotFoundError() | errors.OfflineModeIsEnabled():
+            return NoHubError(f"{endpoint} cannot be reached for {repo}")
+        case OSError() if error.strerror:
+            return ConfigError(f"{repo} cannot be stored: {error.strerror}")
+        case _:
+            return NoHubError(
+                f"{endpoint} cannot be reached for {repo} ({type(error).__name__}: {_first_line(error)}); "
+                "start again to go on, or give a local file with --model"
+            )
+
+
+def _of_status(status: int, repo: str, endpoint: str) -> ConfigError:
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return ConfigError(f"{endpoint} refuses {repo} to this token (status {status}); check --hf-token or HF_TOKEN")
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _LATER:
+        return NoHubError(f"{endpoint} does not hand out {repo} now (status {status}); start again later")
+    return ConfigError(f"{endpoint} answers status {status} for {repo}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".:") or "no reason given"

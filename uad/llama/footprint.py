@@ -18,9 +18,8 @@ from uad.config import ModelConfig
 from uad.errors import ModelLoadError
 from uad.llama import nextn, placement
 from uad.llama.context import context_params
-from uad.llama.model import cannot_load, check_files, model_params
+from uad.llama.model import cannot_load, check_files, model_params, n_ctx_trained
 from uad.llama.rearranged import rearranged
-from uad.llama.trained import n_ctx_trained
 
 _MIB = 1 << 20
 _EXACT = 1 << 18  # positions

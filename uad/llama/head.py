@@ -11,11 +11,9 @@ import numpy as np
 from uad.config import ModelConfig
 from uad.errors import ModelLoadError
 from uad.llama import nextn
-from uad.llama.batch import Batch
 from uad.llama.context import Context
-from uad.llama.hidden import HiddenRows
 from uad.llama.model import Model
-from uad.llama.nextn import Hidden
+from uad.llama.nextn import Hidden, HiddenRows
 from uad.types import Rows
 
 _CLOSE = 1e-2  # share of the largest number of a hidden row by which two may differ that are the same
@@ -69,9 +67,6 @@ class HeadContext(Context):
         params = super()._parameters(config, n_ctx)
         nextn.make_head(params, self._target.handle)
         return params
-
-    def _new_batch(self) -> Batch:
-        return Batch(self.n_batch, self.width)
 
     def read(self, rows: Sequence[Rows], hidden: Sequence[Hidden]) -> None:
         """Decode ids, each with the hidden row of the id before it. hidden: [n ids, width] for each of the rows. Raises

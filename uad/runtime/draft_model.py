@@ -17,9 +17,8 @@ from uad.drafters.row_by_row import RowByRow
 from uad.errors import ConfigError, MappingError, ModelLoadError
 from uad.events import ModelInfo
 from uad.llama.context import Context
-from uad.llama.model import Model
+from uad.llama.model import Model, training_note
 from uad.llama.rearranged import notes as rearranged_notes
-from uad.llama.trained import training_note
 from uad.mapping.plan import plan
 from uad.runtime.open import open_model, side, template_options, tokenizer_notes
 from uad.runtime.pacing import Steps, draft_steps

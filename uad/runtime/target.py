@@ -15,11 +15,10 @@ from uad.decode.layout import Least, longest_draft
 from uad.errors import ConfigError
 from uad.llama.context import Context, attention
 from uad.llama.memory import Way
-from uad.llama.model import Model
+from uad.llama.model import Model, training_note
 from uad.llama.probe import least_agreeing_rows
 from uad.llama.rearranged import notes as rearranged_notes
 from uad.llama.rearranged import rearranged
-from uad.llama.trained import training_note
 from uad.runtime.open import end_note, open_model, tokenizer_notes
 
 _LONG = 4096  # tokens

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from uad.common.files import check_room, why_not_writable
+from uad.common.files import check_room, size_text, why_not_writable
 from uad.errors import ConfigError, ModelLoadError
 from uad.gguf import GgufFile, NewTensor, Span, Tensor, array, number, write
-from uad.trim.vocabulary import MERGES, SCORES, TOKENS, TYPES, Vocabulary, id_keys, ids_under
+from uad.trim.choose import DEFAULT_KEEP
+from uad.trim.vocabulary import BPE, MERGES, MODEL, SCORES, SPM, TOKENS, TYPES, Vocabulary, id_keys, ids_under
 
 _EMBEDDING = "token_embd.weight"
 _ROWS = re.compile(
@@ -165,3 +166,38 @@ def kept_merges(vocabulary: Vocabulary, kept: Sequence[int]) -> list[int]:
     """Which merges stay, by their place in the list: those of whose parts and result none was cut."""
     gone = set(vocabulary.tokens) - {vocabulary.tokens[id_] for id_ in kept}
     return [i for i, (left, right) in enumerate(vocabulary.merges) if gone.isdisjoint((left, right, left + right))]
+
+
+# --- what it would bring
+
+
+_LEAST_SAVING = 0.15
+
+
+def saving(path: Path, keep: int = DEFAULT_KEEP) -> str | None:
+    """A sentence about it; None where a draft of `keep` tokens would not be smaller by 15 %, or cannot be made."""
+    try:
+        with GgufFile(path) as file:
+            return _saving(file, keep)
+    except (ConfigError, ModelLoadError):
+        return None
+
+
+def _saving(file: GgufFile, keep: int) -> str | None:
+    if file.text(MODEL) not in (BPE, SPM) or TOKENS not in file.values:
+        return None
+    n_vocab = len(file.elements(TOKENS))
+    check_source(file, n_vocab)
+    rows = sum(tensor.n_bytes for tensor in row_tensors(file, n_vocab))
+    lists = sum(
+        value.span[1] - value.span[0] for key, value in file.values.items() if key in (TOKENS, TYPES, SCORES, MERGES)
+    )
+    saved = (rows + lists) * (1 - min(keep / n_vocab, 1))
+    if saved < _LEAST_SAVING * file.size:
+        return None
+    part = rows / sum(tensor.n_bytes for tensor in file.tensors)
+    return (
+        f"the draft's vocabulary is {100 * part:.0f} % of its weights; `uad trim` would make the file about "
+        f"{size_text(file.size - saved)} "
+        f"({size_text(file.size)} now)"
+    )
