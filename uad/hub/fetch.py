@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
@@ -76,25 +76,24 @@ class _Repository:
         try:
             names = self._names()
         except NoHubError as error:
-            return self._instead(error)
+            try:
+                path = self._cached("no network")
+            except UadError:
+                raise error from None
+            _log.warning("%s; %s is used as it is in the cache", error, path.name)
+            return path
         wanted = parts(choose(self._model, names), names, self._model.repo)
         places = [self._bring(name, report) for name in wanted]
         return places[0]  # llama.cpp finds the other parts beside it
 
     # --- what is here
 
-    def _instead(self, error: NoHubError) -> Path:
-        """What the cache has, with a line in the log; the error where it has nothing."""
-        try:
-            path = self._cached("no network")
-        except UadError:
-            raise error from None
-        _log.warning("%s; %s is used as it is in the cache", error, path.name)
-        return path
-
     def _cached(self, why: str) -> Path:
         snapshot = self._snapshot()
-        names = [] if snapshot is None else sorted(_files_below(snapshot))
+        names = []
+        if snapshot is not None:  # a link whose blob is gone is no file
+            files = (path for path in snapshot.rglob("*") if path.is_file())
+            names = sorted(path.relative_to(snapshot).as_posix() for path in files)
         if snapshot is None or not names:
             raise ConfigError(
                 f"{self._model.repo} is not in the cache {self._cache} ({why}); start once with a network"
@@ -130,6 +129,7 @@ class _Repository:
         try:
             url = hf_hub_url(repo, name, endpoint=self._endpoint)
             facts = get_hf_file_metadata(url, token=self._token, endpoint=self._endpoint)
+            # larger ones are left to hf_hub_download, which has another protocol for them
             if facts.etag and facts.size and facts.size <= MAX_HTTP_DOWNLOAD_SIZE:
                 self._download(url, name, facts.etag, facts.size, report)
             place = hf_hub_download(
@@ -156,11 +156,12 @@ class _Repository:
         lock = self._cache / ".locks" / self._folder.name / f"{etag}.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
         with WeakFileLock(lock):
-            if blob.exists():
+            if blob.exists():  # another process brought it while this one waited
                 return
             part = blob.with_name(f"{etag}.uad-part")
             with part.open("r+b" if part.exists() else "w+b") as file:
                 resumed = self._receive(file, url, size, lambda share: report(what, share))
+                # one that came in one go is checked by its size; a part may be of a file that has changed since
                 if resumed and len(etag) == _SHA256 and _sha256(file) != etag:
                     file.truncate(0)
                     raise ConfigError(f"{name}: what was downloaded is damaged and was dropped; start again")
@@ -221,13 +222,6 @@ def _sha256(file: BinaryIO) -> str:
     while piece := file.read(_PIECE):
         digest.update(piece)
     return digest.hexdigest()
-
-
-def _files_below(folder: Path) -> Iterator[str]:
-    """Names of files, as in the repository; a link whose blob is gone is none."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            yield path.relative_to(folder).as_posix()
 
 
 _LATER = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)

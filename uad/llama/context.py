@@ -272,6 +272,7 @@ class Context(native.Owner):
         if not pointer:
             raise DecodeError(f"{self._role}: no logits after decode")
         address, n = ctypes.addressof(pointer.contents), self._batch.n_outputs
+        # the same memory over and over: the view shows what the last decode wrote there
         if (address, n) != self._viewed:  # llama.cpp rarely moves its buffer, and making a view takes microseconds
             flat = (ctypes.c_float * (n * self.n_vocab)).from_address(address)
             self._view = np.frombuffer(flat, np.float32).reshape(n, self.n_vocab)  # type: ignore[call-overload]
@@ -333,6 +334,8 @@ def attention(config: ModelConfig, on_cpu: bool) -> tuple[str, int]:
 def _is_set() -> Any:
     """llama.cpp asks this before each operation: whether the first byte is set. The C library's strlen, since a Python
     function would wait there for the interpreter's lock.
+
+    Of the two bytes of `_stop`, 0 0 has the length 0 (go on), and 1 0 the length 1 (stop).
     """
     return ctypes.cast(ctypes.CDLL(None if os.name != "nt" else "msvcrt").strlen, lib.ggml_abort_callback)
 
@@ -342,6 +345,7 @@ def physical_cores() -> int:
     other's way.
     """
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    # cores with two threads each list both: "0,4" for cpu0 and for cpu4 is one core
     siblings = set()
     for cpu in allowed:
         path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")

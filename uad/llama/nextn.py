@@ -83,7 +83,11 @@ _NEVER = 1 << 62  # position
 
 
 class _Ring:
-    """Rows of consecutive positions `first` to `end` of one sequence; of more than there is room for, the last ones."""
+    """Rows of consecutive positions `first` to `end` of one sequence; of more than there is room for, the last ones.
+
+    A row lies at its position modulo the room: with room for 4, positions 5 to 8 lie at 1 2 3 0, and 9 takes the place
+    of 5.
+    """
 
     def __init__(self, room: int, width: int) -> None:
         self._room, self._width = room, width

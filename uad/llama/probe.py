@@ -47,9 +47,12 @@ def least_agreeing_rows(context: Probed, fewest: int = 1) -> tuple[int, bool] | 
     fewest: the least r that is tried. None where not even the largest passes agree. Takes some dozens of passes of a
     few rows.
     """
+    # Kernels change with the number of rows: in BF16 passes of 1 row may have bits of their own, and all of 2 or more
+    # the same. Then r = 2: a pass of 2, 3, 5, 17 and as many rows as there are must agree in every row
     most = min(context.n_ubatch, context.n_ctx, _N_IDS)
     ids = [(7919 * i + 13) % context.n_vocab for i in range(most)]
     for least in (n for n in _FIRST if n >= fewest):
+        # sizes just above it, its multiples and the largest: kernels cut rows into tiles of 2, 4, 8 or 16
         sizes = sorted({n for n in (least, least + 1, least + 3, 2 * least, 3 * least, 17, most) if least <= n <= most})
         rows = [_decode_in(context, ids, n) for n in sizes]
         n_wrong = min(_WRONG, context.n_free)

@@ -80,20 +80,19 @@ def notes(config: ModelConfig, role: str) -> tuple[str, ...]:
     """The line about weights that could not be rearranged, though it was not switched off."""
     found = rearranged(config)
     if found.plain:
-        kinds = sorted({_kind(name) for name in found.plain})
+        matches = [(name, _LAYER.match(name)) for name in found.plain]
+        kinds = sorted({(match[2] if match else name).removesuffix(".weight") for name, match in matches})
         return (f"{role}: {', '.join(kinds)} stay as they are in the file: llama.cpp cannot use them rearranged",)
     if found.reason:
         return (f"{role}: its weights are not rearranged for this processor (slower prompts): {found.reason}",)
     return ()
 
 
-def _kind(name: str) -> str:
-    match = _LAYER.match(name)
-    return (match[2] if match else name).removesuffix(".weight")
-
-
 def patterns(names: Iterable[str]) -> Iterator[str]:
-    """Regular expressions that fit these tensors alone, one for each kind: llama.cpp tries each on each name."""
+    """Regular expressions that fit these tensors alone, one for each kind: llama.cpp tries each on each name.
+
+    blk.0.attn_k_b.weight and blk.7.attn_k_b.weight give ^blk\\.(0|7)\\.attn_k_b\\.weight$.
+    """
     layers: dict[str, list[str]] = {}
     for name in names:
         if match := _LAYER.match(name):

@@ -28,6 +28,8 @@ def choose(
         )
     for id_ in sorted(counts, key=lambda id_: (-counts[id_], id_)):
         new = {needed for needed in way(id_) if needed not in kept}
+        # the first one without room ends the list, though a rarer one with a shorter way may fit: what stays is then
+        # the same list for a larger `most`, only longer
         if len(kept) + len(new) > most:
             break
         kept |= new
@@ -47,18 +49,18 @@ class Ways:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._parts = self._by_merges() if vocabulary.kind == BPE else self._by_scores()
+        if vocabulary.kind != BPE:
+            self._parts = self._by_scores()
+            return
+        ranks: dict[tuple[str, str], int] = {}
+        for rank, merge in enumerate(vocabulary.merges):
+            ranks.setdefault(merge, rank)
+        self._parts = lambda text: on_the_way(text, lambda left, right: ranks.get((left, right)))
 
     def __call__(self, id_: int) -> frozenset[int]:
         """The token, the one that its text stands for, and every token on the way to it that the vocabulary has."""
         text, by_text = self._vocabulary.tokens[id_], self._vocabulary.by_text
         return frozenset({id_, *(by_text[part] for part in (text, *self._parts(text)) if part in by_text)})
-
-    def _by_merges(self) -> Callable[[str], Iterator[str]]:
-        ranks: dict[tuple[str, str], int] = {}
-        for rank, merge in enumerate(self._vocabulary.merges):
-            ranks.setdefault(merge, rank)
-        return lambda text: on_the_way(text, lambda left, right: ranks.get((left, right)))
 
     def _by_scores(self) -> Callable[[str], Iterator[str]]:
         scores, by_text = self._vocabulary.scores, self._vocabulary.by_text
@@ -73,6 +75,8 @@ class Ways:
 def on_the_way(text: str, order: Callable[[str, str], Order | None]) -> Iterator[str]:
     """The characters of a text, and what each merge makes: of all neighbours with an order the lowest, of equal ones
     the leftmost.
+
+    With the merges (e r), (l o), (lo w), (low er) in this order, the way to `lower` is l o w e r, er, lo, low, lower.
     """
     parts = list(text)
     yield from parts
