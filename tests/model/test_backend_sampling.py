@@ -165,6 +165,15 @@ def test_a_backend_that_finds_others_is_not_used(model, monkeypatch) -> None:
         assert isinstance(likeliest(context, 1, (300, 301), 1), np.ndarray)
 
 
+def test_a_device_that_cannot_sort_leaves_top_k_to_the_host(model, monkeypatch) -> None:
+    monkeypatch.setattr(backend_sampling.binding, "llama_get_sampled_candidates_count_ith", lambda *_: 0)
+    with Context(model, CONFIG, 1) as context:
+        assert not any("has no effect" in note for note in context.notes)
+        assert isinstance(likeliest(context, 40, (300, 301), 1), np.ndarray)
+        ((found, _),) = likeliest(context, 1, (300, 301), 1)
+        assert found == likeliest(context, 0, (300, 301), 1)[0].argmax()
+
+
 def test_a_binding_without_it_is_named(model, monkeypatch) -> None:
     monkeypatch.delattr(backend_sampling.binding, "llama_set_sampler")
     with pytest.raises(ConfigError, match=r"--backend-sampling.*lacks llama_set_sampler"):

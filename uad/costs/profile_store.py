@@ -67,7 +67,6 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
         "kv_offload": not config.kv_offload,
         "op_offload": not config.op_offload,
         "no_host": config.no_host,
-        "backend_sampling": config.backend_sampling,
         "places": [one.word for one in config.places],
         "overrides": [[one.key, one.value] for one in config.overrides],
     }

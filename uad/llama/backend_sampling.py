@@ -11,7 +11,7 @@ operations. For the logits 1 7 3 7 with the highest, 7, at the places 1 and 3:
 
     logit - highest         -6     0      -4     0
     its sign                -1     0      -1     0
-    minus place / 4         -1     -0.25  -1.5   -0.75      the highest of these is unique: place 1
+    minus place / 8         -1     -1/8   -1 1/4 -3/8      the highest of these is unique: place 1
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ import logging
 from collections.abc import Callable, Sequence
 from ctypes import c_float, c_int64, c_size_t, c_void_p
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import llama_cpp.llama_cpp as binding
 import numpy as np
 
 from uad.backend import ggml, native, symbols
-from uad.common.logits import Likeliest, Logits, Outputs
+from uad.common.logits import Likeliest, Logits
 from uad.errors import ConfigError
 from uad.types import Rows
 
 MOST_ROWS = 64
 """Rows of a sequence in one decode whose ids are found so. Where it has more, as echoed prompts do, all are whole."""
-_FEWEST, _MOST = 64, 1024  # ids that top_k finds: more than any usual top_k, and as many as every CUDA build can sort
+_FEWEST, _MOST = 64, 1024  # ids that top_k finds: more than any usual top_k, and few beside a whole row
 _OFTEN = 0.02  # share of rows decoded again from which on top_k costs more than it saves
-_PROBED, _PROBED_TOP = 8, 40  # ids of a probe, and how many of the likeliest are compared
 _MANY = 256  # rows, before that share is believed
 _log = logging.getLogger("uad.llama")
 
@@ -54,20 +53,6 @@ def make_room(params: Any) -> None:
     params.n_outputs_max_per_seq = min(MOST_ROWS, params.n_batch)
 
 
-class Sampled(Protocol):
-    """What a probe needs of a context."""
-
-    n_seq: int
-    n_vocab: int
-
-    def want_likeliest(self, seq: int, n: int) -> None: ...
-    def decode(self, rows: Sequence[Rows]) -> None: ...
-    def rows(self) -> Outputs: ...
-    def logits(self) -> Logits: ...
-    @property
-    def clear(self) -> Callable[[int], None]: ...
-
-
 class BackendSampling:
     """Which sequences of a context have a chain, and what the chains found in the last decode.
 
@@ -77,7 +62,7 @@ class BackendSampling:
     def __init__(self, context: c_void_p, n_vocab: int, n_seq: int, has_top_k: bool) -> None:
         self._context = context
         self._n_vocab = n_vocab
-        self._has_top_k = has_top_k
+        self.has_top_k = has_top_k
         self._wanted = [0] * n_seq
         """Of each sequence how many of the likeliest ids its sampler needs: 0 for whole rows."""
         self._chains: dict[int, tuple[int, Any]] = {}
@@ -114,8 +99,8 @@ class BackendSampling:
     def decoded_again(self) -> None:
         """Rows are decoded once more, to have them whole. Where equal logits are common (16-bit ones), top_k stops."""
         self._n_again += 1
-        if self._n_found >= _MANY and self._n_again > _OFTEN * self._n_found and self._has_top_k:
-            self._has_top_k = False
+        if self._n_found >= _MANY and self._n_again > _OFTEN * self._n_found and self.has_top_k:
+            self.has_top_k = False
             _log.warning("--backend-sampling: logits are often equal, so top_k is left to the host from now on")
 
     def detach(self) -> None:
@@ -137,7 +122,7 @@ class BackendSampling:
         if n <= 1:
             return n
         size = max(_FEWEST, 1 << n.bit_length())
-        return size if self._has_top_k and size <= min(_MOST, self._n_vocab - 1) else 0
+        return size if self.has_top_k and size <= min(_MOST, self._n_vocab - 1) else 0
 
     def _exchange(self, seq: int, n: int) -> None:
         _, before = self._chains.pop(seq, (0, None))
@@ -164,32 +149,6 @@ class BackendSampling:
         logits: Logits = _copy(binding.llama_get_sampled_logits_ith(self._context, i), size, np.float32)
         best = np.sort(logits)[: -(n + 2) : -1]
         return (ids, logits) if (best[:-1] > best[1:]).all() else None
-
-
-def agrees(context: Sampled) -> bool:
-    """Whether the backend finds what the host finds in the same rows. Takes three decodes of a few ids in sequences
-    that are empty, then and afterwards.
-    """
-    ids = [(7919 * i + 13) % context.n_vocab for i in range(_PROBED)]
-    rows = [Rows(seq, 0, ids, len(ids)) for seq in sorted({0, context.n_seq - 1})]
-    whole: Logits = np.empty((0, context.n_vocab), np.float32)
-    does_agree = True
-    for n in (0, 1, _PROBED_TOP):
-        for row in rows:
-            context.want_likeliest(row.seq, n)
-        context.decode(rows)
-        if not n:
-            whole = context.logits().copy()
-        for output, expected in zip(context.rows(), whole, strict=True):
-            if isinstance(output, tuple):
-                found, logits = output
-                does_agree &= expected.argmax() in found and (n == 1 or np.array_equal(expected[found], logits))
-            else:  # it was not sampled; or logits of some row are equal, which top_k leaves to the host
-                does_agree &= n != 1
-        for row in rows:
-            context.want_likeliest(row.seq, 0)
-            context.clear(row.seq)
-    return does_agree
 
 
 def _copy(pointer: Any, n: int, kind: Any) -> Any:

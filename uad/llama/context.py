@@ -30,6 +30,7 @@ from uad.llama.nextn import HiddenRows
 from uad.types import READ_AGAIN, Rows
 
 _TIMED_STEPS = 9
+_PROBED, _PROBED_TOP = 8, 40  # ids of a probe, and how many of the likeliest are compared
 _NOISE = (
     "the {role} {path} computes no numbers (NaN), so what it writes is noise: its weights or its metadata (such as "
     "rope.freq_base) are damaged; --check-tensors looks into the weights"
@@ -112,11 +113,11 @@ class Context(native.Owner):
         backend_sampling.check()
         has_top_k = self.memory.way is Way.POSITIONS and not self.memory.n_swa
         self._sampling = BackendSampling(self.handle, self.n_vocab, self.n_seq, has_top_k)
-        if not is_noise and backend_sampling.agrees(self):
+        if not is_noise and _finds_the_likeliest(self, self._sampling):
             return "--backend-sampling: the likeliest tokens are found where the logits are computed"
         self._sampling.detach()
         self._sampling = None
-        return "--backend-sampling has no effect: the tokens found where the logits are computed are not the likeliest"
+        return "--backend-sampling has no effect: llama.cpp does not find the tokens there that the host finds"
 
     def _parameters(self, config: ModelConfig, n_ctx: int) -> Any:
         """llama.cpp's parameters of this context, of n_ctx positions in all."""
@@ -316,6 +317,34 @@ def context_params(config: ModelConfig, n_ctx: int, n_seq: int) -> Any:
     params.yarn_beta_fast = config.yarn_beta_fast
     params.yarn_beta_slow = config.yarn_beta_slow
     return params
+
+
+def _finds_the_likeliest(context: Context, sampling: BackendSampling) -> bool:
+    """Whether the backend finds what the host finds in the same rows. Takes three decodes of a few ids in sequences
+    that are empty, then and afterwards.
+    """
+    ids = [(7919 * i + 13) % context.n_vocab for i in range(_PROBED)]
+    rows = [Rows(seq, 0, ids, len(ids)) for seq in sorted({0, context.n_seq - 1})]
+    whole: Logits = np.empty((0, context.n_vocab), np.float32)
+    does_agree = True
+    for n in (0, 1, _PROBED_TOP):
+        for row in rows:
+            context.want_likeliest(row.seq, n)
+        context.decode(rows)
+        if not n:
+            whole = context.logits().copy()
+        for output, expected in zip(context.rows(), whole, strict=True):
+            if isinstance(output, tuple):
+                found, logits = output
+                does_agree &= expected.argmax() in found and (n == 1 or np.array_equal(expected[found], logits))
+            elif n == 1:
+                does_agree = False
+            elif n:  # the device cannot sort, or the model has 16-bit logits, which are often equal
+                sampling.has_top_k = False
+        for row in rows:
+            context.want_likeliest(row.seq, 0)
+            context.clear(row.seq)
+    return does_agree
 
 
 def attention(config: ModelConfig, on_cpu: bool) -> tuple[str, int]:

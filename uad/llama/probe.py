@@ -5,11 +5,11 @@ and by kernel.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from uad.llama.context import Context
 from uad.types import Rows
 
 _FIRST = (1, 2, 4, 8, 16)
@@ -20,27 +20,7 @@ _APART = 7  # ids between where one text of several begins and the next one does
 _N_BESIDE = 24  # ids of each of several sequences: with BF16 few of them show a difference
 
 
-class Probed(Protocol):
-    """What the probe needs of a context; `uad.llama.context.Context` is one."""
-
-    n_seq: int
-    n_ctx: int
-    n_batch: int
-    n_ubatch: int
-    n_vocab: int
-
-    @property
-    def n_free(self) -> int:
-        """Ids that can be taken back after a decode at no cost."""
-        ...
-
-    def take_back(self, seq: int, n: int) -> int: ...
-    def decode(self, rows: Sequence[Rows]) -> None: ...
-    def logits(self) -> npt.NDArray[np.float32]: ...
-    def clear(self, seq: int) -> None: ...
-
-
-def least_agreeing_rows(context: Probed, fewest: int = 1) -> tuple[int, bool] | None:
+def least_agreeing_rows(context: Context, fewest: int = 1) -> tuple[int, bool] | None:
     """The least r for which every pass of r rows or more gives the same bits, as far as tried (r, r + 1, twice r … a
     whole pass; then several sequences), and whether each sequence in a pass must have r rows, not the pass as a whole.
 
@@ -57,14 +37,15 @@ def least_agreeing_rows(context: Probed, fewest: int = 1) -> tuple[int, bool] | 
         rows = [_decode_in(context, ids, n) for n in sizes]
         n_wrong = min(_WRONG, context.n_free)
         rows += [_decode_in(context, ids, n, n_wrong) for n in sizes if n_wrong and n + n_wrong <= most]
-        if len(rows) > 1 and all(_agree(rows[-1], other) for other in rows[:-1]):
+        # whole passes only: of 48 rows those of 17 give 34, which are compared
+        if len(rows) > 1 and all(np.array_equal(rows[-1][: len(other)], other[: len(rows[-1])]) for other in rows[:-1]):
             of_each = _is_of_each(context, ids, least)
             if of_each is not None:
                 return least, of_each
     return None
 
 
-def _is_of_each(context: Probed, ids: list[int], least: int) -> bool | None:
+def _is_of_each(context: Context, ids: list[int], least: int) -> bool | None:
     """Whether several sequences need `least` rows each, since some operation multiplies each one's rows apart; None:
     they do not agree even so, or another text does not.
 
@@ -79,7 +60,7 @@ def _is_of_each(context: Probed, ids: list[int], least: int) -> bool | None:
     return None
 
 
-def _shapes(context: Probed, least: int, of_each: bool) -> list[tuple[int, int]]:
+def _shapes(context: Context, least: int, of_each: bool) -> list[tuple[int, int]]:
     """Passes to be tried, mostly of several sequences: (sequences, rows of each)."""
     largest = min(context.n_ubatch, context.n_batch)
     shapes = set()
@@ -93,7 +74,7 @@ def _shapes(context: Probed, least: int, of_each: bool) -> list[tuple[int, int]]
 
 
 def _agree_beside(
-    context: Probed, texts: Sequence[list[int]], wanted: Sequence[npt.NDArray[np.float32]], n_seq: int, n: int
+    context: Context, texts: Sequence[list[int]], wanted: Sequence[npt.NDArray[np.float32]], n_seq: int, n: int
 ) -> bool:
     """Whether so many sequences, with n rows each in a pass, have the logits that each text has alone."""
     for seq in range(n_seq):
@@ -109,7 +90,7 @@ def _agree_beside(
     return agree
 
 
-def _decode_in(context: Probed, ids: list[int], size: int, n_wrong: int = 0) -> npt.NDArray[np.float32]:
+def _decode_in(context: Context, ids: list[int], size: int, n_wrong: int = 0) -> npt.NDArray[np.float32]:
     """Logits of all whole passes of `size` rows; each with as many wrong ones after them, which are taken back."""
     context.clear(0)
     out = []
@@ -121,8 +102,3 @@ def _decode_in(context: Probed, ids: list[int], size: int, n_wrong: int = 0) -> 
             context.take_back(0, at + size)
     context.clear(0)
     return np.concatenate(out)
-
-
-def _agree(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> bool:
-    n = min(len(a), len(b))
-    return bool(np.array_equal(a[:n], b[:n]))
