@@ -53,6 +53,8 @@ class HeadContext(Context):
         """Whether llama.cpp takes the right one of several hidden rows, where one is asked for. Heads of some
         architectures have rows for all ids then, and the first of these is given out.
         """
+        # three ids at once with one output: its row is the third. The same three in two decodes, of which the second
+        # has one id alone: there is no other row that could be meant. Where both differ, the first decode gave row one
         ids, given = (1, 2, 3), np.random.default_rng(0).standard_normal((3, self.width), np.float32)
         self.read([Rows(0, 0, ids, 1)], [given])
         at_once = nextn.hidden(self.handle, 1, self.width).copy()
@@ -80,7 +82,7 @@ class HeadContext(Context):
         try:
             self.decode(rows)
         finally:
-            given[:at] = 0
+            given[:at] = 0  # a decode without hidden rows takes zeros
 
     def outputs(self) -> Hidden:
         """The head's own hidden rows of those that wanted logits in the last decode, [n_outputs, width]; perhaps a view

@@ -121,11 +121,7 @@ def _check_file(path: Path, role: str) -> None:
             f"{role} {path}: not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py or download a "
             ".gguf"
         )
-    _check_parts(path, role)
-
-
-def _check_parts(path: Path, role: str) -> None:
-    """A model in several files is loaded by the first, and the others have to lie beside it. Raises ModelLoadError."""
+    # a model in several files is loaded by the first, and the others have to lie beside it
     if (part := part_of(path.name)) is None:
         return
     if part.index != 1:

@@ -51,6 +51,7 @@ def _is_of_each(context: Context, ids: list[int], least: int) -> bool | None:
 
     Recurrent layers and absorbed latent attention (MLA) multiply so.
     """
+    # each text is the same ids from another place on, backwards: no two sequences have the same row at a position
     texts = [[*ids[at:], *ids[:at]][::-1] for at in range(0, _BESIDE * _APART, _APART)]
     wanted = [_decode_in(context, text, len(text)) for text in texts]
     for of_each in (False, True):
@@ -62,6 +63,8 @@ def _is_of_each(context: Context, ids: list[int], least: int) -> bool | None:
 
 def _shapes(context: Context, least: int, of_each: bool) -> list[tuple[int, int]]:
     """Passes to be tried, mostly of several sequences: (sequences, rows of each)."""
+    # with least = 8 of a whole pass: 1 sequence of 8 and 9 rows, 2 of 4, 5, 8 and 9, 3 of 3, 4, 8, 9, 4 of 2, 3, 8, 9.
+    # With 8 of each sequence all have 8 or 9
     largest = min(context.n_ubatch, context.n_batch)
     shapes = set()
     for n_seq in range(1, _BESIDE + 1):

@@ -66,6 +66,7 @@ def _tried(config: ModelConfig, _size: int, _time: int) -> Rearranged:
             done = subprocess.run(command, input=pickle.dumps(config), capture_output=True, timeout=_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
             return Rearranged(False, (), f"it could not be tried: {error}")
+        # it prints the names before it tries the others: no line means that looking at the graph ended it
         plain = tuple(json.loads(done.stdout)) if done.stdout.strip() else ()
         if done.returncode == 0:
             return Rearranged(True, plain)
