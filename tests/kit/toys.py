@@ -122,6 +122,7 @@ class ScriptedModel:
         self.points: list[set[int]] = [set() for _ in range(n_seq)]
         self.marks: list[set[int]] = [set() for _ in range(n_seq)]
         self.n_last = [0] * n_seq
+        self.wanted = [0] * n_seq
         self.n_decodes = 0
         self.batches: list[dict[int, int]] = []
         self._out: list[np.ndarray] = []
@@ -180,6 +181,12 @@ class ScriptedModel:
 
     def logits(self) -> np.ndarray:
         return np.stack(self._out)
+
+    def want_likeliest(self, seq: int, n: int) -> None:
+        self.wanted[seq] = n
+
+    def rows(self) -> np.ndarray:
+        return self.logits()
 
     def reach(self, seq: int, n: int) -> int:
         end = len(self.kv[seq])

@@ -19,7 +19,7 @@ from uad.config import Config, DraftingConfig, ModelConfig
 from uad.costs import profile
 from uad.errors import ConfigError
 from uad.llama.footprint import Footprint
-from uad.llama.hidden import HiddenRows
+from uad.llama.nextn import HiddenRows
 from uad.policy.cost import CostCurve, CostSample
 from uad.runtime import Runtime
 from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams

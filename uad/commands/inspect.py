@@ -13,7 +13,7 @@ from uad.llama.model import Model
 from uad.mapping.plan import plan
 from uad.runtime.open import open_model, side, template_options
 from uad.runtime.remote import connected, notes
-from uad.trim.estimate import saving
+from uad.trim.cut import saving
 from uad.vocab.encode import Encoder
 
 _PROSE = (

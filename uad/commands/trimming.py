@@ -10,13 +10,12 @@ from pathlib import Path
 
 from uad.errors import ModelLoadError
 from uad.gguf import GgufFile
-from uad.llama.quantize import check_type, quantize
+from uad.llama.model import check_type, quantize
 from uad.llama.vocab import load_vocab
 from uad.runtime.target import Progress
-from uad.trim.choose import DEFAULT_KEEP, choose, share
+from uad.trim.choose import DEFAULT_KEEP, Ways, choose, share
 from uad.trim.corpus import bundled, count, named
 from uad.trim.cut import Sizes, check_output, check_source, write_trimmed
-from uad.trim.merging import Ways
 from uad.trim.vocabulary import Vocabulary, read_vocabulary
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
+Logits = npt.NDArray[np.float32]
+Likeliest = tuple[npt.NDArray[np.signedinteger], Logits]
+"""Some ids of a row, its likeliest among them, and their logits."""
+Outputs = Logits | Sequence[Logits | Likeliest]
+"""Rows that a decode gave out, [n, n_vocab], or of each row either all logits or the likeliest."""
 _COLUMNS_PER_ID = 8  # the more columns, the nearer the bound lies to the k-th largest logit
 _MOST_ROWS = 64
 

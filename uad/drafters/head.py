@@ -30,7 +30,7 @@ _WORTH_CATCHING_UP = 32  # ids; fewer are left for the next draft where none is 
 
 
 class HiddenSource(Protocol):
-    """The target's hidden rows; `uad.llama.hidden.HiddenRows` is one."""
+    """The target's hidden rows; `uad.llama.nextn.HiddenRows` is one."""
 
     def expect(self, seq: int, first: int) -> None:
         """From now on the rows of this sequence from position `first` on are kept."""

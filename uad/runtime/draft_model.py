@@ -16,9 +16,8 @@ from uad.drafters.model import ModelDrafter
 from uad.errors import ConfigError, MappingError, ModelLoadError
 from uad.events import ModelInfo
 from uad.llama.context import Context
-from uad.llama.model import Model
+from uad.llama.model import Model, training_note
 from uad.llama.rearranged import notes as rearranged_notes
-from uad.llama.trained import training_note
 from uad.mapping.plan import plan
 from uad.runtime.open import open_model, side, template_options, tokenizer_notes
 from uad.runtime.pacing import Steps, draft_steps
@@ -94,7 +93,7 @@ def _draft_of(
     notes = (
         *_pair_note(target.model, model),
         *rearranged_notes(own, "draft"),
-        *draft.noise_note(),
+        *draft.notes,
         *tokenizer_notes(own, "draft"),
         *training_note(own, "draft", draft.n_ctx, model.info.n_ctx_train, model.meta),
         *rules.notes,

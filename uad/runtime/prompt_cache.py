@@ -8,7 +8,7 @@ from uad.config import Config
 from uad.costs.available import Limit, available
 from uad.decode.prompt_cache import PromptCache
 from uad.llama.context import Context
-from uad.llama.memory import SavedSequence
+from uad.llama.memory import SavedSequence, SequenceCopies
 from uad.types import Clock
 
 
@@ -19,7 +19,7 @@ def open_prompt_cache(config: Config, context: Context, clock: Clock) -> PromptC
     most = None if config.cache_ram < 0 else config.cache_ram << 20
     models = [config.target, *([config.draft] if config.draft is not None else [])]
     mapped = sum(model.path.stat().st_size for model in models if model.mmap)
-    return PromptCache(context.memory, most, clock, lambda: room(mapped, available()))
+    return PromptCache(SequenceCopies(context.memory), most, clock, lambda: room(mapped, available()))
 
 
 def room(mapped: int, limits: Iterable[Limit]) -> int | None:
