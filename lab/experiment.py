@@ -49,6 +49,7 @@ class Experiment(Wiring):
         self.rounds: Rounds = {}
 
     def twin(self) -> Experiment:
+        """That of a second engine on the same target, with rounds of its own."""
         return Experiment()
 
     def drafting(

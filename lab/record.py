@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rounds import Answer, Guess, Recording, read, write
+from stepper import alone
 
 from uad.bench.workloads import WorkloadPrompt, category_names, load
 from uad.config import load_config
@@ -21,7 +22,7 @@ from uad.drafters.protocol import Drafter
 from uad.events import Delta, Done, Event
 from uad.runtime import drafters
 from uad.runtime.loaded import Loaded
-from uad.runtime.parts import Parts, alone, build
+from uad.runtime.parts import Parts, build
 from uad.types import Ask, Commit, Origin, Request, SamplingParams, SpeculativeParams
 
 N_DRAFT, LEAST = 20, 0.003

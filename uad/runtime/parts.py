@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from uad.backend import native
 from uad.config import Config
-from uad.costs.fit import fitted, fitted_alone
+from uad.costs.fit import fitted
 from uad.decode.drafting import Drafting
 from uad.decode.ends import ends_of, name_of
 from uad.decode.guard import reason, warn
@@ -109,7 +109,9 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         drafting = wiring.drafting(drafts, policies or FixedPolicy, model, matchers) if drafts else None
         breakers = _breakers(model)
         samplers = wiring.samplers(_samplers(context, model, grammars, breakers), model)
-        engine = _engine(target, drafting, samplers, wiring, matchers, open_prompt_cache(config, context, wiring.clock))
+        engine = engine_on(
+            target, drafting, samplers, wiring, matchers, open_prompt_cache(config, context, wiring.clock)
+        )
         notes = (
             *placed,
             *target.notes,
@@ -125,7 +127,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         return Parts(
             config,
             engine,
-            _turns(engine, target),
+            turns_on(engine, target),
             prompts,
             grammars,
             breakers,
@@ -177,35 +179,12 @@ def _check_bias(config: Config, n_vocab: int) -> None:
             raise ConfigError(f"--logit-bias {id_}: the target has no such token id (0 to {n_vocab - 1})")
 
 
-def alone(parts: Parts) -> Parts:
-    """The same target by itself: its weights, a context and slots of its own, nothing that drafts. To be closed before
-    `parts`.
-    """
-    target, info, wiring = parts.target, parts.info, parts.wiring.twin()
-    with ExitStack() as stack:
-        own = fitted_alone(parts.config, target.config, "target", info.n_slots)
-        context = stack.enter_context(Context(target.model, own, info.n_slots, "target"))
-        target = replace(target, context=context)
-        engine = _engine(target, None, parts.samplers, wiring)
-        return replace(
-            parts,
-            engine=engine,
-            turns=_turns(engine, target),
-            target=target,
-            info=replace(info, draft=None, drafters=(), notes=(*target.notes, *parts.prompts.notes)),
-            drafter=None,
-            policies=None,
-            again=None,
-            wiring=wiring,
-            stack=stack.pop_all(),
-        )
-
-
-def _turns(engine: Engine, target: LoadedTarget) -> AdapterTurns:
+def turns_on(engine: Engine, target: LoadedTarget) -> AdapterTurns:
+    """Requests to this engine, by the adapters that they want."""
     return AdapterTurns(engine, target.context.add_adapters, target.model.adapters.scales)
 
 
-def _engine(
+def engine_on(
     target: LoadedTarget,
     drafting: Drafting | None,
     samplers: SamplerFactory,
@@ -213,6 +192,7 @@ def _engine(
     matchers: dict[int, Matcher] | None = None,
     cache: PromptCache[SavedSequence] | None = None,
 ) -> Engine:
+    """The loop on this target."""
     decoder, seeds = wiring.target(target.context), lambda: secrets.randbits(32)
     return Engine(
         decoder, drafting, samplers, seeds, least=target.least, clock=wiring.clock, matchers=matchers, cache=cache

@@ -23,15 +23,9 @@ from uad.policy.protocol import Policy
 
 
 class Wiring:
-    """How parts are joined in a server. A subclass may change any of it; `twin` is for a second engine on the same
-    target.
-    """
+    """How parts are joined in a server. A subclass may change any of it."""
 
     clock: Callable[[], float] = staticmethod(perf_counter)
-
-    def twin(self) -> Wiring:
-        """The wiring of a second engine on the same target; here the same."""
-        return self
 
     def target(self, context: Context) -> Target:
         """What the loop decodes on."""

@@ -79,7 +79,7 @@ ROOMS = {
     "uad.requests": Room((*BASE, "uad.config", "uad.calls", "pydantic")),
     "uad.apis": Room((*BASE, "uad.calls", "uad.requests", "pydantic")),
     "uad.server": Room((*BASE, "uad.config", "uad.requests", "uad.apis", "aiohttp", "numpy", "prometheus_client")),
-    "uad.bench": Room((*BASE, "uad.config", "uad.console", "uad.hub", "rich", "aiohttp"), lazy=("uad.runtime",)),
+    "uad.bench": Room((*BASE, "uad.config", "uad.console", "uad.gguf", "uad.hub", "rich", "aiohttp")),
     "uad.cli": Room(
         (*BASE, "uad.config", "uad.console", "uad.hub", "uad.__version__", "rich"),
         lazy=("uad.costs", "uad.runtime", "uad.commands", "uad.requests", "uad.server", "uad.bench"),
