@@ -11,9 +11,9 @@ import pytest
 from kit.head_models import FAMILIES, Lesson, Part, make_with_head
 from kit.models import DRAFTS, finish
 from kit.tiny_models import make
+from measure_pair import Form, SampleText, measure_pair
 
 from uad.commands.inspect import inspect_pair
-from uad.commands.measure import Form, SampleText, measure_pair
 from uad.commands.profiling import measure_profiles
 from uad.config import Config, DraftingConfig, ModelConfig
 from uad.costs import profile

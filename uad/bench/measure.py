@@ -12,6 +12,9 @@ from uad.errors import UnavailableError
 from uad.stats import DrafterStats
 from uad.types import Origin
 
+PLAIN_FIELDS: Mapping[str, object] = {"speculative": {"enabled": False}}
+"""What a request to `uad serve` says so that nothing drafts for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class BenchJob:

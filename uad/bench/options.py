@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from uad.bench.client import server_url
+from uad.bench.measure import PLAIN_FIELDS
 from uad.bench.workloads import Workload, WorkloadPrompt, bundled, category_names, load_all
 from uad.common.files import no_such_file
 from uad.config import MODEL_TYPE, SHARES, SPEC_TYPE, Config, HubConfig, HubModel, load_config
@@ -51,11 +52,11 @@ class PolicyOption:
     speculative: SpeculativeParams
 
     @property
-    def fields(self) -> dict[str, object]:
+    def fields(self) -> Mapping[str, object]:
         """What a request says to be answered so."""
         params = self.speculative
         if not params.enabled:
-            return {"speculative": {"enabled": False}}
+            return PLAIN_FIELDS
         found = {"policy": params.policy, "n_max": params.n_max, "p_min": params.p_min, "types": list(params.types)}
         return {"speculative": {name: value for name, value in found.items() if value is not None}}
 

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from uad.bench import answers
 from uad.bench.client import Client, Server, Stream, server_url
+from uad.bench.measure import PLAIN_FIELDS
 from uad.bench.report import coloured
 from uad.bench.workloads import WorkloadPrompt, load, load_all
 from uad.config.argv import Parser, typed
@@ -140,7 +141,7 @@ def _servers(args: argparse.Namespace) -> Iterator[Server]:
     first = _client(args.url, args.key)
     model = first.first_model()
     yield Server("uad", first, model, {})
-    yield Server(PLAIN, first, model, {"speculative": {"enabled": False}})
+    yield Server(PLAIN, first, model, PLAIN_FIELDS)
     for i, url in enumerate(args.peers, 1):
         peer = _client(url, args.key)
         yield Server("peer" if len(args.peers) == 1 else f"peer {i}", peer, peer.first_model(), {})

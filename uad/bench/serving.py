@@ -14,7 +14,7 @@ from types import FrameType
 from uad.bench.client import Client
 from uad.errors import ConfigError, UnavailableError
 
-_LISTENING = re.compile(r"listening on (http://\S+)")
+_LISTENING = re.compile(r"listening on (https?://\S+)")
 _STOP_SECONDS = 20.0
 _WRONG_USAGE = 2  # exit code
 # a plain start: no page, and of its log only what people should know
@@ -22,9 +22,10 @@ _WORDS = ("--host", "127.0.0.1", "--port", "0", "--no-ui", "--verbosity", "2")
 
 
 @contextmanager
-def serving(words: Sequence[str], environ: Mapping[str, str]) -> Iterator[Client]:
+def serving(words: Sequence[str], environ: Mapping[str, str], key: str | None = None) -> Iterator[Client]:
     """A server on any free port of this machine until the block ends, however it does: by its end, an error, Ctrl-C, or
     a signal that ends this process. words: flags of `uad serve`; what it warns of goes to this process's stderr.
+    key: what it asks of its clients, if these flags say so.
 
     Raises ConfigError where the server refuses its flags or files, and UnavailableError where it ends otherwise; it has
     then said why itself.
@@ -35,7 +36,7 @@ def serving(words: Sequence[str], environ: Mapping[str, str]) -> Iterator[Client
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environ, text=True) as process,
     ):
         try:
-            yield Client(_address(process))
+            yield Client(_address(process), key)
         finally:
             _stop(process)
 

@@ -87,7 +87,8 @@ def test_a_signal_to_the_bench_stops_its_server(tmp_path, number):
     """
     command = [sys.executable, "-c", textwrap.dedent(bench)]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environ) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(command, env=environ, **pipes) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "measuring\n"
         process.send_signal(number)
