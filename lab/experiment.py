@@ -16,7 +16,7 @@ from uad.drafters.protocol import Drafter
 from uad.grammar.protocol import Matcher
 from uad.llama.model import Model
 from uad.policy.protocol import Policy
-from uad.runtime.wiring import Wiring
+from uad.runtime.open import Wiring
 from uad.types import Clock, Commit, Draft, SamplingParams
 
 Rounds = dict[int, list[Round]]

@@ -44,9 +44,8 @@ from uad.llama.head_file import head_in, refuse_alone
 from uad.mapping.plan import plan
 from uad.mapping.rules import CompiledRules, Item, normalise
 from uad.policy.cost import CostCurve
-from uad.runtime.open import open_model, side, template_options
+from uad.runtime.open import connected, open_model, side, template_options
 from uad.runtime.prompts import Prompts
-from uad.runtime.remote import connected
 from uad.runtime.target import Progress
 from uad.types import Rows, SpecPolicy
 from uad.vocab.encode import Encoder

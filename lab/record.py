@@ -20,9 +20,8 @@ from uad.bench.workloads import WorkloadPrompt, category_names, load
 from uad.config import load_config
 from uad.drafters.protocol import Drafter
 from uad.events import Delta, Done, Event
-from uad.runtime import drafters
 from uad.runtime.loaded import Loaded
-from uad.runtime.parts import Parts, build
+from uad.runtime.parts import Parts, build, build_lookups
 from uad.types import Ask, Commit, Origin, Request, SamplingParams, SpeculativeParams
 
 N_DRAFT, LEAST = 20, 0.003
@@ -93,7 +92,7 @@ def record(
             ids = tuple(Loaded(parts).chat_prompt([{"role": "user", "content": prompt.text}], {}))
             written = known.get(prompt.name) or answer_of(plain, Request(ids, sampling, PLAIN, n))
             asked: list[Drafter] = [
-                *drafters.build(parts.config.drafting, vocab, 1),
+                *build_lookups(parts.config.drafting, vocab, 1),
                 *([parts.drafter] if parts.drafter else []),
             ]
             guesses = {str(one.origin): tuple(guesses_along(one, ids, written, sampling)) for one in asked}

@@ -23,9 +23,9 @@ from uad.events import Sink
 from uad.llama.context import Context
 from uad.policy.drafter import CallCost
 from uad.runtime.loaded import Loaded
+from uad.runtime.open import WIRING, Wiring
 from uad.runtime.parts import Parts, build, engine_on, turns_on
 from uad.runtime.target import Progress
-from uad.runtime.wiring import WIRING, Wiring
 from uad.types import Origin, Request
 
 

@@ -19,7 +19,7 @@ from uad.config import DraftingConfig, LookupConfig
 from uad.config.drafter_types import NgramCacheConfig, NgramConfig, SuffixConfig
 from uad.lookup import ngram_simple
 from uad.lookup.store import fingerprint
-from uad.runtime.drafters import build, build_one, notes
+from uad.runtime.parts import build_lookup, build_lookups, lookup_notes
 from uad.types import Origin
 
 
@@ -57,7 +57,7 @@ def test_a_round_does_not_scan_the_history(name, workload):
     """
     args = argparse.Namespace(rounds=40, repeats=3, n_max=16)
     short, long = (
-        measure(partial(build_one, Origin(name), LookupConfig(), "", 1), workload, n, args) for n in (1024, 32768)
+        measure(partial(build_lookup, Origin(name), LookupConfig(), "", 1), workload, n, args) for n in (1024, 32768)
     )
     assert long.us_per_round < 8 * short.us_per_round
 
@@ -89,11 +89,11 @@ def test_the_scripted_target_writes_its_text():
 
 def test_drafters_are_built_in_the_order_of_the_types():
     config = DraftingConfig(types=("suffix", "draft-simple", *(name for name in TYPES if name != "suffix")))
-    built = build(config, TARGET_VOCAB, 2)
+    built = build_lookups(config, TARGET_VOCAB, 2)
     assert [str(drafter.origin) for drafter in built] == [name for name in config.types if name != "draft-simple"]
-    assert "suffix, ngram-simple" in notes(built, config.lookup)[0]
-    assert build(DraftingConfig(), TARGET_VOCAB, 2) == ()
-    assert notes((), config.lookup) == ()
+    assert "suffix, ngram-simple" in lookup_notes(built, config.lookup)[0]
+    assert build_lookups(DraftingConfig(), TARGET_VOCAB, 2) == ()
+    assert lookup_notes((), config.lookup) == ()
 
 
 def test_options_reach_the_drafters(tmp_path):
@@ -103,7 +103,7 @@ def test_options_reach_the_drafters(tmp_path):
         cache=NgramCacheConfig(dynamic=tmp_path / "d"),
         suffix=SuffixConfig(n_match=3, n_max=2, store=tmp_path / "s"),
     )
-    simple, four, cache, suffix = build(
+    simple, four, cache, suffix = build_lookups(
         DraftingConfig(types=("ngram-simple", "ngram-map-k4v", "ngram-cache", "suffix"), lookup=lookup), TARGET_VOCAB, 1
     )
     prompt = [1, 2, 3, 4, 5, 6, 1, 2]
@@ -121,4 +121,4 @@ def test_options_reach_the_drafters(tmp_path):
 
 def test_the_draft_model_is_not_built_here():
     with pytest.raises(ValueError, match="draft-simple"):
-        build_one(Origin.MODEL, LookupConfig(), "", 1)
+        build_lookup(Origin.MODEL, LookupConfig(), "", 1)

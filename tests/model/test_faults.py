@@ -37,8 +37,8 @@ from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.fixed import FixedPolicy
 from uad.policy.machine import Machine
-from uad.runtime import drafters
-from uad.runtime.drafters import build_one
+from uad.runtime import parts
+from uad.runtime.parts import build_lookup
 from uad.types import Draft, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 
@@ -102,7 +102,7 @@ PLAIN = {
 
 def make(origin: Origin, context: object = None, rules: object = None, encoder: Encoder | None = None):
     if origin is not Origin.MODEL:
-        return build_one(origin, LOOKUP, "", 2, Encoder(TARGET_VOCAB))
+        return build_lookup(origin, LOOKUP, "", 2, Encoder(TARGET_VOCAB))
     return ModelDrafter(context or ScriptedModel(DRAFT_VOCAB, 2), encoder or Encoder(TARGET_VOCAB), rules or ToyRules())
 
 
@@ -439,7 +439,7 @@ def test_a_drafter_that_cannot_be_made_is_named_and_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("uad.lookup.suffix.drafter", lambda *_: 1 / 0)
-    built = drafters.build(DraftingConfig(types=(Origin.SUFFIX, Origin.NGRAM_SIMPLE)), TARGET_VOCAB, 1)
+    built = parts.build_lookups(DraftingConfig(types=(Origin.SUFFIX, Origin.NGRAM_SIMPLE)), TARGET_VOCAB, 1)
     assert [one.origin for one in built] == [Origin.NGRAM_SIMPLE]
     assert "suffix failed at start (ZeroDivisionError" in caplog.text
 

@@ -171,8 +171,7 @@ def inspect_pair(config: Config) -> Sections:
     given.
     """
     from uad.mapping.plan import plan
-    from uad.runtime.open import open_model, side, template_options
-    from uad.runtime.remote import connected, notes
+    from uad.runtime.open import connected, device_notes, open_model, side, template_options
 
     config = connected(config)
     if config.draft is None:
@@ -182,7 +181,7 @@ def inspect_pair(config: Config) -> Sections:
         return (
             ("Target", _model_rows(target)),
             ("Draft", (*_model_rows(draft), *_trim_rows(draft))),
-            *([("Devices", devices)] if (devices := tuple(_split(note) for note in notes(config))) else []),
+            *([("Devices", devices)] if (devices := tuple(_split(note) for note in device_notes(config))) else []),
             ("Overlap", _overlap_rows(target, draft)),
             ("Chat formats", tuple(_split(note) for note in rules.notes)),
             (

@@ -360,8 +360,7 @@ def _format_of(side: Side) -> Derived:
 @contextmanager
 def _sides(config: Config) -> Iterator[tuple[Side, Side]]:
     from uad.llama.model import Model
-    from uad.runtime.open import side
-    from uad.runtime.remote import connected
+    from uad.runtime.open import connected, side
 
     config = connected(config)
     if config.draft is None:

@@ -187,7 +187,7 @@ def measure_profiles(
     """
     from uad.backend import native
     from uad.runtime.heads import plan_head
-    from uad.runtime.remote import connected
+    from uad.runtime.open import connected
 
     native.start().verbose = config.verbose
     planned = plan_head(connected(config))

@@ -21,10 +21,9 @@ from uad.llama.model import Model
 from uad.llama.rearranged import notes as rearranged_notes
 from uad.llama.trained import training_note
 from uad.mapping.plan import plan
-from uad.runtime.open import open_model, side, template_options, tokenizer_notes
+from uad.runtime.open import Wiring, open_model, side, template_options, tokenizer_notes
 from uad.runtime.pacing import Steps, draft_steps
 from uad.runtime.target import LoadedTarget, Progress
-from uad.runtime.wiring import Wiring
 from uad.types import Origin
 from uad.vocab.encode import Encoder
 
