@@ -89,7 +89,7 @@ class Cell:
 
 def main(argv: Sequence[str]) -> int:
     """Measure and print; the last line on stdout is JSON. Raises ConfigError."""
-    from uad.runtime.parts import build_lookup
+    from uad.runtime.parts import build_one
 
     args = parse(argv)
     types, histories = _types(args.types), _histories(args.history)
@@ -100,9 +100,7 @@ def main(argv: Sequence[str]) -> int:
             for workload in WORKLOADS:
                 for n_history in histories:
                     bar.at(f"{origin} on {workload} behind {n_history} tokens")
-                    cells.append(
-                        measure(partial(build_lookup, origin, LookupConfig(), "", 1), workload, n_history, args)
-                    )
+                    cells.append(measure(partial(build_one, origin, LookupConfig(), "", 1), workload, n_history, args))
                     bar.step()
         for n_seq, n_ids in product(policy.N_SEQS, policy.N_IDS):
             bar.at(f"automatic policy, {n_seq} x {n_ids} ids")

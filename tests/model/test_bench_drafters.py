@@ -19,7 +19,7 @@ from uad.config import DraftingConfig, LookupConfig
 from uad.config.drafter_types import NgramCacheConfig, NgramConfig, SuffixConfig
 from uad.lookup import ngram_simple
 from uad.lookup.store import fingerprint
-from uad.runtime.parts import build_lookup, build_lookups, lookup_notes
+from uad.runtime.parts import build_lookups, build_one, lookup_notes
 from uad.types import Origin
 
 
@@ -57,7 +57,7 @@ def test_a_round_does_not_scan_the_history(name, workload):
     """
     args = argparse.Namespace(rounds=40, repeats=3, n_max=16)
     short, long = (
-        measure(partial(build_lookup, Origin(name), LookupConfig(), "", 1), workload, n, args) for n in (1024, 32768)
+        measure(partial(build_one, Origin(name), LookupConfig(), "", 1), workload, n, args) for n in (1024, 32768)
     )
     assert long.us_per_round < 8 * short.us_per_round
 
@@ -121,4 +121,4 @@ def test_options_reach_the_drafters(tmp_path):
 
 def test_the_draft_model_is_not_built_here():
     with pytest.raises(ValueError, match="draft-simple"):
-        build_lookup(Origin.MODEL, LookupConfig(), "", 1)
+        build_one(Origin.MODEL, LookupConfig(), "", 1)

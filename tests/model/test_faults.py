@@ -38,7 +38,7 @@ from uad.policy.cost import CostCurve, CostSample
 from uad.policy.fixed import FixedPolicy
 from uad.policy.machine import Machine
 from uad.runtime import parts
-from uad.runtime.parts import build_lookup
+from uad.runtime.parts import build_one
 from uad.types import Draft, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 
@@ -102,7 +102,7 @@ PLAIN = {
 
 def make(origin: Origin, context: object = None, rules: object = None, encoder: Encoder | None = None):
     if origin is not Origin.MODEL:
-        return build_lookup(origin, LOOKUP, "", 2, Encoder(TARGET_VOCAB))
+        return build_one(origin, LOOKUP, "", 2, Encoder(TARGET_VOCAB))
     return ModelDrafter(context or ScriptedModel(DRAFT_VOCAB, 2), encoder or Encoder(TARGET_VOCAB), rules or ToyRules())
 
 

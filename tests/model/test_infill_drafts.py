@@ -8,7 +8,7 @@ from kit.toys import SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, make_engine
 from uad.config import LookupConfig
 from uad.config.drafter_types import NgramConfig
 from uad.requests.infill import FimParts
-from uad.runtime.parts import build_lookup
+from uad.runtime.parts import build_one
 from uad.types import FimTokens, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 MARK = TARGET_VOCAB.specials["<|im_start|>"]
@@ -33,7 +33,7 @@ def filled_in(
         speculative=speculative,
         max_tokens=24,
     )
-    engine = make_engine(ScriptedModel(TARGET_VOCAB, sharpness=30.0), build_lookup(origin, LOOKUP, "", 1))
+    engine = make_engine(ScriptedModel(TARGET_VOCAB, sharpness=30.0), build_one(origin, LOOKUP, "", 1))
     return run(engine, [request])[0]
 
 

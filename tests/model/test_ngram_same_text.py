@@ -10,7 +10,7 @@ from kit.toys import SCRIPT, TARGET_VOCAB, ScriptedModel, make_engine, run
 
 from uad.config import LookupConfig
 from uad.config.drafter_types import NgramConfig, NgramModConfig
-from uad.runtime.parts import build_lookup
+from uad.runtime.parts import build_one
 from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 START = TARGET_VOCAB.specials["<|im_start|>"]
@@ -36,7 +36,7 @@ def test_drafted_equals_plain(name: str, share: str, temperature: float) -> None
         (plain, SpeculativeParams(enabled=False)),
         (drafted, SpeculativeParams(policy=SpecPolicy.FIXED)),
     ):
-        drafter = build_lookup(Origin(name), LookupConfig(SHORT, SHORT, SHORT, MOD, share=share), "", 2)
+        drafter = build_one(Origin(name), LookupConfig(SHORT, SHORT, SHORT, MOD, share=share), "", 2)
         engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2), drafter)
         for pair in (slice(0, 2), slice(2, 4), slice(0, 2)):
             found += run(engine, requests(temperature, speculative)[pair])

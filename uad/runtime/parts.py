@@ -299,13 +299,13 @@ def _built_lookup(
 ) -> LookupDrafter | None:
     """The drafter; None, and a line in the log, where it fails at start: no answer needs it."""
     try:
-        return build_lookup(origin, config, vocabulary, n_slots, encoder)
+        return build_one(origin, config, vocabulary, n_slots, encoder)
     except Exception as error:
         warn(_log, error, "%s failed at start (%s); the server goes on without it", origin, reason(error))
         return None
 
 
-def build_lookup(
+def build_one(
     origin: Origin, config: LookupConfig, vocabulary: str, n_slots: int, encoder: Encoder | None = None
 ) -> LookupDrafter:
     """One drafter by its name; `vocabulary` is the fingerprint that its files must have, `encoder` the target's. Raises
