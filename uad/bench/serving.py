@@ -33,7 +33,9 @@ def serving(words: Sequence[str], environ: Mapping[str, str], key: str | None = 
     command = [sys.executable, "-m", "uad", "serve", *_WORDS, *words]
     with (
         _ended_by_signals(),
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environ, text=True) as process,
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environ, encoding="utf-8"
+        ) as process,
     ):
         try:
             yield Client(_address(process), key)

@@ -349,4 +349,6 @@ def room(mapped: int, limits: Iterable[Limit]) -> int | None:
     """Bytes that this process may still take, None where that is not known. Mapped weights are to stay in memory: the
     system counts them as free, since it could drop them and read them again.
     """
+    # 8 GiB free by the system, which would drop 3 GiB of mapped weights for them: 5 GiB. A container whose limit counts
+    # these weights as used, with 4 GiB left: 4 GiB. The smaller one holds.
     return min((one.n_bytes - (0 if one.counts_mapped else mapped) for one in limits), default=None)
