@@ -89,7 +89,7 @@ class Cell:
 
 def main(argv: Sequence[str]) -> int:
     """Measure and print; the last line on stdout is JSON. Raises ConfigError."""
-    from uad.runtime.drafters import build_one
+    from uad.lookup.build import build_one
 
     args = parse(argv)
     types, histories = _types(args.types), _histories(args.history)

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.models import DRAFTS, TARGET, chat_prompts, config
 from kit.toys import DRAFT_VOCAB, KEYS, TARGET_VOCAB, Collector, toy_vocab
+from stepper import Stepper
 
 from uad.decode.drafting import Drafting
 from uad.drafters.choosing import LIKELIEST
 from uad.drafters.coupling import Continuation, Coupling
 from uad.llama.samplers import SamplerChain
-from uad.runtime.stepper import Stepper
 from uad.sampling.noise import Position, gumbel
 from uad.sampling.sampler import Sampler
 from uad.types import GREEDY, Request, SamplingParams, SpecPolicy, SpeculativeParams

@@ -12,13 +12,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kit.models import DRAFTS, TARGET, config
 from kit.toys import DRAFT_VOCAB, Collector, toy_vocab
+from stepper import Stepper
 
 from uad.bench import workloads
 from uad.drafters.choosing import LIKELIEST, Recalled
 from uad.drafters.coupling import likely
 from uad.drafters.mirror import Mirror
 from uad.drafters.recall import Recall
-from uad.runtime.stepper import Stepper
 from uad.types import GREEDY, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 

@@ -11,7 +11,7 @@ from kit.models import DRAFTS, TARGET, chat_prompts, chat_requests, config, fini
 from kit.vocab_makers import ALPHABET, CONTROL, NORMAL, USER_DEFINED, bpe, byte_to_unicode, scored, write
 
 from uad.cli import main
-from uad.commands import trimming
+from uad.cli import trim as trimming
 from uad.config import ModelConfig
 from uad.errors import ConfigError, ModelLoadError
 from uad.gguf import GgufFile
@@ -329,7 +329,8 @@ def test_inspect_says_what_trimming_would_bring(
     words = ["inspect", str(TARGET), str(DRAFTS["zephyr"])]
     assert main(words) == 0
     assert "uad trim" not in capsys.readouterr().out
-    monkeypatch.setattr("uad.commands.inspect.saving", lambda path: cut.saving(path, 300))
+    saving = cut.saving
+    monkeypatch.setattr(cut, "saving", lambda path: saving(path, 300))
     assert main(words) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "the draft's vocabulary is 38 % of its weights; `uad trim` would make the file about" in printed

@@ -19,10 +19,9 @@ from uad.llama.context import Context
 from uad.llama.model import Model, training_note
 from uad.llama.rearranged import notes as rearranged_notes
 from uad.mapping.plan import plan
-from uad.runtime.open import open_model, side, template_options, tokenizer_notes
+from uad.runtime.open import Wiring, open_model, side, template_options, tokenizer_notes
 from uad.runtime.pacing import Steps, draft_steps
 from uad.runtime.target import LoadedTarget, Progress
-from uad.runtime.wiring import Wiring
 from uad.types import Origin
 from uad.vocab.encode import Encoder
 

@@ -70,19 +70,25 @@ ROOMS = {
             *("uad.sampling", "uad.grammar", "uad.drafters", "uad.lookup", "uad.policy", "uad.decode", "uad.costs"),
         )
     ),
-    "uad.commands": Room(
-        (
-            *(*BASE, "uad.backend", "uad.config", "uad.gguf", "uad.llama", "uad.vocab", "uad.templates", "uad.mapping"),
-            *("uad.calls", "uad.policy", "uad.trim", "uad.costs", "uad.runtime", "numpy"),
-        )
-    ),
     "uad.requests": Room((*BASE, "uad.config", "uad.calls", "uad.vocab.table", "pydantic")),
     "uad.apis": Room((*BASE, "uad.calls", "uad.requests", "pydantic")),
     "uad.server": Room((*BASE, "uad.config", "uad.requests", "uad.apis", "aiohttp", "numpy", "prometheus_client")),
-    "uad.bench": Room((*BASE, "uad.config", "uad.console", "uad.hub", "rich", "aiohttp"), lazy=("uad.runtime",)),
+    "uad.bench": Room((*BASE, "uad.config", "uad.console", "uad.gguf", "uad.hub", "rich", "aiohttp")),
     "uad.cli": Room(
         (*BASE, "uad.config", "uad.console", "uad.hub", "uad.__version__", "rich"),
-        lazy=("uad.costs", "uad.runtime", "uad.commands", "uad.requests", "uad.server", "uad.bench"),
+        lazy=(
+            *(
+                "uad.backend",
+                "uad.gguf",
+                "uad.llama",
+                "uad.vocab",
+                "uad.mapping",
+                "uad.calls",
+                "uad.policy",
+                "uad.trim",
+            ),
+            *("uad.costs", "uad.runtime", "uad.requests", "uad.server", "uad.bench"),
+        ),
     ),
 }
 EXTRA = {
