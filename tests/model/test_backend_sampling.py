@@ -192,8 +192,10 @@ def test_memories_that_cannot_decode_rows_again_leave_top_k_to_the_host(name: st
 
 @pytest.mark.parametrize(
     ("name", "n"),
-    {"greedy": 1, "drawn": 40, "few": 3, "many": 500, "drawn logprobs": 40}.items()
-    | {(name, 0) for name in ("any", "penalties", "banned", "logprobs")},
+    [
+        *{"greedy": 1, "drawn": 40, "few": 3, "many": 500, "drawn logprobs": 40}.items(),
+        *((name, 0) for name in ("any", "penalties", "banned", "logprobs")),
+    ],
 )
 def test_a_request_says_how_many_of_the_likeliest_it_needs(name: str, n: int) -> None:
     target = ScriptedModel(TARGET_VOCAB, n_seq=2)
