@@ -1,13 +1,13 @@
-"""`uad bench` with bounds, plots, counted time and prescribed answers: `python lab/bench.py --target T.gguf --draft
-D.gguf`.
+"""`uad bench` in one process, with bounds, plots, counted time and prescribed answers: `python lab/bench.py --target
+T.gguf --draft D.gguf`.
 
-Takes the flags of `uad bench` and prints what it prints. Beside that: how far automatic lengths are from the oracle,
-which knows which ids are right, and from foresight, which knows how often.
+Takes the flags of `uad bench` and prints what it prints, but decodes plainly beside each policy, round by round. Beside
+that: how far automatic lengths are from the oracle, which knows which ids are right, and from foresight, which knows
+how often.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import sys
@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import TextIO
 
 from bounded import Bounded, mean_of_all, print_bounds, summary
+from engines import make_job, measure_beside, n_prompt
 from facts import PairFacts, Run, collect
 from jobs import KnownEngine, LabArm, renamed, told, widened
 from oracle import Round
 from recorder import Recorded, Recorder
 from report import write_report
 
-from uad.bench import run
-from uad.bench.measure import BenchJob, Measured
-from uad.bench.options import BenchOptions, Drafters, Lineup, parse
+from uad.bench.measure import Arm, BenchJob, Measured
+from uad.bench.options import PLAIN, BenchOptions, Drafters, Lineup, PolicyOption, parse_with
 from uad.bench.report import Cell, is_auto
-from uad.bench.run import Engines, Findings, Pairing, measure_all, show
+from uad.bench.run import Findings, Pairing, measure_all, show
 from uad.bench.workloads import WorkloadPrompt
 from uad.cli import run as run_command
 from uad.common.files import path_of
@@ -37,7 +37,8 @@ from uad.config.argv import Parser
 from uad.console import Bar, Report, console_on, set_up_logging
 from uad.errors import ConfigError
 
-DESCRIPTION = "`uad bench` with bounds, plots, counted time and prescribed answers. The last line of output is JSON."
+DESCRIPTION = """`uad bench` in one process, with bounds, plots, counted time and prescribed answers. The last line of
+output is JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,8 @@ class LabOptions(BenchOptions):
         return self.oracle and drafters.types == (MODEL_TYPE,) and any(is_auto(policy.name) for policy in self.policies)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags: those of `uad bench`, and the lab's."""
-    run.add_arguments(parser)
+def add_arguments(parser: Parser) -> None:
+    """Declare the lab's flags, which are added to those of `uad bench`."""
     add = parser.add_argument_group("the laboratory").add_argument
     add(
         "--no-oracle",
@@ -78,9 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--rename", nargs=2, metavar=("OLD", "NEW"), help=rename)
 
 
-def options_from(args: argparse.Namespace) -> LabOptions:
-    """Check a parsed command line. Raises ConfigError that names the flag."""
-    options = parse(args)
+def parse(argv: Sequence[str]) -> LabOptions:
+    """Check a command line. Raises ConfigError that names the flag."""
+    options, args = parse_with(argv, Parser("lab/bench.py", DESCRIPTION), add_arguments)
     costs = _costs(args.costs)
     if costs and options.peer is not None:
         raise ConfigError("--costs counts the time of our own decodes: it cannot be combined with --vs")
@@ -120,10 +120,13 @@ def _report_folder(text: str | None) -> Path | None:
 
 
 @dataclass(frozen=True, slots=True)
-class LabEngines(Engines):
-    """With what drafts beside a target that computes nothing."""
+class LabEngines:
+    """One target three times, on the same weights: with what drafts, alone, and with what drafts beside a target that
+    computes nothing.
+    """
 
     drafted: KnownEngine
+    alone: KnownEngine
     recital: KnownEngine
 
 
@@ -162,17 +165,21 @@ class LabFindings(Findings):
 
 def main(argv: Sequence[str]) -> int:
     """Run the bench as asked on the command line; the last line on stdout is JSON. Raises UadError."""
-    parser = Parser("lab/bench.py", DESCRIPTION)
-    add_arguments(parser)
     set_up_logging()
-    options = options_from(parser.parse(argv))
+    options = parse(argv)
     return bench(options, opener(options.costs), sys.stdout, sys.stderr)
 
 
 def bench(options: LabOptions, opener: Opener, out: TextIO, err: TextIO) -> int:
     """Measure every cell and print the report to `out`; the progress bar goes to `err`. Raises UadError."""
-    findings = LabFindings(options.lookup.share != "off")
-    measure_all(options, opener, err, findings, LabPairing)
+    findings = LabFindings(options.share != "off")
+
+    @contextmanager
+    def opened(target: Path, lineup: Lineup, bar: Bar) -> Iterator[Pairing]:
+        with opener(options.config(target, lineup), bar.report) as engines:
+            yield LabPairing(engines, options, target, lineup, bar, findings)
+
+    measure_all(options, opened, LabPairing, findings, err)
     if options.report:
         write_report(options.report, findings.bounded, findings.pairs, findings.lines())
     show(options, findings, out, err)
@@ -183,20 +190,29 @@ def bench(options: LabOptions, opener: Opener, out: TextIO, err: TextIO) -> int:
 
 
 class LabPairing(Pairing):
-    """The measurement of one target with all that drafts for it, with recordings for the oracle and notes for the
-    plots.
+    """The measurement of one target with all that drafts for it, in this process: policies beside plain decoding, round
+    by round, with recordings for the oracle and notes for the plots.
     """
 
-    arm_type = LabArm
-
     def __init__(
-        self, options: BenchOptions, engines: Engines, target: Path, lineup: Lineup, bar: Bar, findings: Findings
+        self,
+        engines: LabEngines,
+        options: LabOptions,
+        target: Path,
+        lineup: Lineup,
+        bar: Bar,
+        findings: LabFindings,
     ) -> None:
-        super().__init__(options, engines, target, lineup, bar, findings)
-        assert isinstance(options, LabOptions)
-        assert isinstance(engines, LabEngines)
-        assert isinstance(findings, LabFindings)
-        self._lab, self._known, self._findings = options, engines.drafted, findings
+        self._engine, self._lab, self._findings = engines.drafted, options, findings
+        self._alone = LabArm(PLAIN.name, engines.alone, PLAIN.speculative)
+
+        def drafted(policy: PolicyOption) -> Arm:
+            return LabArm(policy.name, engines.drafted, policy.speculative)
+
+        info = engines.drafted.info
+        super().__init__(
+            options, target, lineup, bar, findings, self._alone, drafted, n_ctx=info.n_ctx, n_slots=info.n_slots
+        )
         self._wants_oracle = any(map(options.has_oracle, lineup.compared))
         self._recorder = (
             Recorder(engines.drafted, engines.recital)
@@ -209,7 +225,9 @@ class LabPairing(Pairing):
     @classmethod
     def n_runs(cls, options: BenchOptions, lineup: Lineup) -> int:
         assert isinstance(options, LabOptions)
-        return super().n_runs(options, lineup) + any(map(options.has_oracle, lineup.compared)) * sum(options.n_groups)
+        n_arms = len(options.policies) * len(lineup.compared) + (options.peer is not None)
+        has_oracle = any(map(options.has_oracle, lineup.compared))
+        return sum((1 + n_arms) * (1 + n) + n * n_arms * options.repeats + n * has_oracle for n in options.n_groups)
 
     def run(self) -> None:
         notes, costs = self.findings.notes, self._lab.costs
@@ -221,18 +239,21 @@ class LabPairing(Pairing):
         if self._wants_oracle and self._recorder is None:
             notes.append(f"{self.target}: nothing drafts, so no costs are known and there is no oracle")
         for drafters, runs in self._runs.items():
-            known = self._known
+            known = self._engine
             self._findings.pairs.append(
                 collect(self.target, drafters.label, drafters.types, known.costs(), known.calibration(), runs)
             )
 
     def job(self, prompt: WorkloadPrompt, temperature: float, seed: int) -> BenchJob:
-        job = super().job(prompt, temperature, seed)
+        job = make_job(self._engine, prompt, temperature, seed, self.options.max_tokens)
         answer = renamed(prompt, *self._lab.rename) if self._lab.rename else ""
-        return told(job, self.engine.text.tokenize(answer, parse_special=False)) if answer else job
+        return told(job, self._engine.text.tokenize(answer, parse_special=False)) if answer else job
 
-    def measure(self, jobs: tuple[BenchJob, ...], backwards: bool) -> Measured:
-        measured = super().measure(jobs, backwards)
+    def n_prompt_tokens(self, job: BenchJob) -> int:
+        return n_prompt(job)
+
+    def counted(self, jobs: tuple[BenchJob, ...], backwards: bool) -> Measured:
+        measured = measure_beside(jobs, self._alone, self.arms, self.options.repeats, self.bar.step, backwards)
         if self._recorder is not None:
             self._recorded.append(self._recorder.record(jobs, [pair.plain for runs in measured.runs for pair in runs]))
             self.bar.step()

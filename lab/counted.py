@@ -123,6 +123,7 @@ class CountedContext:
         self.vocab, self.can_take_back, self.can_stop = context.vocab, context.can_take_back, context.can_stop
         self.n_free, self.keep_ms, self.tail = context.n_free, context.keep_ms, context.tail
         self.logits, self.clear, self.mark, self.prepare = context.logits, context.clear, context.mark, context.prepare
+        self.rows, self.want_likeliest = context.rows, context.want_likeliest
         self.reach, self.take_back = context.reach, context.take_back
 
     def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:

@@ -89,7 +89,7 @@ class Cell:
 
 def main(argv: Sequence[str]) -> int:
     """Measure and print; the last line on stdout is JSON. Raises ConfigError."""
-    from uad.runtime.drafters import build_one
+    from uad.lookup.build import build_one
 
     args = parse(argv)
     types, histories = _types(args.types), _histories(args.history)
@@ -99,7 +99,7 @@ def main(argv: Sequence[str]) -> int:
         for origin in types:
             for workload in WORKLOADS:
                 for n_history in histories:
-                    bar.at(f"{origin} on {workload} behind {n_history} tokens")
+                    bar.at(f"{origin} on {workload} after {n_history} tokens")
                     cells.append(measure(partial(build_one, origin, LookupConfig(), "", 1), workload, n_history, args))
                     bar.step()
         for n_seq, n_ids in product(policy.N_SEQS, policy.N_IDS):
@@ -152,9 +152,9 @@ def rounds(
         proposed = perf_counter()
         n = next((i for i, id_ in enumerate(draft.ids) if id_ != text[at + i]), len(draft.ids))
         commit = Commit(0, tuple(text[at : at + n + 1]), n_drafted=len(draft.ids), n_accepted=n)
-        told = perf_counter()
+        observing = perf_counter()
         drafter.observe(commit)
-        yield 1e6 * (perf_counter() - told + proposed - began), n + 1
+        yield 1e6 * (perf_counter() - observing + proposed - began), n + 1
         at += n + 1
 
 

@@ -16,7 +16,7 @@ from uad.drafters.protocol import Drafter
 from uad.grammar.protocol import Matcher
 from uad.llama.model import Model
 from uad.policy.protocol import Policy
-from uad.runtime.wiring import Wiring
+from uad.runtime.open import Wiring
 from uad.types import Clock, Commit, Draft, SamplingParams
 
 Rounds = dict[int, list[Round]]
@@ -49,6 +49,7 @@ class Experiment(Wiring):
         self.rounds: Rounds = {}
 
     def twin(self) -> Experiment:
+        """That of a second engine on the same target, with rounds of its own."""
         return Experiment()
 
     def drafting(

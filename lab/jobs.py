@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeVar, cast
 
+from engines import BenchEngine, EngineArm, EngineJob
 from facts import Bin
 from oracle import Costs, Round
 from prescribed import Told
 
-from uad.bench.measure import ArmPair, BenchEngine, BenchJob, EngineArm
+from uad.bench.measure import ArmPair, BenchJob
 from uad.bench.workloads import WorkloadPrompt
 from uad.types import Request, SpecPolicy, SpeculativeParams
 
@@ -42,7 +43,7 @@ def widened(kind: type[T], value: Any, **more: object) -> T:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldJob(BenchJob):
+class ToldJob(EngineJob):
     """A job whose answer is prescribed: these ids are written, whatever the target thinks."""
 
     answer: tuple[int, ...] = ()

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bounded import Bounded
 from facts import PairFacts
 
-from uad.bench.report import is_auto, summarize
-from uad.bench.table import SLOWER
+from uad.bench.report import SLOWER, is_auto, summarize
 from uad.cli.cost_plot import pyplot, save
 from uad.types import N_MAX_AUTO
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from uad.common.logits import Likeliest, Logits
 from uad.decode.scheduler import SamplerFactory
 from uad.decode.verify import Picker
 from uad.sampling.noise import Position
-from uad.sampling.steps import Row
 from uad.types import Request, TokenProb
 
 
@@ -34,13 +34,14 @@ class Prescribed:
     """
 
     matcher = None
+    n_needed = 0
 
     def __init__(self, ids: Sequence[int], last: int) -> None:
         self._ids = ids
         self._last = last
         self._at = 0
 
-    def pick(self, row: Row, position: Position) -> int:
+    def pick(self, row: Logits | Likeliest, position: Position) -> int:
         return self._ids[self._at] if self._at < len(self._ids) else self._last
 
     def accept(self, id_: int) -> None:

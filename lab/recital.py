@@ -54,6 +54,12 @@ class SilentTarget:
     def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
         return list(rows)
 
+    def want_likeliest(self, seq: int, n: int) -> None:
+        """All rows are whole."""
+
+    def rows(self) -> npt.NDArray[np.float32]:
+        return self.logits()
+
     def logits(self) -> npt.NDArray[np.float32]:
         return np.zeros((self._n_logits, 1), np.float32)
 

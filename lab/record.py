@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rounds import Answer, Guess, Recording, read, write
+from stepper import alone
 
 from uad.bench.workloads import WorkloadPrompt, category_names, load
 from uad.config import load_config
 from uad.drafters.protocol import Drafter
 from uad.events import Delta, Done, Event
-from uad.runtime import drafters
-from uad.runtime.parts import Parts, alone, build
+from uad.runtime.parts import Parts, build, build_lookups
 from uad.types import Ask, Commit, Origin, Request, SamplingParams, SpeculativeParams
 
 N_DRAFT, LEAST = 20, 0.003
@@ -91,7 +91,7 @@ def record(
             ids = tuple(parts.text.chat([{"role": "user", "content": prompt.text}], {}))
             written = known.get(prompt.name) or answer_of(plain, Request(ids, sampling, PLAIN, n))
             asked: list[Drafter] = [
-                *drafters.build(parts.config.drafting, vocab, 1),
+                *build_lookups(parts.config.drafting, vocab, 1),
                 *([parts.drafter] if parts.drafter else []),
             ]
             guesses = {str(one.origin): tuple(guesses_along(one, ids, written, sampling)) for one in asked}

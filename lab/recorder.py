@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, median
 
+from engines import n_prompt
 from foresight import hindsight_of
 from foresight import speed_up as foreseen
 from jobs import KnownEngine, LabArm, told
@@ -69,7 +70,7 @@ class Recorder:
         for jobs, its_rounds, one in zip(groups, rounds, recorded, strict=True):
             if costs is not None and its_rounds and one.plain_tps > 0:
                 plain_ms = 1e3 * sum(round_.n_ids for round_ in its_rounds) / one.plain_tps
-                one = replace(one, foresight=foreseen(its_rounds, len(jobs[0].ids), costs, plain_ms, known))
+                one = replace(one, foresight=foreseen(its_rounds, n_prompt(jobs[0]), costs, plain_ms, known))
             out.append(one)
         return out
 
@@ -81,4 +82,4 @@ def _oracle(jobs: Sequence[BenchJob], rounds: Sequence[Sequence[Round]], tps: fl
     n_ids = sum(map(sum, runs))
     if tps <= 0 or not n_ids:
         return None
-    return speed_up(runs, round(mean(len(job.ids) for job in jobs)), costs, 1e3 * n_ids / tps)
+    return speed_up(runs, round(mean(map(n_prompt, jobs))), costs, 1e3 * n_ids / tps)

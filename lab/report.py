@@ -10,8 +10,7 @@ import plots
 from bounded import Bounded, bounds
 from facts import PairFacts
 
-from uad.bench.report import PEER, is_auto, summarize
-from uad.bench.table import FASTER, SLOWER, totals
+from uad.bench.report import FASTER, PEER, SLOWER, is_auto, summarize, totals
 from uad.errors import ConfigError
 
 T = TypeVar("T")

@@ -1,8 +1,13 @@
-"""The engine of experiments: it is given what to write, and asked what it noted, what rounds cost and what beliefs are
-worth.
+"""A loaded target whose rounds the caller makes, on one thread: for timing rounds, or making them in turns with those
+of another. And the engine of experiments: it is given what to write, and asked what it noted and what rounds cost.
 """
 
 from __future__ import annotations
+
+import itertools
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Self
 
 from counted import Costs, Counting
 from experiment import Experiment, Rounds
@@ -12,12 +17,81 @@ from prescribed import Told
 from recital import recital
 
 from uad.config import Config
+from uad.costs.fit import fitted_alone
 from uad.errors import InvalidRequestError
 from uad.events import Sink
+from uad.llama.context import Context
 from uad.policy.drafter import CallCost
-from uad.runtime import Stepper
+from uad.runtime.loaded import Loaded
+from uad.runtime.open import WIRING, Wiring
+from uad.runtime.parts import Parts, build, engine_on, turns_on
 from uad.runtime.target import Progress
 from uad.types import Origin, Request
+
+
+class Stepper(Loaded):
+    """The target, perhaps with a draft: `step` makes a round for all requests."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self._numbers = itertools.count(1)
+
+    @classmethod
+    def open(cls, config: Config, progress: Progress | None = None, wiring: Wiring = WIRING) -> Self:
+        """Load everything but a prompt cache; progress(what, share) reports long loads. Raises ModelLoadError,
+        MappingError or ConfigError.
+        """
+        return cls(build(replace(config, cache_ram=0), progress or (lambda what, share: None), wiring))
+
+    def alone(self) -> Self:
+        """The same target and nothing that drafts: the same weights, slots of its own. Close it first."""
+        return type(self)(alone(self._parts))
+
+    def submit(self, request: Request, sink: Sink) -> int:
+        """Queue a request; sink gets its events. Raises InvalidRequestError or ContextOverflowError."""
+        self.check(request)
+        number = next(self._numbers)
+        self._engine.submit(number, request, sink)
+        return number
+
+    def cancel(self, request: int) -> None:
+        """The request's slot is free at once; no event follows."""
+        self._engine.cancel(request)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs or waits."""
+        return self._engine.is_idle
+
+    def step(self) -> None:
+        """One round for all requests."""
+        self._engine.step()
+
+
+def alone(parts: Parts) -> Parts:
+    """The same target by itself: its weights, a context and slots of its own, nothing that drafts. To be closed before
+    `parts`.
+    """
+    target, info, wiring = parts.target, parts.info, parts.wiring
+    if isinstance(wiring, Experiment):
+        wiring = wiring.twin()
+    with ExitStack() as stack:
+        own = fitted_alone(parts.config, target.config, "target", info.n_slots)
+        context = stack.enter_context(Context(target.model, own, info.n_slots, "target"))
+        target = replace(target, context=context)
+        engine = engine_on(target, None, parts.samplers, wiring)
+        return replace(
+            parts,
+            engine=engine,
+            turns=turns_on(engine, target),
+            target=target,
+            info=replace(info, draft=None, drafters=(), notes=(*target.notes, *parts.text.notes)),
+            drafter=None,
+            policies=None,
+            again=None,
+            wiring=wiring,
+            stack=stack.pop_all(),
+        )
 
 
 class LabStepper(Stepper):

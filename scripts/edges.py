@@ -17,7 +17,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from uad.bench.measure import BenchJob, EngineArm, make_job
+sys.path.insert(0, str(Path(__file__).parent.parent / "samples" / "train"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
+
+from engines import EngineArm, EngineJob, make_job
+from stepper import Stepper
+
 from uad.bench.workloads import WorkloadPrompt
 from uad.config import Config, DraftingConfig, ModelConfig
 from uad.decode.drafting import Drafting
@@ -26,14 +31,11 @@ from uad.llama.context import Context
 from uad.mapping.plan import plan
 from uad.policy.auto import AutoPolicy
 from uad.policy.protocol import Wish
-from uad.runtime import Stepper
 from uad.runtime.open import open_model, side, template_options
 from uad.types import GREEDY, Commit, Draft, Rows, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 
-ROOT = Path(__file__).parent.parent
-SAMPLES = ROOT / "samples"
-sys.path.insert(0, str(SAMPLES / "train"))
+SAMPLES = Path(__file__).parent.parent / "samples"
 
 _N_CTX = 2048
 _SEED = "held out"
@@ -155,7 +157,7 @@ def _write(target: Path, prompts: Sequence[WorkloadPrompt], max_tokens: int) -> 
     with Stepper.open(Config(target=ModelConfig(target, n_ctx=_N_CTX, n_threads=1))) as engine:
         arm = EngineArm("plain", engine, SpeculativeParams(enabled=False))
         for prompt in prompts:
-            job: BenchJob = make_job(engine, prompt, 0.0, 1, max_tokens)
+            job: EngineJob = make_job(engine, prompt, 0.0, 1, max_tokens)
             yield Text(job.ids, arm.run([job]).answers[0].ids)
 
 

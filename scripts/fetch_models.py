@@ -368,7 +368,7 @@ def write(name: str, model: Written) -> None:
 
 def quantize(source: Path, out: Path, ftype: int) -> int:
     """llama.cpp's exit code."""
-    from uad.llama.quantize import written_as
+    from uad.llama.model import written_as
 
     return written_as(source, out, ftype)
 

@@ -15,11 +15,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
 
 from prescribed import Told
-from stepper import LabStepper
+from stepper import LabStepper, Stepper
 
 from uad.config import load_config
 from uad.events import Delta, Done, Event
-from uad.runtime import Stepper
 from uad.stats import DraftStats
 from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 

@@ -165,21 +165,16 @@ class GgufFile:
     def elements(self, key: str) -> list[Span]:
         """Where the elements of an array stand, of texts with their length before them."""
         value = self.values[key]
-        at, n = value.span[0] + _U32.size + _U64.size, self._u64(value.span[0] + _U32.size)
-        if value.kind != STRING:
-            size = _PACKED[value.kind].size
-            return [(at + i * size, at + (i + 1) * size) for i in range(n)]
-        spans = []
-        for _ in range(n):
-            spans.append((at, self._end_of_text(at)))
-            at = spans[-1][1]
-        return spans
+        cursor = _Cursor(self._data, value.span[0] + _U32.size)
+        n = cursor.u64()
+        if value.kind == STRING:
+            return [cursor.text() for _ in range(n)]
+        size = _PACKED[value.kind].size
+        return [cursor.skip(size) for _ in range(n)]
 
     def _numbers(self, value: Value) -> list[int | float]:
         start = value.span[0] + (_U32.size + _U64.size if value.is_array else 0)
         return [number for (number,) in _PACKED[value.kind].iter_unpack(self.bytes_of((start, value.span[1])))]
-
-    # --- reading the header
 
     def _read(self) -> None:
         magic, self.version, n_tensors, n_values = _HEAD.unpack_from(self._data)
@@ -187,68 +182,85 @@ class GgufFile:
             raise ModelLoadError(f"{self.path}: not a GGUF file")
         if self.version not in (2, 3):
             raise ModelLoadError(f"{self.path}: GGUF version {self.version} is not known here; convert the model anew")
-        at = _HEAD.size
+        cursor = _Cursor(self._data, _HEAD.size)
         for _ in range(n_values):
-            key, at = self._name(at)
-            value = self._value(at)
-            self.values[key], at = value, value.span[1]
-        infos = []
-        for _ in range(n_tensors):
-            info, at = self._tensor(at)
-            infos.append(info)
-        start = at + -at % self.alignment
-        self.tensors = tuple(self._placed(start, *info) for info in infos)
+            key = cursor.name()
+            self.values[key] = cursor.value()
+        infos = [cursor.tensor() for _ in range(n_tensors)]
+        # the weights begin at the next multiple of the alignment: a header of 1,001 bytes ends with 23 of padding
+        start = cursor.at + -cursor.at % self.alignment
+        self.tensors = tuple(self._placed(start + offset, name, shape, kind) for name, shape, kind, offset in infos)
 
-    def _value(self, at: int) -> Value:
-        kind, at = self._u32(at), at + _U32.size
-        if kind == STRING:
-            return Value(kind, False, (at, self._end_of_text(at)))
-        if kind != ARRAY:
-            return Value(kind, False, self._within(at, at + _PACKED[kind].size))
-        inner, n, first = self._u32(at), self._u64(at + _U32.size), at + _U32.size + _U64.size
-        if inner != STRING:
-            return Value(inner, True, self._within(at, first + n * _PACKED[inner].size))
-        end = first
-        for _ in range(n):
-            end = self._end_of_text(end)
-        return Value(inner, True, (at, end))
-
-    def _tensor(self, at: int) -> tuple[tuple[str, tuple[int, ...], int, int], int]:
-        """Name, shape, type and place within the weights, and where the next one's begin."""
-        name, at = self._name(at)
-        n, at = self._u32(at), at + _U32.size
-        if n > _MOST_DIMENSIONS:
-            raise ValueError(f"tensor {name} has {n} dimensions")
-        shape = struct.unpack_from(f"<{n}Q", self._data, at)
-        at += n * _U64.size
-        return (name, shape, self._u32(at), self._u64(at + _U32.size)), at + _U32.size + _U64.size
-
-    def _placed(self, start: int, name: str, shape: tuple[int, ...], kind: int, offset: int) -> Tensor:
+    def _placed(self, start: int, name: str, shape: tuple[int, ...], kind: int) -> Tensor:
         if kind not in BLOCKS:
             raise ModelLoadError(f"{self.path}: tensor {name} is stored in a way that is not known here (type {kind})")
         block, n_bytes = BLOCKS[kind]
         if not shape or shape[0] % block:
             raise ValueError(f"tensor {name} has rows of {shape[0] if shape else 0} numbers in blocks of {block}")
-        first = start + offset
-        return Tensor(name, shape, kind, self._within(first, first + math.prod(shape) // block * n_bytes))
+        span = _Cursor(self._data, start).skip(math.prod(shape) // block * n_bytes)
+        return Tensor(name, shape, kind, span)
 
-    def _name(self, at: int) -> tuple[str, int]:
-        end = self._end_of_text(at)
-        return self._data[at + _U64.size : end].decode(errors="surrogateescape"), end
 
-    def _end_of_text(self, at: int) -> int:
-        return self._within(at, at + _U64.size + self._u64(at))[1]
+class _Cursor:
+    """Reads a file from a place on. What begins in the file and ends beyond it is a ValueError or a struct.error."""
 
-    def _within(self, start: int, end: int) -> Span:
-        if end > len(self._data):
-            raise ValueError(f"it ends at byte {len(self._data)}, what it holds at {end}")
-        return start, end
+    def __init__(self, data: mmap.mmap, at: int) -> None:
+        self.at = at
+        self._data = data
 
-    def _u32(self, at: int) -> int:
-        return int(_U32.unpack_from(self._data, at)[0])
+    def skip(self, n_bytes: int) -> Span:
+        """Where the next bytes stand."""
+        start, self.at = self.at, self.at + n_bytes
+        if self.at > len(self._data):
+            raise ValueError(f"it ends at byte {len(self._data)}, what it holds at {self.at}")
+        return start, self.at
 
-    def _u64(self, at: int) -> int:
-        return int(_U64.unpack_from(self._data, at)[0])
+    def u32(self) -> int:
+        (found,) = _U32.unpack_from(self._data, self.at)
+        self.at += _U32.size
+        return int(found)
+
+    def u64(self) -> int:
+        (found,) = _U64.unpack_from(self._data, self.at)
+        self.at += _U64.size
+        return int(found)
+
+    def text(self) -> Span:
+        """Where a text stands, its length before it included."""
+        (n_bytes,) = _U64.unpack_from(self._data, self.at)
+        return self.skip(_U64.size + n_bytes)
+
+    def name(self) -> str:
+        start, end = self.text()
+        return self._data[start + _U64.size : end].decode(errors="surrogateescape")
+
+    def value(self) -> Value:
+        """A value after its key: the number of its type, of arrays also that of the elements and how many there are.
+
+        The array ["a", "bc"] has 4 bytes for ARRAY, then a span of 31: 4 for STRING, 8 for the 2, and two texts of
+        8 + 1 and 8 + 2.
+        """
+        kind = self.u32()
+        if kind == STRING:
+            return Value(kind, False, self.text())
+        if kind != ARRAY:
+            return Value(kind, False, self.skip(_PACKED[kind].size))
+        start, kind, n = self.at, self.u32(), self.u64()
+        if kind != STRING:
+            self.skip(n * _PACKED[kind].size)
+        else:
+            for _ in range(n):
+                self.text()
+        return Value(kind, True, (start, self.at))
+
+    def tensor(self) -> tuple[str, tuple[int, ...], int, int]:
+        """Name, shape, type and place within the weights of a tensor."""
+        name, n = self.name(), self.u32()
+        if n > _MOST_DIMENSIONS:
+            raise ValueError(f"tensor {name} has {n} dimensions")
+        shape = struct.unpack_from(f"<{n}Q", self._data, self.at)
+        self.at += n * _U64.size
+        return name, shape, self.u32(), self.u64()
 
 
 def _mapped(path: Path) -> mmap.mmap:

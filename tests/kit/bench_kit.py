@@ -1,9 +1,10 @@
-"""What the bench measures in tests: a scripted engine with known times, and a scripted server on loopback."""
+"""What the bench measures in tests: `uad serve` and an engine with known times, and a scripted server on loopback."""
 
 from __future__ import annotations
 
 import io
 import json
+import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,7 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self, TextIO, TypeVar
 
-from uad.bench.measure import BenchJob, BenchText
+from engines import EngineJob, EngineText
+
+from uad.bench.client import Stream
 from uad.bench.workloads import WorkloadPrompt
 from uad.events import Delta, Done, Event, ModelInfo, RuntimeInfo, Sink
 from uad.stats import DrafterStats, DraftStats, Timings, Usage
@@ -41,6 +44,9 @@ TIMINGS: dict[str, Any] = {
 }
 """What the scripted server streams: its text in pieces, its counts, llama-server's times."""
 
+EMPTY_GGUF = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)
+"""A file without tensors and values."""
+
 Round = tuple[float, list[Event]]
 """Milliseconds, and what is told at their end."""
 
@@ -53,6 +59,69 @@ def fixed_speed(request: Request) -> float:
     if not request.speculative.enabled:
         return 40.0
     return 10.0 if request.speculative.n_max == 4 else 20.0
+
+
+class FakeClient:
+    """A `uad serve` whose answers take known times: the first token at once, the others in `ms(body)` milliseconds.
+    Notes every body in the order of the requests. drafter: who accepted guesses are from.
+    """
+
+    url = "http://scripted"
+
+    def __init__(
+        self,
+        ms: Callable[[dict[str, Any]], float] | None = None,
+        text: Callable[[dict[str, Any]], str] = lambda body: "abcde",
+        n_ctx: int = 1 << 20,
+        drafter: str = "draft-simple",
+    ) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self._ms, self._text, self._n_ctx, self._drafter = ms or fixed_ms, text, n_ctx, drafter
+
+    def first_model(self) -> str:
+        return "scripted"
+
+    def get(self, path: str) -> Mapping[str, object]:
+        assert path == "/props"
+        return {"default_generation_settings": {"n_ctx": self._n_ctx}, "total_slots": 4}
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, object]:
+        if path == "/apply-template":
+            return {"prompt": f"<{body['messages'][0]['content']}>"}
+        assert path == "/tokenize"
+        return {"tokens": list(str(body["content"]).encode())}
+
+    def streams(self, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[Stream]:
+        return [self._stream(body) for _, body in requests]
+
+    def _stream(self, body: dict[str, Any]) -> Stream:
+        self.bodies.append(body)
+        text = self._text(body)[: body["max_tokens"]]
+        stream = Stream(0.0, list(text), 1.0, 1.0 + (self._ms(body) / 1e3 if len(text) > 1 else 0.0), len(text))
+        rounds = len(text)
+        if drafts(body):
+            stream.timings |= {"draft_n": 8, "draft_n_accepted": 6}
+            rounds = 2
+        counts = {"drafts": 2, "draft_n": 8, "draft_n_accepted": 6}
+        stream.uad = {"rounds": rounds, "drafters": {self._drafter: counts} if drafts(body) else {}}
+        return stream
+
+    @property
+    def counted(self) -> list[dict[str, Any]]:
+        """The bodies of counted runs (all of an answer is asked for)."""
+        return [body for body in self.bodies if body["max_tokens"] == 160]
+
+
+def drafts(body: Mapping[str, Any]) -> bool:
+    """Whether a body lets anything draft."""
+    return bool(body["speculative"].get("enabled", True))
+
+
+def fixed_ms(body: Mapping[str, Any]) -> float:
+    """4 tokens after the first: plain 100 per second, drafted 200, or 400 with n_max 4."""
+    if not drafts(body):
+        return 40.0
+    return 10.0 if body["speculative"].get("n_max") == 4 else 20.0
 
 
 def info(desc: str = "tiny", n_ctx: int = 4096) -> RuntimeInfo:
@@ -144,7 +213,7 @@ class FakeEngine:
         return list(text.encode())
 
     @property
-    def text(self) -> BenchText:
+    def text(self) -> EngineText:
         return self
 
     def chat(self, messages: Sequence[Mapping[str, object]], kwargs: Mapping[str, object]) -> list[int]:
@@ -156,14 +225,14 @@ class FakeEngine:
         return [request.speculative.enabled for request in self.requests if request.max_tokens == 160]
 
 
-def job(name: str = "p", ids: tuple[int, ...] = (9,), max_tokens: int = 160) -> BenchJob:
-    return BenchJob(WorkloadPrompt(name, name, False), ids, 0.0, 1, max_tokens)
+def job(name: str = "p", ids: tuple[int, ...] = (9,), max_tokens: int = 160) -> EngineJob:
+    return EngineJob(WorkloadPrompt(name, name, False), 0.0, 1, max_tokens, ids=ids)
 
 
 def model_words(folder: Path, draft: bool = True) -> list[str]:
-    """Flags for a pair of empty model files, which are made in `folder` beside another one."""
+    """Flags for a pair of model files with nothing in them, which are made in `folder` beside another one."""
     for name in ("big.gguf", "small.gguf", "other.gguf"):
-        (folder / name).touch()
+        (folder / name).write_bytes(EMPTY_GGUF)
     return ["--target", str(folder / "big.gguf"), *(["--draft", str(folder / "small.gguf")] if draft else [])]
 
 

@@ -24,10 +24,10 @@ from uad.decode.sequence import ends_of
 from uad.drafters.protocol import Drafter, Pace
 from uad.errors import AbortedError
 from uad.events import Delta, Done, Event, Failed, Progress
-from uad.grammar.drafter import GrammarDrafter
 from uad.grammar.grammars import Grammars
 from uad.grammar.protocol import Matcher
 from uad.llama.samplers import SamplerChain
+from uad.lookup.forced import GrammarDrafter
 from uad.policy.auto import AutoPolicy
 from uad.policy.protocol import Policy
 from uad.sampling.dry import breakers_of
@@ -122,6 +122,7 @@ class ScriptedModel:
         self.points: list[set[int]] = [set() for _ in range(n_seq)]
         self.marks: list[set[int]] = [set() for _ in range(n_seq)]
         self.n_last = [0] * n_seq
+        self.wanted = [0] * n_seq
         self.n_decodes = 0
         self.batches: list[dict[int, int]] = []
         self._out: list[np.ndarray] = []
@@ -180,6 +181,12 @@ class ScriptedModel:
 
     def logits(self) -> np.ndarray:
         return np.stack(self._out)
+
+    def want_likeliest(self, seq: int, n: int) -> None:
+        self.wanted[seq] = n
+
+    def rows(self) -> np.ndarray:
+        return self.logits()
 
     def reach(self, seq: int, n: int) -> int:
         end = len(self.kv[seq])

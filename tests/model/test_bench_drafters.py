@@ -18,8 +18,9 @@ from uad.cli import run
 from uad.config import DraftingConfig, LookupConfig
 from uad.config.drafter_types import NgramCacheConfig, NgramConfig, SuffixConfig
 from uad.lookup import ngram_simple
+from uad.lookup.build import build_one
 from uad.lookup.store import fingerprint
-from uad.runtime.drafters import build, build_one, notes
+from uad.runtime.parts import build_lookups, lookup_notes
 from uad.types import Origin
 
 
@@ -89,11 +90,11 @@ def test_the_scripted_target_writes_its_text():
 
 def test_drafters_are_built_in_the_order_of_the_types():
     config = DraftingConfig(types=("suffix", "draft-simple", *(name for name in TYPES if name != "suffix")))
-    built = build(config, TARGET_VOCAB, 2)
+    built = build_lookups(config, TARGET_VOCAB, 2)
     assert [str(drafter.origin) for drafter in built] == [name for name in config.types if name != "draft-simple"]
-    assert "suffix, ngram-simple" in notes(built, config.lookup)[0]
-    assert build(DraftingConfig(), TARGET_VOCAB, 2) == ()
-    assert notes((), config.lookup) == ()
+    assert "suffix, ngram-simple" in lookup_notes(built, config.lookup)[0]
+    assert build_lookups(DraftingConfig(), TARGET_VOCAB, 2) == ()
+    assert lookup_notes((), config.lookup) == ()
 
 
 def test_options_reach_the_drafters(tmp_path):
@@ -103,7 +104,7 @@ def test_options_reach_the_drafters(tmp_path):
         cache=NgramCacheConfig(dynamic=tmp_path / "d"),
         suffix=SuffixConfig(n_match=3, n_max=2, store=tmp_path / "s"),
     )
-    simple, four, cache, suffix = build(
+    simple, four, cache, suffix = build_lookups(
         DraftingConfig(types=("ngram-simple", "ngram-map-k4v", "ngram-cache", "suffix"), lookup=lookup), TARGET_VOCAB, 1
     )
     prompt = [1, 2, 3, 4, 5, 6, 1, 2]

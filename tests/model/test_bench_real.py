@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 from bench import main
+from engines import make_job
 from jobs import LabArm, told
 from kit.models import DRAFTS, TARGET, chat_prompts, config
 from oracle import RoundCosts
 from recorder import RECORDING, Recorder
 from stepper import LabStepper
 
-from uad.bench.measure import make_job
 from uad.bench.options import PLAIN, parse_policy
 from uad.bench.workloads import WorkloadPrompt
 from uad.policy.cost import CostCurve, CostSample

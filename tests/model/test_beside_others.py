@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from kit.tiny_models import make
 from kit.toys import Collector
+from stepper import Stepper
 
 from uad.config import Config, DraftingConfig, ModelConfig
-from uad.runtime.stepper import Stepper
 from uad.types import Request, SamplingParams, SpeculativeParams
 
 pytestmark = pytest.mark.model

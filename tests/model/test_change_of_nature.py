@@ -7,11 +7,11 @@ import re
 
 import pytest
 from counted import Costs
+from engines import make_job
 from jobs import LabArm, told
 from kit.models import DRAFTS, config
 from stepper import LabStepper
 
-from uad.bench.measure import make_job
 from uad.bench.options import parse_policy
 from uad.bench.workloads import WorkloadPrompt, load
 from uad.policy.cost import CostSample

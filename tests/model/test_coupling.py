@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.models import DRAFTS, TARGET, chat_prompts, config
 from kit.toys import DRAFT_VOCAB, KEYS, TARGET_VOCAB, Collector, toy_vocab
+from stepper import Stepper
 
 from uad.decode.drafting import Drafting
 from uad.drafters.choosing import LIKELIEST
 from uad.drafters.coupling import Continuation, Coupling
 from uad.llama.samplers import SamplerChain
-from uad.runtime.stepper import Stepper
 from uad.sampling.noise import Position, gumbel
 from uad.sampling.sampler import Sampler
 from uad.types import GREEDY, Request, SamplingParams, SpecPolicy, SpeculativeParams
@@ -62,7 +62,7 @@ def test_a_draft_that_is_the_target_draws_what_the_target_draws(temperature: flo
         params = SamplingParams(temperature=temperature, seed=seed, **more)
         sampler = Sampler(params, seed, vocab.eog, 512, lambda stages: SamplerChain(vocab.n_vocab, stages), KEYS)
         chooser = pair(vocab, vocab).chooser(params, n_prompt=3)
-        chooser.heard([1, 2, 3, *wrote[:2]])
+        chooser.observe([1, 2, 3, *wrote[:2]])
         chooser.start(b"")
         position = Position()
         for id_ in wrote[:2]:

@@ -104,7 +104,7 @@ def test_its_kv_holds_the_end_of_the_text_whatever_is_written_and_asked(
         drafter.observe(Commit(0, tuple(more)))
         (one,) = drafter.propose([Ask(0, n_max, n_read=n_asked)])
         assert one.n_read <= max(n_asked, window) or not n_asked
-        mirror = drafter._sequences[0].mirror
+        mirror = drafter._cache.sequences[0].mirror
         held = [*([END] if bos and mirror.skip else []), *mirror.ids[mirror.skip : mirror.n_kv]]
         assert mirror.n_kv == mirror.skip or draft.kv[0][: len(held)] == held
 
@@ -125,7 +125,7 @@ def test_its_kv_is_known_over_many_texts(texts: list[tuple[int, int, int]], wind
         drafter.begin(0, tuple(before))
         for _ in range(n_asks):
             drafter.propose([Ask(0, 4)])
-            mirror = drafter._sequences[0].mirror
+            mirror = drafter._cache.sequences[0].mirror
             held = mirror.ids[mirror.skip : mirror.n_kv]
             assert draft.kv[0][: len(held)] == held
         drafter.end(0)

@@ -23,7 +23,8 @@ from uad.costs import profile_store
 from uad.errors import ConfigError, DecodeError, ModelLoadError, UnavailableError
 from uad.llama.context import Context
 from uad.lookup.store import StoreFile
-from uad.runtime import Runtime, draft_model, parts, runtime, wiring
+from uad.runtime import Runtime, draft_model, parts, runtime
+from uad.runtime import open as opening
 from uad.runtime.adapters import AdapterTurns
 from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
@@ -183,7 +184,7 @@ def test_a_draft_that_fails_at_start_is_left_out_with_one_line(where: str, monke
         case "threads":
             monkeypatch.setattr(Context, "choose_threads", fail)
         case "measuring":
-            monkeypatch.setattr(wiring, "curve", fails_for_the_draft(wiring.curve, 2))
+            monkeypatch.setattr(opening, "curve", fails_for_the_draft(opening.curve, 2))
         case "rules":
             monkeypatch.setattr(draft_model, "plan", fail)
         case "first decode":

@@ -33,11 +33,11 @@ from uad.decode.drafting import Drafting
 from uad.decode.engine import Engine
 from uad.drafters.model import ModelDrafter
 from uad.errors import DecodeError, NoKvRoomError, UadError
+from uad.lookup.build import build_one
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
-from uad.runtime import drafters
-from uad.runtime.drafters import build_one
+from uad.runtime import parts
 from uad.types import Draft, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 
@@ -426,7 +426,7 @@ def test_a_drafter_that_cannot_be_made_is_named_and_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("uad.lookup.suffix.drafter", lambda *_: 1 / 0)
-    built = drafters.build(DraftingConfig(types=(Origin.SUFFIX, Origin.NGRAM_SIMPLE)), TARGET_VOCAB, 1)
+    built = parts.build_lookups(DraftingConfig(types=(Origin.SUFFIX, Origin.NGRAM_SIMPLE)), TARGET_VOCAB, 1)
     assert [one.origin for one in built] == [Origin.NGRAM_SIMPLE]
     assert "suffix failed at start (ZeroDivisionError" in caplog.text
 

@@ -11,15 +11,15 @@ import pytest
 from kit.head_models import FAMILIES, Lesson, Part, make_with_head
 from kit.models import DRAFTS, finish
 from kit.tiny_models import make
+from measure_pair import Form, SampleText, measure_pair
 
-from uad.commands.inspect import inspect_pair
-from uad.commands.measure import Form, SampleText, measure_pair
-from uad.commands.profiling import measure_profiles
+from uad.cli.inspect import inspect_pair
+from uad.cli.profile import measure_profiles
 from uad.config import Config, DraftingConfig, ModelConfig
 from uad.costs import profile
 from uad.errors import ConfigError
 from uad.llama.footprint import Footprint
-from uad.llama.hidden import HiddenRows
+from uad.llama.nextn import HiddenRows
 from uad.policy.cost import CostCurve, CostSample
 from uad.runtime import Runtime
 from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
@@ -187,7 +187,7 @@ def test_a_head_that_nobody_asked_for_is_mentioned(folder: Path) -> None:
 
 def test_inspect_tells_whether_a_file_has_a_head(folder: Path) -> None:
     target, draft = make_with_head("deepseek2", folder), make("llama", folder)
-    sections = dict(inspect_pair(config(target, draft=draft)).sections)
+    sections = dict(inspect_pair(config(target, draft=draft)))
     assert dict(sections["Target"])["head"] == "one (deepseek2): --spec-type draft-mtp drafts with it"
     assert dict(sections["Draft"])["head"] == "none"
 

@@ -7,8 +7,8 @@ from kit.toys import SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, make_engine
 
 from uad.config import LookupConfig
 from uad.config.drafter_types import NgramConfig
+from uad.lookup.build import build_one
 from uad.requests.infill import FimParts
-from uad.runtime.drafters import build_one
 from uad.types import FimTokens, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 MARK = TARGET_VOCAB.specials["<|im_start|>"]

@@ -11,11 +11,11 @@ from time import perf_counter
 import numpy as np
 import pytest
 from kit.models import TARGET, config
+from stepper import Stepper
 
 from uad.errors import AbortedError
 from uad.llama.context import Context
 from uad.llama.model import Model
-from uad.runtime.stepper import Stepper
 from uad.types import Rows
 
 N = 700

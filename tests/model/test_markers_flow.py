@@ -57,7 +57,7 @@ def test_the_noise_of_a_marker_is_that_of_its_name_and_the_draft_keeps_in_step()
     assert token_keys(TARGET.texts)[START] == token_keys((b"<|im_start|>",))[0]
     coupling = Coupling(Encoder(TARGET), Encoder(TARGET), lambda special: ())
     chooser = coupling.chooser(SamplingParams(temperature=1.0, seed=1), 0)
-    chooser.heard([START])
+    chooser.observe([START])
     chooser.start(b"")
     assert chooser._at == Position(len("<|im_start|>"))
 

@@ -10,7 +10,7 @@ from kit.toys import SCRIPT, TARGET_VOCAB, ScriptedModel, make_engine, run
 
 from uad.config import LookupConfig
 from uad.config.drafter_types import NgramConfig, NgramModConfig
-from uad.runtime.drafters import build_one
+from uad.lookup.build import build_one
 from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 START = TARGET_VOCAB.specials["<|im_start|>"]

@@ -11,7 +11,7 @@ from kit.models import TARGET as TARGET_FILE
 from uad.config import Config, DraftingConfig, ModelConfig
 from uad.policy.cost import CostSample
 from uad.runtime import Runtime, pacing
-from uad.runtime.wiring import Wiring
+from uad.runtime.open import Wiring
 from uad.types import Request, SamplingParams
 
 CONFIG = SimpleNamespace(drafting=DraftingConfig(), n_parallel=1)

@@ -12,7 +12,7 @@ from kit.models import DRAFTS, TARGET
 
 from uad.backend.devices import devices
 from uad.cli import cost_plot, main
-from uad.commands.profiling import MeasuredCurve
+from uad.cli.cost_plot import MeasuredCurve
 from uad.config import ModelConfig, load_config
 from uad.costs import profile_store
 from uad.errors import ConfigError, ModelLoadError

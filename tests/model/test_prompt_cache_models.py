@@ -14,7 +14,7 @@ from uad.costs.available import Limit
 from uad.decode import prompt_cache
 from uad.events import CacheCounts
 from uad.runtime import Runtime
-from uad.runtime.prompt_cache import room
+from uad.runtime.parts import room
 from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 pytestmark = pytest.mark.model

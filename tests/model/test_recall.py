@@ -12,12 +12,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kit.models import DRAFTS, TARGET, config
 from kit.toys import DRAFT_VOCAB, Collector, toy_vocab
+from stepper import Stepper
 
 from uad.bench import workloads
+from uad.drafters.choosing import LIKELIEST, Recalled
+from uad.drafters.coupling import likely
 from uad.drafters.mirror import Mirror
 from uad.drafters.recall import Recall
-from uad.runtime.stepper import Stepper
-from uad.types import GREEDY, Request, SpecPolicy, SpeculativeParams
+from uad.types import GREEDY, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 
 LETTERS = toy_vocab("letters", "", ("<end>",), ("<end>",))  # a byte an id
@@ -36,24 +38,20 @@ def read(mirror: Mirror, recall: Recall, text: bytes) -> None:
     recall.start()
 
 
-def flat() -> np.ndarray:
-    return np.zeros(LETTERS.n_vocab, np.float32)
-
-
 def recalled(recall: Recall) -> bytes | None:
-    row = recall.mixed(flat())
-    return bytes([int(row.argmax())]) if row.any() else None
+    found = recall.find()
+    return None if found is None else bytes([found.id])
 
 
 def test_two_witnesses_are_believed_more_than_one_against_the_other() -> None:
     _, recall = reader(b"the cat. the c")
-    recall.mixed(flat())
+    recall.find()
     a, b = LETTERS.pieces.index(b"a"), LETTERS.pieces.index(b"b")
     assert recall.believed(a, 0.25) == pytest.approx(0.5)  # odds of 1 to 3, times 3
     assert recall.believed(b, 0.5) == pytest.approx(1 / 3)
     assert [recall.believed(id_, p) for id_ in (a, b) for p in (0.0, 1.0)] == [0.0, 1.0, 0.0, 1.0]
     _, recall = reader(b"abcdef")
-    recall.mixed(flat())
+    recall.find()
     assert recall.believed(a, 0.25) == 0.25, "nothing was found"
 
 
@@ -90,13 +88,19 @@ def test_odds_are_added_to_a_probability() -> None:
     recall = reader(b"abcdX..abcd")[1]
     row = np.random.default_rng(1).standard_normal(LETTERS.n_vocab).astype(np.float32)
     before, kept = np.exp(row) / np.exp(row).sum(), row.copy()
-    mixed = recall.mixed(row)
+    found, odds = recall.find(), 0.01 * 4**1.5
+    assert found == Recalled(ord("X"), pytest.approx(odds))
+    mixed = before + odds * (np.arange(LETTERS.n_vocab) == ord("X"))
+    mixed /= mixed.sum()
+    assert LIKELIEST.choose(row, found) == (int(mixed.argmax()), pytest.approx(mixed.max(), rel=1e-4))
+    sure = Recalled(ord("X"), 9.0)
+    assert LIKELIEST.choose(row, sure) == (ord("X"), pytest.approx((before[ord("X")] + 9) / 10, rel=1e-4))
+    ids, log_p, n = likely(row, SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0), found)
+    assert np.exp(log_p) == pytest.approx(mixed[ids] / mixed[ids].sum(), rel=1e-4)
+    assert sorted(mixed[ids], reverse=True) == list(mixed[ids])
+    assert n == len(ids) == 40
+    assert set(ids) == set(np.argsort(-mixed)[:40])
     assert (row == kept).all(), "the context's own row is not to be changed"
-    after = np.exp(mixed) / np.exp(mixed).sum()
-    odds = 0.01 * 4**1.5
-    assert after[ord("X")] == pytest.approx((before[ord("X")] + odds) / (1 + odds), rel=1e-4)
-    others = np.arange(LETTERS.n_vocab) != ord("X")
-    assert after[others] == pytest.approx(before[others] / (1 + odds), rel=1e-4)
 
 
 @given(st.lists(st.tuples(st.text("abc", max_size=6), st.text("abc", max_size=6)), max_size=12))
@@ -112,14 +116,15 @@ def test_only_what_was_committed_is_recalled(rounds: list[tuple[str, str]]) -> N
         kept = [e for e in range(1, mirror.n_within()) if ids[e - 1 : e + 1] == ids[n - 2 : n]][-8:]
         ends = [e for e in kept if e < n - 1]
         longest = max([common(ids, e, n - 1) for e in ends], default=0)
-        row = recall.mixed(np.zeros(DRAFT_VOCAB.n_vocab, np.float32))
+        found = recall.find()
         if not longest:
-            assert not row.any()
+            assert found is None
         else:
-            assert int(row.argmax()) in {ids[e + 1] for e in ends if common(ids, e, n - 1) == longest}
+            assert found is not None
+            assert found.id in {ids[e + 1] for e in ends if common(ids, e, n - 1) == longest}
         for letter in guess.encode():
             mirror.guess(pieces.index(bytes([letter])), 0.5)
-            recall.mixed(np.zeros(DRAFT_VOCAB.n_vocab, np.float32))
+            recall.find()
 
 
 def common(ids: list[int], a: int, b: int) -> int:

@@ -15,8 +15,7 @@ from words import words_of
 from uad.config import ModelConfig, load_config
 from uad.errors import ConfigError
 from uad.llama.context import Context, context_params
-from uad.llama.model import Model
-from uad.llama.trained import trained_context, training_note
+from uad.llama.model import Model, trained_context, training_note
 from uad.runtime.parts import build
 from uad.runtime.target import open_target
 from uad.types import Rows

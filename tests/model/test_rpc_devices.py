@@ -13,7 +13,7 @@ from kit.process import free_port
 
 from uad.backend import devices, rpc
 from uad.backend.devices import Device, has_cpu_kernels, named, offloads, used
-from uad.commands.worker import Worker, WorkerConfig, device_lines
+from uad.cli.rpc_worker import Worker, WorkerConfig, device_lines
 from uad.config import ModelConfig
 from uad.costs import profile_store
 from uad.errors import ConfigError

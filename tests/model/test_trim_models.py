@@ -11,19 +11,17 @@ from kit.models import DRAFTS, TARGET, chat_prompts, chat_requests, config, fini
 from kit.vocab_makers import ALPHABET, CONTROL, NORMAL, USER_DEFINED, bpe, byte_to_unicode, scored, write
 
 from uad.cli import main
-from uad.commands import trimming
+from uad.cli import trim as trimming
 from uad.config import ModelConfig
 from uad.errors import ConfigError, ModelLoadError
 from uad.gguf import GgufFile
 from uad.llama.context import Context
-from uad.llama.model import Model
-from uad.llama.quantize import TYPES
+from uad.llama.model import TYPES, Model
 from uad.llama.vocab import load_vocab
 from uad.runtime import Runtime
-from uad.trim import estimate
-from uad.trim.choose import DEFAULT_KEEP, choose
+from uad.trim import cut
+from uad.trim.choose import DEFAULT_KEEP, Ways, choose
 from uad.trim.cut import write_trimmed
-from uad.trim.merging import Ways
 from uad.trim.vocabulary import read_vocabulary
 from uad.types import Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
@@ -331,7 +329,8 @@ def test_inspect_says_what_trimming_would_bring(
     words = ["inspect", str(TARGET), str(DRAFTS["zephyr"])]
     assert main(words) == 0
     assert "uad trim" not in capsys.readouterr().out
-    monkeypatch.setattr("uad.commands.inspect.saving", lambda path: estimate.saving(path, 300))
+    saving = cut.saving
+    monkeypatch.setattr(cut, "saving", lambda path: saving(path, 300))
     assert main(words) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "the draft's vocabulary is 38 % of its weights; `uad trim` would make the file about" in printed

@@ -70,6 +70,7 @@ def exit_code() -> int:
 
 def message(text: str) -> str:
     """ggml's "path:line: text" as a readable message."""
+    # "/src/ggml-rpc.cpp:471: Remote RPC server crashed" becomes "Remote RPC server crashed (ggml-rpc.cpp:471)"
     place, _, rest = text.strip().rpartition(": ")
     said = f"{rest} ({os.path.basename(place)})" if place else rest
     for explain in _explainers:

@@ -107,6 +107,7 @@ def multiply() -> np.ndarray[Any, np.dtype[np.float32]] | None:
     backend = _ggml("ggml_backend_dev_init", c_void_p, c_void_p, c_char_p)(device, None)
     _ggml("ggml_backend_alloc_ctx_tensors_from_buft", c_void_p, c_void_p, c_void_p)(weights, place)
     _ggml("ggml_backend_alloc_ctx_tensors", c_void_p, c_void_p, c_void_p)(graph_of, backend)
+    # a block of Q8_0 is a scale of 16 bits and 32 bytes, here 1.0 and 32 ones: each row of 64 weights is two blocks
     blocks = (np.float16(1).tobytes() + b"\x01" * _BLOCK) * (_ROWS * _WIDTH // _BLOCK)
     put(weight, blocks, 0, len(blocks))
     ones = np.ones((_N_INPUTS, _WIDTH), np.float32).tobytes()

@@ -24,14 +24,18 @@ _REMOTE = b"RPC"
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device, by the name that --device takes. takes_layers: layers can be put there (GPUs, and all that workers
-    have); is_remote: a worker's, described by its address. handle: ggml's pointer."""
+    """One device."""
 
     name: str
+    """What --device takes."""
     description: str
+    """Of a worker's device, the worker's address."""
     takes_layers: bool
+    """Layers can be put there: GPUs, and all that workers have."""
     is_remote: bool
+    """A worker's."""
     handle: int
+    """ggml's pointer."""
 
     @property
     def free(self) -> int:
@@ -60,14 +64,11 @@ def _device(handle: int) -> Device:
     )
     kind = ggml.function("ggml_backend_dev_type", c_int, c_void_p)(handle)
     texts = [text(handle).decode(errors="replace") for text in (name, description)]
-    return Device(texts[0], texts[1], kind in _GPUS, _is_remote(handle), handle)
-
-
-def _is_remote(handle: int) -> bool:
-    if not ggml.has("ggml_backend_dev_backend_reg", "ggml_backend_reg_name"):
-        return False
-    registry = ggml.function("ggml_backend_dev_backend_reg", c_void_p, c_void_p)(handle)
-    return bool(ggml.function("ggml_backend_reg_name", c_char_p, c_void_p)(registry) == _REMOTE)
+    is_remote = False
+    if ggml.has("ggml_backend_dev_backend_reg", "ggml_backend_reg_name"):
+        registry = ggml.function("ggml_backend_dev_backend_reg", c_void_p, c_void_p)(handle)
+        is_remote = ggml.function("ggml_backend_reg_name", c_char_p, c_void_p)(registry) == _REMOTE
+    return Device(texts[0], texts[1], kind in _GPUS, is_remote, handle)
 
 
 def devices() -> tuple[str, ...]:

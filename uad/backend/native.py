@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from typing import Self
 
 import llama_cpp.llama_cpp as lib
 
@@ -43,6 +44,7 @@ class Log:
     def _receive(self, level: int, text: bytes, _user: object) -> None:
         line = text.decode(errors="replace")
         with self._lock:
+            # "loading" at level 2, then "." and ".\n" as continuations: one line, of the level that it began with
             if level != _LEVEL_CONT:
                 self._last_level = level
             if self._last_level >= _LEVEL_WARN:
@@ -51,16 +53,12 @@ class Log:
                 self._collected.append(line.strip())
             self._unfinished += line if self.verbose else ""
             *lines, self._unfinished = self._unfinished.split("\n")
-        for one in lines:
-            self._show(one, self._last_level)
-
-    def _show(self, line: str, level: int) -> None:
-        """A whole line among those of the program's own log; on stderr where there is none."""
-        if _log.hasHandlers():
-            _log.log(_LOGGED_AS.get(level, logging.DEBUG), "%s", line)
-            return
-        with suppress(OSError):
-            sys.stderr.write(f"{line}\n")
+        for one in lines:  # among those of the program's own log; on stderr where there is none
+            if _log.hasHandlers():
+                _log.log(_LOGGED_AS.get(self._last_level, logging.DEBUG), "%s", one)
+                continue
+            with suppress(OSError):
+                sys.stderr.write(f"{one}\n")
 
     @contextmanager
     def collecting(self) -> Iterator[list[str]]:
@@ -80,6 +78,8 @@ class Log:
         """The first error since `clear`, shortened to what a person can use; empty if there was none."""
         with self._lock:
             lines = [line for line in self._recent if line]
+        # the first error is the cause ("missing tensor 'blk.3.ffn_up.weight'"), those after it only say that it failed;
+        # up to the first colon stands which function wrote it
         errors = [line for line in lines if "error" in line.lower() or "fail" in line.lower()] or lines
         return errors[0].split(": ", 1)[-1] if errors else ""
 
@@ -97,6 +97,19 @@ def start() -> Log:
     abort.install()
     lib.llama_backend_init()
     return log
+
+
+class Owner:
+    """What holds memory of llama.cpp: use it with `with`, or call `close`, as often as you like."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 def use_numa(strategy: str) -> None:

@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from ctypes import CFUNCTYPE, c_char_p, c_size_t, c_void_p
 from typing import Any
@@ -53,7 +53,10 @@ def connect(endpoints: Sequence[str]) -> None:
     trials = {}
     try:
         for endpoint in new:  # all work at once
-            trials[endpoint] = _trial(endpoint)
+            command = [sys.executable, "-m", __name__, endpoint]
+            trials[endpoint] = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+            )
         for endpoint, trial in trials.items():
             _judge(endpoint, trial)
     finally:
@@ -75,18 +78,14 @@ def _explained(said: str) -> str:
     """What llama.cpp says where a worker is gone, with the worker's name."""
     if "RPC" not in said:
         return said
-    return f"the RPC worker {' or '.join(_lost())} was lost; start it again, then uad ({said})"
-
-
-def _lost() -> tuple[str, ...]:
-    """The added workers whose port is closed, now that one of them is gone; all of them where every port stays open. A
-    port may close a moment after the connection did.
-    """
+    # the lost one is that whose port is closed, which may be a moment after the connection was. Where all are open
+    # again, each of them may have been it
+    lost: Sequence[str] = ()
     for _ in range(_LOOKS):
-        if closed := tuple(endpoint for endpoint in _added if not _is_open(endpoint)):
-            return closed
+        if lost := [endpoint for endpoint in _added if not _is_open(endpoint)]:
+            break
         time.sleep(_LOOK_S)
-    return tuple(_added)
+    return f"the RPC worker {' or '.join(lost or _added)} was lost; start it again, then uad ({said})"
 
 
 def _is_open(endpoint: str) -> bool:
@@ -102,7 +101,12 @@ def watch() -> int:
     waits for an answer for ever.
     """
     peers = {_address(endpoint) for endpoint in _added}
-    return sum(_is_kept_alive(fd, peers) for fd in _open_files()) if peers else 0
+    if not peers:
+        return 0
+    files: list[str] = []
+    with suppress(OSError):  # where the system does not list the open files of a process
+        files = os.listdir("/dev/fd")
+    return sum(_is_kept_alive(int(name), peers) for name in files if name.isdecimal())
 
 
 def start_server(host: str, port: int, devices: Sequence[int], n_threads: int, cache: str | None) -> None:
@@ -131,11 +135,6 @@ def _reach(endpoint: str, seconds: float = _CONNECT_S) -> None:
         reason = error.strerror or "it does not answer"
         start = f"uad rpc-worker --host {host} --port {port}"
         raise ConfigError(f"--rpc {endpoint}: no worker can be reached ({reason}); start one there: {start}") from None
-
-
-def _trial(endpoint: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", __name__, endpoint]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
 
 
 def _judge(endpoint: str, trial: subprocess.Popen[str]) -> None:
@@ -214,13 +213,6 @@ def _address(endpoint: str) -> tuple[str, int]:
     """Its IPv4 address, which is all that llama.cpp looks for. Raises OSError."""
     host, port = split(endpoint)
     return str(socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]), port
-
-
-def _open_files() -> Iterable[int]:
-    """Numbers of the open files of this process; none where the system does not list them."""
-    with suppress(OSError):
-        return [int(name) for name in os.listdir("/dev/fd") if name.isdecimal()]
-    return ()
 
 
 def _is_kept_alive(fd: int, peers: Collection[tuple[str, int]]) -> bool:

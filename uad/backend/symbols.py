@@ -152,6 +152,37 @@ else is missed.
 """
 
 
+SAMPLING_NAMES = (
+    "llama_get_sampled_candidates_count_ith",
+    "llama_get_sampled_candidates_ith",
+    "llama_get_sampled_logits_ith",
+    "llama_get_sampled_token_ith",
+    "llama_sampler_i_backend_apply",
+    "llama_sampler_i_backend_init",
+    "llama_sampler_i_name",
+    "llama_sampler_init",
+    "llama_set_sampler",
+)
+SAMPLING_FIELDS = {"llama_context_params": ("n_outputs_max_per_seq",)}
+GGML_NAMES = (
+    "ggml_arange",
+    "ggml_argmax",
+    "ggml_get_rows",
+    "ggml_nelements",
+    "ggml_reshape_2d",
+    "ggml_sgn",
+    "ggml_sub",
+    "ggml_view_1d",
+)
+"""What `--backend-sampling` needs: names and fields of the binding, and functions of ggml that it has no names for."""
+
+
+def missing_for_sampling(binding: object) -> Iterator[str]:
+    """Names of these that the binding lacks."""
+    yield from (name for name in SAMPLING_NAMES if not hasattr(binding, name))
+    yield from _missing_fields(binding, SAMPLING_FIELDS)
+
+
 def missing_for_heads(binding: object, extension: object) -> Iterator[str]:
     """Names of these that the binding lacks."""
     yield from (name for name in HEAD_NAMES if not hasattr(binding, name))

@@ -13,8 +13,8 @@ from statistics import geometric_mean, median
 from rich.table import Table
 from rich.text import Text
 
-from uad.bench.client import Client, streaming
-from uad.bench.table import coloured
+from uad.bench.client import Server, Stream
+from uad.bench.report import coloured
 from uad.bench.workloads import Workload, WorkloadPrompt
 from uad.console import Bar
 
@@ -22,39 +22,12 @@ FIRST, ALL = "first answers", "all"
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """A running server, and how it is asked. `fields` are added to every body."""
-
-    name: str
-    client: Client
-    model: str
-    fields: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One answer by the client's clock, in seconds, from the request to the first piece of text and to the end of the
-    stream; n tokens were answered.
-    """
-
-    first_s: float
-    total_s: float
-    n: int
-    text: str
-
-    @property
-    def tps(self) -> float:
-        """Tokens per second, from the first one on."""
-        return (self.n - 1) / (self.total_s - self.first_s) if self.n > 1 and self.total_s > self.first_s else 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Asked:
-    """One prompt: of each server, in their order, its replies, one for each repeat."""
+    """One prompt: of each server, in their order, its answers, one for each repeat."""
 
     workload: str
     name: str
-    replies: tuple[tuple[Reply, ...], ...]
+    replies: tuple[tuple[Stream, ...], ...]
 
     def tps(self, server: int) -> float:
         """The median over the repeats."""
@@ -62,7 +35,7 @@ class Asked:
 
     def seconds(self, server: int) -> float:
         """Of the whole request for each token, since answers may differ in length; the median over the repeats."""
-        return median(one.total_s / max(one.n, 1) for one in self.replies[server])
+        return median(one.total_s / max(one.n_predicted, 1) for one in self.replies[server])
 
     @property
     def is_timed(self) -> bool:
@@ -71,7 +44,7 @@ class Asked:
 
     def same(self, server: int) -> bool:
         """Whether the first server's texts are this one's."""
-        return {one.text for one in self.replies[0]} == {one.text for one in self.replies[server]}
+        return {"".join(one.text) for one in self.replies[0]} == {"".join(one.text) for one in self.replies[server]}
 
 
 def measure(
@@ -80,7 +53,7 @@ def measure(
     """Prompts of all workloads in turns: the first of each, then the second of each. Raises UnavailableError."""
     longest = max(len(workload.prompts) for workload in workloads)
     order = [(one, prompt) for i in range(longest) for one in workloads for prompt in one.prompts[i : i + 1]]
-    found: dict[tuple[str, str], list[list[Reply]]] = {
+    found: dict[tuple[str, str], list[list[Stream]]] = {
         (one.name, prompt.name): [[] for _ in servers] for one, prompt in order
     }
     turn = 0
@@ -95,12 +68,9 @@ def measure(
     return [Asked(workload, name, tuple(map(tuple, replies))) for (workload, name), replies in found.items()]
 
 
-def ask(server: Server, prompt: WorkloadPrompt, settings: Mapping[str, object]) -> Reply:
-    """One request, streamed; no server may use what it keeps of an earlier one. Raises UnavailableError."""
-    path, body = streaming(server.model, prompt.text, prompt.chat)
-    stream = server.client.stream(path, body | {"cache_prompt": False} | dict(settings) | dict(server.fields))
-    first = stream.first if stream.first is not None else stream.ended
-    return Reply(first - stream.began, stream.ended - stream.began, stream.n_predicted, "".join(stream.text))
+def ask(server: Server, prompt: WorkloadPrompt, settings: Mapping[str, object]) -> Stream:
+    """One request; no server may use what it keeps of an earlier one. Raises UnavailableError."""
+    return server.client.stream(*server.request(prompt, {"cache_prompt": False, **settings}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +150,7 @@ def summary(servers: Sequence[Server], found: Sequence[Row], asked: Sequence[Ask
             {
                 "workload": one.workload,
                 "name": one.name,
-                "n": one.replies[0][0].n,
+                "n": one.replies[0][0].n_predicted,
                 "tps": _named(names, [one.tps(i) for i in range(len(names))]),
                 "same_text": dict(zip(others, [one.same(i) for i in range(1, len(names))], strict=True)),
             }

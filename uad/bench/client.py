@@ -12,9 +12,11 @@ import urllib.parse
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 
+from uad.bench.workloads import WorkloadPrompt
 from uad.errors import ConfigError, UnavailableError
 from uad.types import Clock
 
@@ -33,10 +35,11 @@ class Stream:
     began: float = 0.0
     text: list[str] = field(default_factory=list)
     first: float | None = None
-    last: float = 0.0
     ended: float = 0.0
     completion_tokens: float | None = None
     timings: dict[str, float] = field(default_factory=dict)
+    uad: Mapping[str, Any] = field(default_factory=dict)
+    """What uad alone says of its drafts, in its last chunk; empty from other servers."""
 
     @property
     def n_predicted(self) -> int:
@@ -50,21 +53,21 @@ class Stream:
         return int(n)
 
     @property
-    def client_tps(self) -> float:
-        """Tokens per second between the first and the last piece of text, by the client's clock."""
-        n = max(self.n_predicted - 1, 0)
-        seconds = self.last - self.first if self.first is not None else 0.0
-        return n / seconds if seconds > 0 else 0.0
+    def first_s(self) -> float:
+        """Seconds from the request to the first piece of text, or to the end where there was none."""
+        return (self.ended if self.first is None else self.first) - self.began
 
     @property
-    def server_tps(self) -> float | None:
-        """The server's own rate, None if it sends none. Over n - 1 tokens, as ours: llama-server's clock starts at the
-        first one.
+    def total_s(self) -> float:
+        """Seconds from the request to the end of the stream."""
+        return self.ended - self.began
+
+    @property
+    def tps(self) -> float:
+        """Tokens per second from the first one on; 0 where there are fewer than two. The first comes out of the
+        prompt's decode, so n tokens took n - 1 steps. Raises UnavailableError.
         """
-        n, milliseconds = self.timings.get("predicted_n"), self.timings.get("predicted_ms")
-        if n is not None and milliseconds:
-            return 1e3 * max(n - 1, 0) / milliseconds
-        return self.timings.get("predicted_per_second")
+        return per_second(self.n_predicted - 1, self.total_s - self.first_s)
 
     def add(self, chunk: Mapping[str, object], now: float) -> None:
         """Take one decoded chunk that arrived at `now`. Raises UnavailableError for an error chunk."""
@@ -73,10 +76,16 @@ class Stream:
         piece = _piece(chunk)
         if piece:
             self.first = now if self.first is None else self.first
-            self.last = now
             self.text.append(piece)
         self.completion_tokens = _numbers(chunk.get("usage")).get("completion_tokens", self.completion_tokens)
         self.timings |= _numbers(chunk.get("timings"))
+        if isinstance(own := chunk.get("uad"), dict):
+            self.uad = own
+
+
+def per_second(n: int, seconds: float) -> float:
+    """A rate; 0 where nothing was timed."""
+    return n / seconds if n > 0 and seconds > 0 else 0.0
 
 
 def _numbers(value: object) -> dict[str, float]:
@@ -207,9 +216,19 @@ def _has_host(url: str) -> bool:
         return False
 
 
-def streaming(model: str, text: str, chat: bool) -> tuple[str, dict[str, object]]:
-    """The endpoint for a prompt, and the fields that carry it and ask for a stream with its token count."""
-    body: dict[str, object] = {"model": model, "stream": True, "stream_options": {"include_usage": True}}
-    if chat:
-        return "/v1/chat/completions", body | {"messages": [{"role": "user", "content": text}]}
-    return "/v1/completions", body | {"prompt": text}
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server, and how it is asked: `fields` are added to every body."""
+
+    name: str
+    client: Client
+    model: str
+    fields: Mapping[str, object]
+
+    def request(self, prompt: WorkloadPrompt, settings: Body) -> tuple[str, Body]:
+        """The endpoint for a prompt, and the body that asks for a stream with its token count."""
+        body: dict[str, object] = {"model": self.model, "stream": True, "stream_options": {"include_usage": True}}
+        body |= {**settings, **self.fields}
+        if prompt.chat:
+            return "/v1/chat/completions", body | {"messages": [{"role": "user", "content": prompt.text}]}
+        return "/v1/completions", body | {"prompt": prompt.text}

@@ -1,76 +1,29 @@
-"""Runs of one group of prompts, each policy beside plain decoding. Knows no file, no table and no policy by name."""
+"""Prompts sent to a server: plainly, under each policy, and to peers, all in turns. Knows no file and no table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from uad.bench.client import Client, Server, Stream, per_second
 from uad.bench.workloads import WorkloadPrompt
-from uad.errors import UadError
-from uad.events import Delta, Done, Event, Failed, Progress, RuntimeInfo, Sink
+from uad.errors import UnavailableError
 from uad.stats import DrafterStats
-from uad.types import Clock, Request, SamplingParams, SpeculativeParams
+from uad.types import Origin
 
-
-class BenchEngine(Protocol):
-    """What the bench uses of `uad.runtime.Stepper`."""
-
-    @property
-    def info(self) -> RuntimeInfo:
-        """The models, the context of a slot in ids, and the drafters."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """What requests are timed with, in seconds."""
-        ...
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing runs or waits."""
-        ...
-
-    def submit(self, request: Request, sink: Sink) -> int:
-        """Queue a request, whose events sink gets; returns its number. Raises InvalidRequestError or
-        ContextOverflowError."""
-        ...
-
-    def cancel(self, request: int) -> None:
-        """Free the slot of the request with this number at once; no event follows."""
-
-    def step(self) -> None:
-        """One round for all requests."""
-
-    @property
-    def text(self) -> BenchText:
-        """Texts to ids."""
-        ...
-
-
-class BenchText(Protocol):
-    """What a measurement needs of the target's texts."""
-
-    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
-        """The target's ids of a text. add_special: with BOS, where the model wants one. parse_special: names of
-        specials become their ids."""
-        ...
-
-    def chat(self, messages: Sequence[Mapping[str, object]], kwargs: Mapping[str, object]) -> list[int]:
-        """The target's ids of a conversation. Raises InvalidRequestError or ContextOverflowError."""
-        ...
+PLAIN_FIELDS: Mapping[str, object] = {"speculative": {"enabled": False}}
+"""What a request to `uad serve` says so that nothing drafts for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchJob:
-    """One answer to be made: the prompt, its target ids, and how to sample. The same job under every arm gives the same
-    text.
+    """One answer to be made: the prompt and how to sample. The same job under every arm gives the same text.
 
     slot: where it runs, and its prompt stays cached.
     """
 
     prompt: WorkloadPrompt
-    ids: tuple[int, ...]
     temperature: float
     seed: int
     max_tokens: int
@@ -79,7 +32,9 @@ class BenchJob:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One finished job; `by`: what each drafter did. `ids` and `by` are empty where they are not known (a peer)."""
+    """One finished job; `by`: what each drafter did, empty where it is not known (a peer). `ids` are not known over
+    HTTP.
+    """
 
     ids: tuple[int, ...]
     text: str
@@ -108,12 +63,6 @@ class Arm(Protocol):
         """What tables and progress call it; a policy's is its own name."""
         ...
 
-    def beside(self, plain: EngineArm, jobs: Sequence[BenchJob], first: bool) -> ArmPair:
-        """Run the jobs at once, and the same jobs on `plain`, and wait for all of them; first: this one begins. Raises
-        UadError.
-        """
-        ...
-
     def run(self, jobs: Sequence[BenchJob]) -> Sample:
         """Run the jobs at once and wait for all of them. Raises UadError."""
         ...
@@ -121,7 +70,7 @@ class Arm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ArmPair:
-    """The same jobs with plain decoding and under an arm, at the same time as far as that can be."""
+    """The same jobs with plain decoding and under an arm, in the same turn."""
 
     plain: Sample
     arm: Sample
@@ -132,169 +81,71 @@ class ArmPair:
         return self.arm.tps / self.plain.tps
 
 
-class EngineArm:
-    """Runs jobs on our own engine."""
+class ServerArm:
+    """Runs jobs on a server, each on a connection of its own. has_slots: the server is `uad serve` with a slot for each
+    job; a peer may have none to choose.
+    """
 
-    def __init__(self, name: str, engine: BenchEngine, speculative: SpeculativeParams) -> None:
-        self.name = name
-        self._engine = engine
-        self._speculative = speculative
+    def __init__(self, server: Server, has_slots: bool) -> None:
+        self.name = server.name
+        self._server, self._has_slots = server, has_slots
 
     def run(self, jobs: Sequence[BenchJob]) -> Sample:
-        """Run the jobs at once and wait for all of them; what still runs is cancelled if one fails. Raises UadError."""
-        return in_turns([self], jobs)[0]
+        """Run the jobs at once and wait for all of them. Raises UnavailableError."""
+        streams = self._server.client.streams([self._request(job) for job in jobs])
+        answers = tuple(map(_answer, streams))
+        if len(streams) == 1:
+            return Sample(answers, streams[0].tps)
+        seconds = max(one.ended for one in streams) - min(one.began for one in streams)
+        return Sample(answers, per_second(sum(answer.n_predicted for answer in answers), seconds))
 
-    def beside(self, plain: EngineArm, jobs: Sequence[BenchJob], first: bool) -> ArmPair:
-        """Both at once, a round of one, a round of the other, the one that is behind; first: this one begins. Raises
-        UadError.
-        """
-        if first:
-            arm, other = in_turns([self, plain], jobs)
-        else:
-            other, arm = in_turns([plain, self], jobs)
-        return ArmPair(other, arm)
-
-    def prepare(self, jobs: Sequence[BenchJob]) -> _BenchRun:
-        """Jobs that are not submitted yet."""
-        return _BenchRun(self._engine, [self.request(job) for job in jobs])
-
-    def request(self, job: BenchJob) -> Request:
-        """What the engine is asked for."""
-        sampling = SamplingParams(temperature=job.temperature, seed=job.seed)
-        return Request(job.ids, sampling, self._speculative, max_tokens=job.max_tokens, slot=job.slot)
+    def _request(self, job: BenchJob) -> tuple[str, Mapping[str, object]]:
+        settings = {"temperature": job.temperature, "seed": job.seed, "max_tokens": job.max_tokens}
+        return self._server.request(job.prompt, settings | ({"id_slot": job.slot} if self._has_slots else {}))
 
 
-def in_turns(arms: Sequence[EngineArm], jobs: Sequence[BenchJob]) -> list[Sample]:
-    """Run the jobs on all arms at once, each on an engine of its own. The one that has written fewer ids makes the next
-    round, so that all write the same part of the text in the same second; only an arm's own rounds count as its time.
-    Raises UadError.
+def _answer(stream: Stream) -> Answer:
+    drafters = stream.uad.get("drafters", {})
+    return Answer(
+        ids=(),
+        text="".join(stream.text),
+        n_predicted=stream.n_predicted,
+        n_rounds=int(stream.uad.get("rounds", 0)),
+        n_drafted=int(stream.timings.get("draft_n", 0)),
+        n_accepted=int(stream.timings.get("draft_n_accepted", 0)),
+        by=tuple(
+            DrafterStats(
+                Origin(name), n_drafts=one["drafts"], n_drafted=one["draft_n"], n_accepted=one["draft_n_accepted"]
+            )
+            for name, one in drafters.items()
+        ),
+    )
+
+
+def n_prompt_tokens(client: Client, prompt: WorkloadPrompt) -> int:
+    """Tokens of a prompt on `uad serve`: through the chat template, or as it stands, where the letters of a special are
+    only letters. Raises UnavailableError.
     """
-    running = [arm.prepare(jobs) for arm in arms]
-    try:
-        for one in running:
-            one.submit()
-        while behind := [one for one in running if one.runs]:
-            min(behind, key=lambda one: one.n_written).step()
-    finally:
-        for one in running:
-            one.cancel()
-    return [one.sample() for one in running]
+    text, is_chat = prompt.text, prompt.chat
+    if is_chat:
+        text = str(client.post("/apply-template", {"messages": [{"role": "user", "content": text}]}).get("prompt", ""))
+    tokens = client.post("/tokenize", {"content": text, "add_special": True, "parse_special": is_chat}).get("tokens")
+    if not isinstance(tokens, list):
+        raise UnavailableError(f"{client.url}/tokenize tells no tokens")
+    return len(tokens)
 
 
-class _BenchRun:
-    """Requests that one engine answers: what came of them so far, and the seconds that its rounds took."""
-
-    def __init__(self, engine: BenchEngine, requests: Sequence[Request]) -> None:
-        self._engine = engine
-        self._requests = requests
-        self._answers: dict[int, _Collector] = {}
-        self._live: set[int] = set()
-        self._seconds = 0.0  # from the first id on, if there is one request
-        self._is_single = len(requests) == 1
-        self._error: Exception | None = None
-        self.n_written = 0
-
-    def submit(self) -> None:
-        """Raises UadError."""
-        for request in self._requests:
-            number = self._engine.submit(request, self._take)
-            self._answers[number] = _Collector()
-            self._live.add(number)
-
-    @property
-    def runs(self) -> bool:
-        return bool(self._live)
-
-    def step(self) -> None:
-        """One round. Raises the error of a request that failed."""
-        if self._engine.is_idle:
-            raise UadError("the engine lost a request")
-        counts = self.n_written > 0 or not self._is_single
-        clock = self._engine.clock
-        began = clock()
-        self._engine.step()
-        if counts:
-            self._seconds += clock() - began
-        if self._error is not None:
-            raise self._error
-
-    def _take(self, event: Event) -> None:
-        if isinstance(event, Progress):
-            return
-        if isinstance(event, Delta):
-            self.n_written += len(event.ids)
-        else:
-            self._live.discard(event.request)
-        if isinstance(event, Failed):
-            self._error = event.error
-        else:
-            self._answers[event.request].add(event)
-
-    def cancel(self) -> None:
-        """Ends what still runs."""
-        for number in self._live:
-            self._engine.cancel(number)
-
-    def sample(self) -> Sample:
-        """Call it when nothing runs any more."""
-        answers = tuple(collector.answer() for collector in self._answers.values())
-        n_timed = sum(answer.n_predicted for answer in answers) - self._is_single
-        return Sample(answers, per_second(n_timed, self._seconds))
+Job = TypeVar("Job", bound=BenchJob)
 
 
-def per_second(n: int, seconds: float) -> float:
-    """A rate; 0 where nothing was timed."""
-    return n / seconds if seconds > 0 else 0.0
-
-
-class _Collector:
-    """Gathers the events of one request."""
-
-    def __init__(self) -> None:
-        self._ids: list[int] = []
-        self._text: list[str] = []
-        self._done: Done | None = None
-
-    def add(self, event: Delta | Done) -> None:
-        self._text.append(event.text)
-        if isinstance(event, Delta):
-            self._ids.extend(event.ids)
-        else:
-            self._done = event
-
-    def answer(self) -> Answer:
-        """The finished answer; call it after the last event."""
-        assert self._done is not None
-        draft = self._done.timings.draft
-        return Answer(
-            ids=tuple(self._ids),
-            text="".join(self._text),
-            n_predicted=self._done.timings.n_predicted,
-            n_rounds=draft.n_rounds,
-            n_drafted=draft.n_drafted,
-            n_accepted=draft.n_accepted,
-            by=tuple(draft.by.values()),
-        )
-
-
-def make_job(engine: BenchEngine, prompt: WorkloadPrompt, temperature: float, seed: int, max_tokens: int) -> BenchJob:
-    """Turn a prompt into target ids: through the chat template, or as it stands, where the letters of a special are
-    only letters.
-    """
-    if prompt.chat:
-        ids = engine.text.chat([{"role": "user", "content": prompt.text}], {})
-    else:
-        ids = engine.text.tokenize(prompt.text, add_special=True, parse_special=False)
-    return BenchJob(prompt, tuple(ids), temperature, seed, max_tokens)
-
-
-def groups(jobs: Sequence[BenchJob], size: int, n_slots: int) -> list[tuple[BenchJob, ...]]:
+def groups(jobs: Sequence[Job], size: int, n_slots: int) -> list[tuple[Job, ...]]:
     """Cut jobs into groups of exactly `size` distinct ones; the last group is filled up from the start of the list.
 
     Each group gets consecutive slots, the next one the slots after it as far as there are any: prompts that were read
     for groups of one size are found in the cache by those of another.
     """
     n_groups, n_places = -(-len(jobs) // size), max(n_slots // size, 1)
+    # five jobs in groups of two, four slots: (a, b) in 0 and 1, (c, d) in 2 and 3, (e, a) in 0 and 1 again
     return [
         tuple(replace(jobs[(g * size + i) % len(jobs)], slot=g % n_places * size + i) for i in range(size))
         for g in range(n_groups)
@@ -312,7 +163,7 @@ def turns(n_arms: int, repeats: int, backwards: bool = False) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All counted runs of one group of prompts: `runs[i]` are those of arm i, each with plain decoding beside it."""
+    """All counted runs of one group of prompts: `runs[i]` are those of arm i, each with plain decoding of its turn."""
 
     names: tuple[str, ...]
     runs: tuple[tuple[ArmPair, ...], ...]
@@ -320,16 +171,18 @@ class Measured:
 
 def measure(
     jobs: Sequence[BenchJob],
-    plain: EngineArm,
+    plain: Arm,
     arms: Sequence[Arm],
     repeats: int,
     on_run: Callable[[], None],
     backwards: bool = False,
 ) -> Measured:
-    """Run one group under every arm, the arms taking turns; `backwards` starts with the last one."""
-    runs: list[list[ArmPair]] = [[] for _ in arms]
-    for arm in turns(len(arms), repeats, backwards):
-        first = (len(runs[arm]) % 2 == 1) is not backwards
-        runs[arm].append(arms[arm].beside(plain, jobs, first))
+    """Run one group plainly and under every arm, in turns; `backwards` starts with the last one. Raises UadError."""
+    sides = [plain, *arms]
+    samples: list[list[Sample]] = [[] for _ in sides]
+    for side in turns(len(sides), repeats, backwards):
+        samples[side].append(sides[side].run(jobs))
         on_run()
-    return Measured(tuple(job.prompt.name for job in jobs), tuple(tuple(one) for one in runs))
+    # every side ran once in each turn: the plain run of a turn is what its others are compared with
+    pairs = [tuple(map(ArmPair, samples[0], of_arm)) for of_arm in samples[1:]]
+    return Measured(tuple(job.prompt.name for job in jobs), tuple(pairs))

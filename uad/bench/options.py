@@ -5,36 +5,30 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from uad.bench.client import server_url
+from uad.bench.measure import PLAIN_FIELDS
 from uad.bench.workloads import Workload, WorkloadPrompt, bundled, category_names, load_all
 from uad.common.files import no_such_file
-from uad.config import (
-    MODEL_TYPE,
-    SHARES,
-    SPEC_TYPE,
-    Config,
-    DraftingConfig,
-    HubConfig,
-    HubModel,
-    LookupConfig,
-    ModelConfig,
-    TemplateConfig,
-)
-from uad.config.argv import add_group, typed
-from uad.config.flags import CONTEXT, DRAFT, LOOKUP, MODEL
+from uad.config import MODEL_TYPE, SHARES, SPEC_TYPE, Config, HubConfig, HubModel, load_config
+from uad.config.argv import Parser, add_group, typed
+from uad.config.flags import CONTEXT, DRAFT, FLAGS, GROUPS, LOOKUP, MODEL, VARIABLE
 from uad.config.kinds import FILE, RANDOM_SEED, choice, integer, number, several
-from uad.config.load import hub_from, lookup_from, machine_from, models_from
+from uad.config.load import hub_from
 from uad.config.sources import HUB_MODEL
 from uad.console import progress
 from uad.errors import ConfigError
 from uad.hub import path_on
 from uad.types import Origin, SpecPolicy, SpeculativeParams
 
+_DESCRIPTION = """Measure plain against drafted decoding on servers that it starts. The last line of output is JSON."""
+_EPILOG = """example: uad bench --target TARGET.gguf --draft DRAFT.gguf --workload chat,code
+
+`uad bench requests` measures whole requests of running servers: see its --help."""
 _TEMPLATE_ROOM = 256
 _ROOM_PER_TOKEN = 4
 OWN = (
@@ -42,6 +36,8 @@ OWN = (
     *("--ctx-size-draft", "--spec-share", "--cache-ram", "--hf-repo", "--hf-file", "--hf-repo-draft"),
 )
 """Flags of `uad serve` that have another meaning here, or none."""
+_SERVED = (MODEL, CONTEXT, DRAFT, LOOKUP)
+"""Groups of flags that say how a server loads and runs models. They are handed on to it as they were written."""
 _MATRIX = ("fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto")
 
 
@@ -53,6 +49,15 @@ class PolicyOption:
 
     name: str
     speculative: SpeculativeParams
+
+    @property
+    def fields(self) -> Mapping[str, object]:
+        """What a request says to be answered so."""
+        params = self.speculative
+        if not params.enabled:
+            return PLAIN_FIELDS
+        found = {"policy": params.policy, "n_max": params.n_max, "p_min": params.p_min, "types": list(params.types)}
+        return {"speculative": {name: value for name, value in found.items() if value is not None}}
 
 
 PLAIN = PolicyOption("plain", SpeculativeParams(enabled=False))
@@ -126,8 +131,8 @@ class Lineup:
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """A checked command line. `repeats` is the number of counted runs of each prompt under each policy; `target` and
-    `draft` say how models are loaded and run, but for their paths and contexts.
+    """A checked command line. `repeats` is the number of counted runs of each prompt under each policy; `serve` are the
+    words of the command line that are meant for `uad serve`, and `environ` its environment.
     """
 
     targets: tuple[Path, ...]
@@ -139,18 +144,14 @@ class BenchOptions:
     max_tokens: int
     repeats: int
     seed: int
-    target: ModelConfig
-    draft: ModelConfig
+    serve: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
     n_ctx_given: int = 0
-    replace: tuple[tuple[str, str], ...] = ()
-    exact: bool = False
     peer: Peer | None = None
     verbose: bool = False
     json_only: bool = False
     spec_types: tuple[tuple[str, ...], ...] = ((MODEL_TYPE,),)
-    lookup: LookupConfig = field(default_factory=lambda: LookupConfig(share="off"))
-    rpc: tuple[str, ...] = ()
-    fit: bool = True
+    share: str = "off"
 
     @property
     def lineups(self) -> tuple[Lineup, ...]:
@@ -183,28 +184,36 @@ class BenchOptions:
             (prompt for workload in self.workloads for prompt in workload.prompts), self.max_tokens
         )
 
-    def config(self, target: Path, lineup: Lineup) -> Config:
-        """The runtime's configuration for one engine: a slot for each sequence."""
-        draft = lineup.model
+    def words(self, target: Path, lineup: Lineup) -> list[str]:
+        """The flags of `uad serve` for one server: a slot for each sequence."""
         n_slots = max(self.sequences)
-        n_ctx = self.n_ctx * n_slots
-        return Config(
-            target=replace(self.target, path=target, n_ctx=n_ctx),
-            draft=None if draft is None else replace(self.draft, path=draft, n_ctx=n_ctx),
-            n_parallel=n_slots,
-            drafting=DraftingConfig(exact=self.exact, types=lineup.types, lookup=self.lookup),
-            templates=TemplateConfig(replace=self.replace),
-            rpc=self.rpc,
-            fit=self.fit,
-        )
+        n_ctx = str(self.n_ctx * n_slots)
+        words = ["--model", str(target), "--ctx-size", n_ctx, "--parallel", str(n_slots)]
+        words += ["--spec-type", ",".join(lineup.types) or "none", "--spec-share", self.share]
+        if lineup.model is not None:
+            words += ["--model-draft", str(lineup.model), "--ctx-size-draft", n_ctx]
+        return [*words, *self.serve]
+
+    def config(self, target: Path, lineup: Lineup) -> Config:
+        """What that server makes of them. Raises ConfigError."""
+        return load_config(self.words(target, lineup), self.environ)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of `uad bench`."""
+def _add_own(parser: argparse.ArgumentParser) -> None:
+    """The flags of the bench itself."""
     _add_models(parser)
     _add_answers(parser)
     _add_conditions(parser)
-    for group in (MODEL, CONTEXT, DRAFT, LOOKUP):
+
+
+def _add_served(parser: argparse.ArgumentParser) -> None:
+    """The flags that are handed on."""
+    parser.add_argument(
+        "--exact", action="store_true", help="bitwise the plain text, whatever the target's weights, as on `uad serve`"
+    )
+    replaced = "replace this target text by that draft text; repeatable"
+    parser.add_argument("--spec-replace", action="append", nargs=2, metavar=("TARGET", "DRAFT"), help=replaced)
+    for group in _SERVED:
         add_group(parser, group, without=OWN)
 
 
@@ -270,9 +279,6 @@ def _add_answers(parser: argparse.ArgumentParser) -> None:
 def _add_conditions(parser: argparse.ArgumentParser) -> None:
     """What drafts and how, what else is asked, and what is printed."""
     add = parser.add_argument
-    add("--exact", action="store_true", help="bitwise the plain text, whatever the target's weights, as on `uad serve`")
-    replaced = "replace this target text by that draft text; repeatable"
-    add("--spec-replace", action="append", nargs=2, default=[], metavar=("TARGET", "DRAFT"), help=replaced)
     add("--vs", "--peer", dest="peer", metavar="URL", help="send the same prompts to this OpenAI-compatible server too")
     add("--peer-key", metavar="KEY", help="API key for --vs")
     add("--peer-model", metavar="NAME", help="model name for --vs (default: the first that it lists)")
@@ -292,10 +298,25 @@ def _add_conditions(parser: argparse.ArgumentParser) -> None:
     add("-c", "--ctx-size", type=typed(integer(0)), default=0, metavar="N", help=context)
 
 
-def parse(args: argparse.Namespace) -> BenchOptions:
-    """Check a parsed command line. Raises ConfigError that names the flag."""
-    target, draft = models_from(args, os.environ, without=OWN)
-    hub = hub_from(args, os.environ)
+def parse(argv: Sequence[str]) -> BenchOptions:
+    """Check the command line of `uad bench`. Raises ConfigError that names the flag."""
+    return parse_with(argv, Parser("uad bench", _DESCRIPTION, _EPILOG), lambda parser: None)[0]
+
+
+def parse_with(
+    argv: Sequence[str], parser: Parser, add_more: Callable[[Parser], None]
+) -> tuple[BenchOptions, argparse.Namespace]:
+    """The same for a command with further flags, which add_more declares, and what was given for those. Raises
+    ConfigError.
+    """
+    _add_own(parser)
+    add_more(parser)
+    # what the parser does not know yet is meant for the server, if it knows it with the server's flags
+    served = parser.split(argv)[1] if not {"-h", "--help"} & set(argv) else []
+    _add_served(parser)
+    args = parser.parse(argv)
+    environ = _environ(os.environ)
+    hub = hub_from(args, environ)
     options = BenchOptions(
         targets=(*_files(args.target, "--target"), *_fetched(args.hf_repo, hub)),
         drafts=(*_files(args.draft, "--draft"), *_fetched(args.hf_repo_draft, hub)),
@@ -306,20 +327,28 @@ def parse(args: argparse.Namespace) -> BenchOptions:
         max_tokens=args.max_tokens,
         repeats=args.repeats,
         seed=args.seed,
-        target=target,
-        draft=draft,
+        serve=tuple(served),
+        environ=environ,
         n_ctx_given=args.ctx_size,
-        replace=tuple((a, b) for a, b in args.spec_replace),
-        exact=args.exact,
         peer=_peer(args),
         verbose=args.verbose,
         json_only=args.json_only,
         spec_types=_lists_of_types(args.spec_type or ((MODEL_TYPE,),)),
-        lookup=lookup_from(args, args.spec_share),
-        **machine_from(args, os.environ),
+        share=args.spec_share,
     )
     _check_together(options)
-    return options
+    for target in options.targets:
+        for lineup in options.lineups:
+            options.config(target, lineup)  # what a server would refuse is said before any is started
+    return options, args
+
+
+def _environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a server: variables count for the flags that the bench has too."""
+    ours = [flag for group in _SERVED for flag in GROUPS[group] if flag.name not in OWN]
+    others = {name for flag in FLAGS if flag not in ours for name in flag.variables}
+    others |= {name.replace(VARIABLE, f"{VARIABLE}NO_") for name in others}
+    return {name: value for name, value in environ.items() if name not in others}
 
 
 def _policies(text: str) -> tuple[PolicyOption, ...]:

@@ -19,15 +19,20 @@ from rich.table import Table
 from rich.text import Text
 
 from uad.bench import answers
-from uad.bench.answers import Reply, Server
-from uad.bench.client import Client, server_url
-from uad.bench.table import coloured
+from uad.bench.client import Client, Server, Stream, server_url
+from uad.bench.measure import PLAIN_FIELDS
+from uad.bench.report import coloured
 from uad.bench.workloads import WorkloadPrompt, load, load_all
-from uad.config.argv import typed
+from uad.config.argv import Parser, typed
 from uad.config.kinds import integer, number
 from uad.console import Bar, console_on
 from uad.errors import UnavailableError
 
+_DESCRIPTION = """Measure whole requests of a running server: time to the first token and in all, with drafts, without,
+and on other servers.
+
+Every prompt goes to each in turn, and none is in a cache. The last line is JSON."""
+_EPILOG = "example: uad bench requests http://127.0.0.1:8080 --vs http://127.0.0.1:8081"
 _SIZES = "32+200,400+200,2000+16,2000+200"
 _WORKLOADS = ("long", "edit", "chat")
 _WARM = (32, 8)
@@ -55,8 +60,8 @@ class SizeRow:
     total_s: tuple[float, ...]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `uad bench requests`."""
+def _parser() -> Parser:
+    parser = Parser("uad bench requests", _DESCRIPTION, _EPILOG, "URL")
     add = parser.add_argument
     whole = typed(integer(1))
     add("url", metavar="URL", help="a running `uad serve`")
@@ -94,10 +99,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whether chats may think, for templates that know `enable_thinking` (default: as the server has it)",
     )
     add("--json-only", action="store_true", help="print nothing but the JSON line")
+    return parser
 
 
-def main(args: argparse.Namespace, out: TextIO = sys.stdout, err: TextIO = sys.stderr) -> int:
+def main(argv: Sequence[str], out: TextIO = sys.stdout, err: TextIO = sys.stderr) -> int:
     """Measure as asked on the command line; the last line on stdout is JSON. Raises UadError."""
+    args = _parser().parse(argv)
     if args.workload:
         return _answer(args, out, err)
     sizes, repeats, temperature = args.sizes, args.repeats, args.temperature
@@ -134,7 +141,7 @@ def _servers(args: argparse.Namespace) -> Iterator[Server]:
     first = _client(args.url, args.key)
     model = first.first_model()
     yield Server("uad", first, model, {})
-    yield Server(PLAIN, first, model, {"speculative": {"enabled": False}})
+    yield Server(PLAIN, first, model, PLAIN_FIELDS)
     for i, url in enumerate(args.peers, 1):
         peer = _client(url, args.key)
         yield Server("peer" if len(args.peers) == 1 else f"peer {i}", peer, peer.first_model(), {})
@@ -155,7 +162,7 @@ def measure(
         bar.step()
     rows = []
     for size in sizes:
-        found: list[list[Reply]] = [[] for _ in servers]
+        found: list[list[Stream]] = [[] for _ in servers]
         for repeat in range(repeats):
             text = prompts.of(size.n_prompt)
             for i in range(len(servers)):
@@ -164,8 +171,8 @@ def measure(
                 found[place].append(ask(servers[place], f"{servers[place].name} {text}", size.n_predict, temperature))
                 bar.step()
         for server, times in zip(servers, found, strict=True):
-            if any(one.n != size.n_predict for one in times):
-                counts = ", ".join(str(one.n) for one in times)
+            if any(one.n_predicted != size.n_predict for one in times):
+                counts = ", ".join(str(one.n_predicted) for one in times)
                 raise UnavailableError(
                     f"{server.name} answered with {counts} tokens where {size.n_predict} were asked for"
                 )
@@ -175,7 +182,7 @@ def measure(
     return rows
 
 
-def ask(server: Server, text: str, n_predict: int, temperature: float) -> Reply:
+def ask(server: Server, text: str, n_predict: int, temperature: float) -> Stream:
     """One chat request for an answer of so many tokens. Raises UnavailableError."""
     settings = {"max_tokens": n_predict, "temperature": temperature, "seed": 1, "ignore_eos": True}
     return answers.ask(server, WorkloadPrompt("", text, chat=True), settings)

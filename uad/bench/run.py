@@ -1,74 +1,69 @@
-"""`uad bench`: every cell of targets x drafts x workloads x policies, measured in one process and reported."""
+"""`uad bench`: every cell of targets x drafts x workloads x policies, measured on servers and reported."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
-from uad.bench.client import Client
-from uad.bench.measure import Arm, BenchEngine, BenchJob, EngineArm, Measured, groups, make_job, measure
-from uad.bench.options import PLAIN, BenchOptions, Drafters, Lineup, Peer, add_arguments, parse
-from uad.bench.peer import PeerArm
-from uad.bench.report import Cell, Labels, make_cell, notes, summary
-from uad.bench.table import print_prompts, print_table
+from uad.bench.client import Client, Server
+from uad.bench.measure import Arm, BenchJob, Measured, ServerArm, groups, measure, n_prompt_tokens
+from uad.bench.options import PLAIN, BenchOptions, Drafters, Lineup, Peer, PolicyOption, parse
+from uad.bench.report import PEER, Cell, Labels, make_cell, notes, print_prompts, print_table, summary
+from uad.bench.serving import serving
 from uad.bench.workloads import Workload, WorkloadPrompt
-from uad.config import Config
-from uad.console import Bar, Report, console_on
-from uad.errors import ConfigError
+from uad.console import Bar, console_on
+from uad.errors import ConfigError, UnavailableError
+from uad.gguf import GgufFile
 
-__all__ = ["add_arguments", "bench", "main"]
-
-
-@dataclass(frozen=True, slots=True)
-class Engines:
-    """One target twice, on the same weights: with what drafts, and alone."""
-
-    drafted: BenchEngine
-    alone: BenchEngine
-
-
-Opener = Callable[[Config, Report], AbstractContextManager[Engines]]
-"""Opens them and reports its progress (what, share done)."""
+__all__ = ["bench", "main"]
 
 _WARM_UP_TOKENS = 32
-_EMULATION = "cost emulation"
+_EMULATION = "uad.cost_emulation"
+"""In the header of files that lab/scale.py wrote."""
+
+Serving = Callable[[Sequence[str], Mapping[str, str]], AbstractContextManager[Client]]
+"""Runs `uad serve` with these flags and this environment."""
 
 
-def main(args: argparse.Namespace) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the bench as asked on the command line; the last line on stdout is JSON. Raises UadError."""
-    return bench(parse(args), _opened, sys.stdout, sys.stderr)
+    return bench(parse(argv), serving, sys.stdout, sys.stderr)
 
 
-@contextmanager
-def _opened(config: Config, report: Report) -> Iterator[Engines]:
-    from uad.runtime import Stepper
-
-    with Stepper.open(config, report) as drafted, drafted.alone() as alone:
-        yield Engines(drafted, alone)
-
-
-def bench(options: BenchOptions, opener: Opener, out: TextIO, err: TextIO) -> int:
+def bench(options: BenchOptions, serving: Serving, out: TextIO, err: TextIO) -> int:
     """Measure every cell and print the report to `out`; the progress bar goes to `err`. Raises UadError."""
-    findings = Findings(options.lookup.share != "off")
-    measure_all(options, opener, err, findings, Pairing)
+    findings = Findings(options.share != "off")
+
+    @contextmanager
+    def opened(target: Path, lineup: Lineup, bar: Bar) -> Iterator[Pairing]:
+        bar.at(f"loading {target.stem}")
+        with serving(options.words(target, lineup), options.environ) as client:
+            yield ServerPairing(client, options, target, lineup, bar, findings)
+
+    measure_all(options, opened, ServerPairing, findings, err)
     show(options, findings, out, err)
     print(json.dumps(summary(findings.cells)), file=out, flush=True)
     return 0
 
 
-def measure_all(options: BenchOptions, opener: Opener, err: TextIO, findings: Findings, pairing: type[Pairing]) -> None:
-    """Fill the findings, one engine after the other. Raises UadError."""
+def measure_all(
+    options: BenchOptions,
+    opened: Callable[[Path, Lineup, Bar], AbstractContextManager[Pairing]],
+    kind: type[Pairing],
+    findings: Findings,
+    err: TextIO,
+) -> None:
+    """Fill the findings, one target and what drafts for it after the other. Raises UadError."""
     lineups = [(target, lineup) for target in options.targets for lineup in options.lineups]
-    with Bar(err, sum(pairing.n_runs(options, lineup) for _, lineup in lineups)) as bar:
+    with Bar(err, sum(kind.n_runs(options, lineup) for _, lineup in lineups)) as bar:
         for target, lineup in lineups:
-            with opener(options.config(target, lineup), bar.report) as engines:
-                pairing(options, engines, target, lineup, bar, findings).run()
+            with opened(target, lineup, bar) as pairing:
+                pairing.run()
     if not findings.cells:
         raise ConfigError("no answer had two tokens or more, so there is nothing to time; choose another --workload")
 
@@ -100,42 +95,41 @@ def show(options: BenchOptions, findings: Findings, out: TextIO, err: TextIO) ->
 
 
 class Pairing:
-    """The measurement of one target with all that drafts for it in one open engine. `whose[i]` are the drafters of arm
-    i; the peer has its own.
+    """The measurement of one target with all that drafts for it. `whose[i]` are the drafters of arm i; the peer has its
+    own. n_ctx: tokens of context of each of n_slots.
     """
 
-    arm_type: type[EngineArm] = EngineArm
-
     def __init__(
-        self, options: BenchOptions, engines: Engines, target: Path, lineup: Lineup, bar: Bar, findings: Findings
+        self,
+        options: BenchOptions,
+        target: Path,
+        lineup: Lineup,
+        bar: Bar,
+        findings: Findings,
+        plain: Arm,
+        drafted: Callable[[PolicyOption], Arm],
+        n_ctx: int,
+        n_slots: int,
     ) -> None:
-        self.options = options
-        self.engine = engines.drafted
-        self.target = target.stem
-        self.lineup = lineup
-        self.bar = bar
-        self.findings = findings
-        self._plain = self.arm_type(PLAIN.name, engines.alone, PLAIN.speculative)
-        self.arms: list[Arm] = []
-        self.whose: list[Drafters | None] = []
-        for drafters in lineup.compared:
-            speculative = [drafters.policy(policy).speculative for policy in options.policies]
-            policies = zip(options.policies, speculative, strict=True)
-            self.arms += [self.arm_type(policy.name, self.engine, params) for policy, params in policies]
-            self.whose += [drafters] * len(options.policies)
+        self.options, self.lineup, self.bar, self.findings = options, lineup, bar, findings
+        self.target, self._path = target.stem, target
+        self.plain, self.n_ctx, self.n_slots = plain, n_ctx, n_slots
+        both = [(drafters, policy) for drafters in lineup.compared for policy in options.policies]
+        self.arms: list[Arm] = [drafted(drafters.policy(policy)) for drafters, policy in both]
+        self.whose: list[Drafters | None] = [drafters for drafters, _ in both]
         if options.peer is not None:
             self.arms.append(_peer_arm(options.peer))
             self.whose.append(None)
 
     @classmethod
     def n_runs(cls, options: BenchOptions, lineup: Lineup) -> int:
-        """Runs in one engine, the uncounted ones too."""
-        n_arms = len(options.policies) * len(lineup.compared) + (options.peer is not None)
-        return sum((1 + n_arms) * (1 + n) + n * n_arms * options.repeats for n in options.n_groups)
+        """Runs on one target, the uncounted ones too: a warm-up of a row, and of each group a start and the repeats."""
+        n_arms = 1 + len(options.policies) * len(lineup.compared) + (options.peer is not None)
+        return sum(n_arms * (1 + n + n * options.repeats) for n in options.n_groups)
 
     def run(self) -> None:
         """Measure every workload, temperature and number of sequences."""
-        if _EMULATION in self.engine.info.target.desc.lower():
+        if _is_emulated(self._path):
             note = (
                 "a cost emulation: a small model padded to the cost of a large one; the speed is real, the text "
                 "is the small model's"
@@ -145,21 +139,24 @@ class Pairing:
             for temperature in self.options.temperatures:
                 jobs = self._jobs(workload, temperature)
                 for sequences in self.options.sequences:
-                    self.measure_cells(workload.name, temperature, groups(jobs, sequences, self.engine.info.n_slots))
+                    self.measure_cells(workload.name, temperature, groups(jobs, sequences, self.n_slots))
 
     def job(self, prompt: WorkloadPrompt, temperature: float, seed: int) -> BenchJob:
         """What is asked for with this prompt."""
-        return make_job(self.engine, prompt, temperature, seed, self.options.max_tokens)
+        return BenchJob(prompt, temperature, seed, self.options.max_tokens)
+
+    def n_prompt_tokens(self, job: BenchJob) -> int:
+        """Tokens of its prompt."""
+        raise NotImplementedError
 
     def _jobs(self, workload: Workload, temperature: float) -> list[BenchJob]:
-        n_ctx = self.engine.info.n_ctx
         jobs = [self.job(prompt, temperature, self.options.seed + i) for i, prompt in enumerate(workload.prompts)]
         for job in jobs:
-            need = len(job.ids) + self.options.max_tokens
-            if need > n_ctx:
+            need = self.n_prompt_tokens(job) + self.options.max_tokens
+            if need > self.n_ctx:
                 name = f"{job.prompt.name!r} of {workload.name!r}"
                 raise ConfigError(
-                    f"prompt {name} needs {need} tokens of context and a sequence has {n_ctx}; raise --ctx-size"
+                    f"prompt {name} needs {need} tokens of context and a sequence has {self.n_ctx}; raise --ctx-size"
                 )
         return jobs
 
@@ -179,15 +176,47 @@ class Pairing:
     def measure(self, jobs: tuple[BenchJob, ...], backwards: bool) -> Measured:
         """One group: one token first, so that every counted run finds its prompt in the cache."""
         self._uncounted(jobs, 1)
-        return measure(jobs, self._plain, self.arms, self.options.repeats, self.bar.step, backwards)
+        return self.counted(jobs, backwards)
+
+    def counted(self, jobs: tuple[BenchJob, ...], backwards: bool) -> Measured:
+        """The counted runs of one group."""
+        return measure(jobs, self.plain, self.arms, self.options.repeats, self.bar.step, backwards)
 
     def _uncounted(self, jobs: tuple[BenchJob, ...], max_tokens: int) -> None:
         short = [replace(job, max_tokens=max_tokens) for job in jobs]
-        for arm in (self._plain, *self.arms):
+        for arm in (self.plain, *self.arms):
             arm.run(short)
             self.bar.step()
 
 
+class ServerPairing(Pairing):
+    """On a server, which drafts for some requests and not for others."""
+
+    def __init__(
+        self, client: Client, options: BenchOptions, target: Path, lineup: Lineup, bar: Bar, findings: Findings
+    ) -> None:
+        self._client, model = client, client.first_model()
+        props = client.get("/props")
+        settings, n_slots = props.get("default_generation_settings"), props.get("total_slots")
+        n_ctx = settings.get("n_ctx") if isinstance(settings, dict) else None
+        if not isinstance(n_ctx, int) or not isinstance(n_slots, int):
+            raise UnavailableError(f"{client.url}/props tells no context and slots")
+
+        def arm(policy: PolicyOption) -> Arm:
+            return ServerArm(Server(policy.name, client, model, policy.fields), has_slots=True)
+
+        super().__init__(options, target, lineup, bar, findings, arm(PLAIN), arm, n_ctx, n_slots)
+
+    def n_prompt_tokens(self, job: BenchJob) -> int:
+        """As the server counts them. Raises UnavailableError."""
+        return n_prompt_tokens(self._client, job.prompt)
+
+
+def _is_emulated(path: Path) -> bool:
+    with GgufFile(path) as file:
+        return _EMULATION in file.values
+
+
 def _peer_arm(peer: Peer) -> Arm:
     client = Client(peer.url, peer.key)
-    return PeerArm(client, peer.model or client.first_model())
+    return ServerArm(Server(PEER, client, peer.model or client.first_model(), {}), has_slots=False)

@@ -1,8 +1,11 @@
-"""The plot of `uad profile`: what n rows cost in one pass, in single rows, for every depth. Measures nothing."""
+"""What `uad profile` measured of a model, and its plot: what n rows cost in one pass, in single rows, for every depth.
+Measures nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +13,25 @@ from uad.common.files import why_not_writable
 from uad.errors import ConfigError
 
 if TYPE_CHECKING:
-    from uad.commands.profiling import MeasuredCurve
+    from uad.policy.cost import CostSample
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 # Okabe and Ito's, which colour-blind people can distinguish too
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 _MARKERS = "os^Dv*"
 _GREY = "#666666"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCurve:
+    """One model's curve: a sample for each size and depth, the file that keeps it, and how much single decodes differed
+    (uad.costs.profile.spread)."""
+
+    role: str
+    model: str
+    samples: tuple[CostSample, ...]
+    file: Path
+    spread: float
 
 
 def check(path: Path) -> None:

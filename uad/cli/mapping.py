@@ -10,6 +10,8 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,14 +21,18 @@ from rich.text import Text
 
 from uad.cli.models import parse
 from uad.common.files import path_of, read_text
-from uad.common.names import did_you_mean
+from uad.common.names import did_you_mean, meant_or_known
+from uad.config import Config
 from uad.config.argv import Parser
 from uad.config.flags import GENERAL, TEMPLATES
 from uad.console import console_on, note
-from uad.errors import ConfigError, MappingError
+from uad.errors import ConfigError, InvalidRequestError, MappingError
 
 if TYPE_CHECKING:
-    from uad.commands.mapping import Comparison
+    from uad.mapping.check import Comparison
+    from uad.mapping.derive import Derived
+    from uad.mapping.lint import Finding
+    from uad.mapping.recognise import Side
 
 _USAGE = """\
 usage: uad mapping COMMAND …
@@ -68,8 +74,6 @@ def _list(argv: Sequence[str]) -> int:
     parser = _parser("list", "List all families and pairs in use.")
     directories = tuple(parser.parse(argv).mappings)
 
-    from uad.commands.mapping import list_mappings
-
     files = list_mappings(directories)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for file in files:
@@ -86,8 +90,6 @@ def _show(argv: Sequence[str]) -> int:
     parser = _parser("show", "Print a family or pair file, after checking it.", "FILE")
     parser.add_argument("file", metavar="FILE", help="name of a family or pair, or path of a file")
     args = parser.parse(argv)
-
-    from uad.commands.mapping import read_mapping
 
     path, text = read_mapping(args.file, tuple(args.mappings))
     print(f"# {path}\n{text}", end="")
@@ -107,8 +109,6 @@ def _derive(argv: Sequence[str]) -> int:
     )
     args, config = parse(parser, argv, (TEMPLATES, GENERAL), ("target", "draft"), logging.WARNING)
     out = _yaml_path(args.output) if args.output else None
-
-    from uad.commands.mapping import derive_mapping
 
     derived = derive_mapping(config, out.stem if out else None)
     for line in derived.notes:
@@ -133,8 +133,6 @@ def _check(argv: Sequence[str]) -> int:
     args, config = parse(parser, argv, (TEMPLATES, GENERAL), ("target", "draft"), logging.WARNING)
     messages = _conversation(path_of(args.conversation)) if args.conversation else _CONVERSATION
 
-    from uad.commands.mapping import check_mapping
-
     found = check_mapping(config, messages)
     for line in found.notes:
         note(line)
@@ -146,8 +144,6 @@ def _lint(argv: Sequence[str]) -> int:
     directories = tuple(
         _parser("lint", "Say what is wrong with mapping files, without any model.").parse(argv).mappings
     )
-
-    from uad.commands.mapping import lint_mappings
 
     n_files, findings = lint_mappings(directories)
     for finding in findings:
@@ -244,3 +240,145 @@ def _visible(text: str) -> str:
     """Newlines shown, and a line break after each; long lines break after what looks like the end of a special."""
     shown = text.replace("\n", "⏎\n")
     return re.sub(r"(?<=[>\]])(?=[<\[])", "\n", shown)
+
+
+# --- the work: models are opened only to ask for their vocabularies and chat templates
+
+
+@dataclass(frozen=True)
+class MappingFile:
+    """One file: its kind ("family", "pair" or "calls"), name, one line about it, and where it is."""
+
+    kind: str
+    name: str
+    title: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class DerivedPair:
+    """A pair file's text, what to say about it, and the rules that it makes for these two vocabularies."""
+
+    text: str
+    notes: tuple[str, ...]
+    rules: tuple[str, ...]
+
+
+def list_mappings(directories: Sequence[Path]) -> tuple[MappingFile, ...]:
+    """All files that are in use, the user's directories first. Raises MappingError for a broken one."""
+    from uad.calls.files import load_all_calls
+    from uad.mapping.families import bundled_mappings, load_families
+    from uad.mapping.pairs import load_pairs
+
+    everywhere = (*directories, bundled_mappings())
+    families = [
+        MappingFile("family", family.name, family.title, family.path) for family in load_families(everywhere).values()
+    ]
+    pairs = [MappingFile("pair", pair.name, _applies(pair.path), pair.path) for pair in load_pairs(everywhere).values()]
+    calls = [
+        MappingFile("calls", name, file.format.title, file.path) for name, file in load_all_calls(everywhere).items()
+    ]
+    return tuple(file for files in (families, pairs, calls) for file in sorted(files, key=lambda file: file.name))
+
+
+def read_mapping(name: str, directories: Sequence[Path]) -> tuple[Path, str]:
+    """A file by path or by name, checked. Raises MappingError with the nearest name, or with what is wrong in the
+    file.
+    """
+    from uad.calls.files import load_calls
+    from uad.common.yaml_fields import read_text as read_yaml
+    from uad.mapping.families import load_family
+    from uad.mapping.pairs import load_pair
+
+    path = path_of(name)
+    if not path.is_file():
+        known = {file.name: file.path for file in reversed(list_mappings(directories))}
+        if name not in known:
+            raise MappingError(
+                f"there is no mapping file '{name}'; {meant_or_known(name, list(known))} (uad mapping list shows all)"
+            )
+        path = known[name]
+    text = read_yaml(path)
+    keys = [line.partition(":")[0] for line in text.splitlines()]
+    (load_pair if "pair" in keys else load_calls if "calls" in keys else load_family)(path)
+    return path, text
+
+
+def lint_mappings(directories: Sequence[Path]) -> tuple[int, tuple[Finding, ...]]:
+    """The number of files and what is wrong with them."""
+    from uad.calls.files import lint_calls
+    from uad.mapping.families import bundled_mappings
+    from uad.mapping.lint import Finding, lint
+
+    everywhere = (*directories, bundled_mappings())
+    n_files, findings = lint(everywhere)
+    n_calls, errors = lint_calls(everywhere)
+    return n_files + n_calls, (*findings, *(Finding(error, is_error=True) for error in errors))
+
+
+def derive_mapping(config: Config, name: str | None = None) -> DerivedPair:
+    """A pair file from the templates of both models. Raises MappingError where a model has none that can be read."""
+    from uad.mapping import emit
+    from uad.mapping.compile import compile_rules
+
+    with _sides(config) as (target, draft):
+        formats = [_format_of(side) for side in (target, draft)]
+        pair = name or emit.pair_name(target.name, draft.name)
+        rules = compile_rules(target.vocab, draft.vocab, formats[0].family, formats[1].family)
+        notes = [
+            f"{side.name}: {note}" for side, found in zip((target, draft), formats, strict=True) for note in found.notes
+        ]
+        text = emit.pair_text(pair, (target.name, formats[0]), (draft.name, formats[1]))
+        return DerivedPair(text, (*notes, *(f"warning: {warning}" for warning in rules.warnings)), rules.lines)
+
+
+def check_mapping(config: Config, messages: Sequence[Mapping[str, object]]) -> Comparison:
+    """What the draft sees of a conversation against what its own template writes. Raises MappingError or
+    InvalidRequestError.
+    """
+    from uad.mapping.check import compare
+    from uad.runtime.open import template_options
+
+    with _sides(config) as (target, draft):
+        return compare(target, draft, template_options(config), messages)
+
+
+def _format_of(side: Side) -> Derived:
+    from uad.mapping.derive import derive
+
+    if side.chat_template is None:
+        raise MappingError(
+            f"{side.name} has no chat template to derive a format from; give its family with --target-family or "
+            "--draft-family"
+        )
+    try:
+        return derive(side)
+    except InvalidRequestError as error:
+        raise MappingError(f"{side.name}: {error}; a family file must be written by hand (docs/mappings.md)") from None
+
+
+@contextmanager
+def _sides(config: Config) -> Iterator[tuple[Side, Side]]:
+    from uad.llama.model import Model
+    from uad.runtime.open import connected, side
+
+    config = connected(config)
+    if config.draft is None:
+        raise ConfigError("a target and a draft are needed")
+    with Model(config.target, "target") as target, Model(config.draft, "draft") as draft:
+        yield side(target, config.templates.chat_template), side(draft)
+
+
+def _applies(path: Path) -> str:
+    from uad.mapping.pairs import load_pair
+
+    pair = load_pair(path)
+    sides = []
+    for match in (pair.target, pair.draft):
+        said = [
+            match.family and f"family {match.family}",
+            match.name and f"name {match.name}",
+            " ".join(match.specials),
+        ]
+        sides.append(", ".join(word for word in said if word))
+    return f"target {sides[0]}; draft {sides[1]}"

@@ -6,6 +6,8 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,16 +15,20 @@ from rich.table import Table
 from rich.text import Text
 
 from uad.cli import cost_plot
+from uad.cli.cost_plot import MeasuredCurve
 from uad.cli.models import parse
 from uad.common.files import path_of
+from uad.config import Config, ModelConfig
 from uad.config.argv import Parser, typed
 from uad.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL
 from uad.config.kinds import integer, several
-from uad.console import console_on, note, progress
+from uad.console import Report, console_on, note, progress
+from uad.errors import ConfigError
 from uad.hub import fetched
 
 if TYPE_CHECKING:
-    from uad.commands.profiling import MeasuredCurve
+    from uad.llama.context import Context
+    from uad.runtime.heads import PlannedHead
 
 _DESCRIPTION = """Measure what a pass of n rows costs with these models on this machine, behind texts of several
 lengths.
@@ -42,7 +48,6 @@ def main(argv: Sequence[str]) -> int:
     args, config = parse(parser, argv, groups, ("target", "draft"), logging.WARNING)
     plot = None if args.plot is None else path_of(args.plot)
 
-    from uad.commands.profiling import measure_profiles
     from uad.costs.profile import BUSY
     from uad.costs.profile_store import check_folder
 
@@ -129,3 +134,98 @@ def _table(one: MeasuredCurve) -> Table:
 
 def _style(share: float) -> str:
     return "green" if share <= _CHEAP else "yellow" if share <= _HALF else "red"
+
+
+# --- the work
+
+
+_HEAD_WINDOW = 1  # positions whose hidden rows are kept: none is read
+
+
+@dataclass(frozen=True, slots=True)
+class _Measuring:
+    """Passes of 1 to n_max rows after each depth. depths: None for the usual ones, as far as a context goes; progress:
+    called with what is being done and the share of it that is done.
+    """
+
+    n_max: int
+    depths: Sequence[int] | None
+    progress: Report
+
+    def curve(
+        self, context: Context, config: ModelConfig, role: str, name: str, depths: Sequence[int] | None
+    ) -> MeasuredCurve:
+        """Measure and store. Raises ConfigError."""
+        from uad.costs import profile, profile_store
+
+        if not context.can_take_back:
+            raise ConfigError(
+                f"{role} {name}: its memory cannot take drafts back: nothing can be drafted, and nothing measured"
+            )
+        at = profile.fitting_depths(context, self.n_max) if depths is None else depths
+        every = profile.full(
+            context, range(1, self.n_max + 1), at, lambda share: self.progress(f"measuring {role}", share)
+        )
+        samples = profile.medians(every)
+        file = profile_store.save(profile_store.key(config, role), samples)
+        return MeasuredCurve(role, name, samples, file, profile.spread(every))
+
+    def fitting(self, context: Context) -> Sequence[int] | None:
+        """The depths after which this context has room: it may have less than the target's."""
+        from uad.costs import profile
+
+        return None if self.depths is None else profile.fitting_depths(context, self.n_max, self.depths)
+
+
+def measure_profiles(
+    config: Config, n_max: int, depths: Sequence[int] | None, progress: Report
+) -> tuple[MeasuredCurve, ...]:
+    """Measure passes of 1 to n_max rows after each depth (None: the usual ones, as far as the context goes) and store
+    the curves: the target's, that of a head which is to draft, and after these, alone in memory, the draft model's.
+
+    Raises ModelLoadError or ConfigError; what was measured before is stored.
+    """
+    from uad.backend import native
+    from uad.runtime.heads import plan_head
+    from uad.runtime.open import connected
+
+    native.start().verbose = config.verbose
+    planned = plan_head(connected(config))
+    native.use_numa(config.numa)
+    measuring = _Measuring(n_max, depths, progress)
+    curves, n_ctx = _measure_target(planned, measuring)
+    if (draft := planned.config.draft) is not None:
+        curves.append(_measure_draft(planned.config, draft, n_ctx, measuring))
+    return tuple(curves)
+
+
+def _measure_target(planned: PlannedHead, measuring: _Measuring) -> tuple[list[MeasuredCurve], int]:
+    """The curves of the target and of its head, and the context of a slot."""
+    from uad.costs.fit import fitted
+    from uad.runtime.heads import open_context
+    from uad.runtime.target import open_target
+
+    config = fitted(replace(planned.config, draft=None), head=planned.file).config
+    with ExitStack() as stack:
+        target = open_target(config, stack, measuring.progress)
+        name = target.model.info.desc
+        curves = [measuring.curve(target.context, target.config, "target", name, measuring.depths)]
+        if planned.is_wanted:
+            head, own = open_context(planned, stack, target, _HEAD_WINDOW, measuring.progress)
+            curves.append(measuring.curve(head, own, "head", name, measuring.fitting(head)))
+        return curves, target.context.n_ctx
+
+
+def _measure_draft(whole: Config, config: ModelConfig, n_ctx: int, measuring: _Measuring) -> MeasuredCurve:
+    """The draft's curve, with the threads and the context that a server would choose: it may have less room than the
+    target, and then drafts from a window.
+    """
+    from uad.costs.fit import fitted_alone
+    from uad.llama.context import Context
+    from uad.llama.model import Model
+
+    with Model(config, "draft", lambda share: measuring.progress("loading draft", share)) as model:
+        own = fitted_alone(whole, config, "draft", 1, min(n_ctx, model.info.n_ctx_train))
+        with Context(model, own, 1, "draft") as context:
+            context.choose_threads(own)
+            return measuring.curve(context, config, "draft", model.info.desc, measuring.fitting(context))

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
+Logits = npt.NDArray[np.float32]
+Likeliest = tuple[npt.NDArray[np.signedinteger], Logits]
+"""Some ids of a row, its likeliest among them, and their logits."""
+Outputs = Logits | Sequence[Logits | Likeliest]
+"""Rows that a decode gave out, [n, n_vocab], or of each row either all logits or the likeliest."""
 _COLUMNS_PER_ID = 8  # the more columns, the nearer the bound lies to the k-th largest logit
 _MOST_ROWS = 64
+
+
+def sum_exp(row: npt.NDArray[np.floating], peak: float | np.floating) -> np.floating:
+    """sum(exp(row - peak)) of logits [n], in their own precision; of the largest logit as peak, 1 / that is its
+    probability.
+    """
+    total: np.floating = np.exp(row - peak).sum()
+    return total
 
 
 def log_sum_exp(row: npt.NDArray[np.floating]) -> float:

@@ -17,5 +17,7 @@ def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
 
 def common_suffix(text: Sequence[int], end: int, ids: Sequence[int], most: int, known: int = 0) -> int:
     """How many ids before text[end] are the last of `ids`, up to `most`; `known` of them are already known to be."""
-    most = min(most, end, len(ids))
-    return next((n for n in range(known, most) if text[end - 1 - n] != ids[-1 - n]), max(most, known))
+    n, most = known, min(most, end, len(ids))
+    while n < most and text[end - 1 - n] == ids[-1 - n]:
+        n += 1
+    return n

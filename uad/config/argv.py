@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Like parse_args; an unknown flag is named together with its nearest known one."""
-        args, rest = self.parse_known_args([_with_hyphens(word) for word in argv])
+        args, rest = self.split(argv)
         for word in rest:
             if word.startswith("-") and word != "-":
                 name = word.partition("=")[0]
@@ -44,6 +44,10 @@ class Parser(argparse.ArgumentParser):
         if rest:
             raise ConfigError(f"unexpected argument {rest[0]!r}; {self._instead()}")
         return args
+
+    def split(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """What this parser knows of these words, and the others in their order."""
+        return self.parse_known_args([_with_hyphens(word) for word in argv])
 
     def _instead(self) -> str:
         has_models = any("--target" in action.option_strings for action in self._actions)

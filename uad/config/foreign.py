@@ -11,7 +11,7 @@ IGNORED: dict[int, str] = {
         "--jinja --no-jinja --skip-chat-parsing --no-skip-chat-parsing --prefill-assistant --no-prefill-assistant "
         "--cont-batching -cb --no-cont-batching -nocb --kv-unified -kvu --no-kv-unified -no-kvu --no-context-shift "
         "--warmup --no-warmup --cache-idle-slots --no-cache-idle-slots --perf --no-perf --escape -e --no-escape "
-        "--backend-sampling -bs --spec-draft-backend-sampling --no-spec-draft-backend-sampling "
+        "--spec-draft-backend-sampling --no-spec-draft-backend-sampling "
         "--log-jsonl --no-log-jsonl "
         "--no-mmproj --no-mmproj-auto --mmproj-auto --mmproj-offload --no-mmproj-offload "
         "--models-autoload --no-models-autoload"

@@ -67,22 +67,6 @@ def hub_from(args: argparse.Namespace, environ: Mapping[str, str]) -> HubConfig:
     return HubConfig(**_section(merge([from_environ(environ), layer_of(args)]), "hub"))
 
 
-def machine_from(args: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, Any]:
-    """What parsed arguments and the environment say for all models together: `rpc` and `fit` of `Config`, where given.
-    Raises ConfigError.
-    """
-    values = merge([from_environ(environ), layer_of(args)])
-    return {name: values[name].value for name in ("rpc", "fit") if name in values}
-
-
-def lookup_from(args: argparse.Namespace, share: str) -> LookupConfig:
-    """What parsed arguments alone say of drafters without a model. Raises ConfigError."""
-    values = merge([layer_of(args)])
-    lookup = replace(_lookup(values), share=share)
-    _check_lookup(lookup, partial(_fail, values))
-    return lookup
-
-
 def from_environ(environ: Mapping[str, str]) -> Layer:
     """Values from the environment, by llama-server's names; an empty variable counts as unset, LLAMA_ARG_NO_X says no
     to a switch.

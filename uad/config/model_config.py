@@ -213,6 +213,11 @@ class ModelConfig:
         no="--no-op-offload",
         inherited=True,
     )
+    backend_sampling: bool = setting(
+        False,
+        "find the likeliest tokens on the GPU, so that not all logits are copied from there",
+        "-bs --backend-sampling LLAMA_ARG_BACKEND_SAMPLING",
+    )
     no_host: bool = setting(
         False,
         "no buffers of the host's memory for the GPU, which lets others be used",

@@ -29,17 +29,10 @@ def available(root: Path = Path("/")) -> tuple[Limit, ...]:
     What a control group has as cache of files counts as left: the system drops it for a process that needs memory. Swap
     does not count.
     """
-    found = (*_machine(root), *_groups(root), *_own(root))
-    return found or _physical()
-
-
-def _machine(root: Path) -> Iterator[Limit]:
-    values = _table(root / "proc/meminfo")
-    if (left := values.get("MemAvailable:")) is not None:
-        yield Limit(left * 1024, "available in this machine")
-
-
-def _physical() -> tuple[Limit, ...]:
+    left = _table(root / "proc/meminfo").get("MemAvailable:")
+    machine = () if left is None else (Limit(left * 1024, "available in this machine"),)
+    if found := (*machine, *_groups(root), *_own(root)):
+        return found
     try:
         return (Limit(os.sysconf("SC_PHYS_PAGES") * _PAGE, "in this machine"),)
     except (AttributeError, ValueError, OSError):
@@ -67,6 +60,7 @@ def _groups(root: Path) -> Iterator[Limit]:
 
 def _walk(root: Path, mounted: str, at: str, path: str, read: Callable[[Path], int | None]) -> Iterator[Limit]:
     """From the group at `path` up to the one that is mounted; a container may see only itself, under another name."""
+    # mounted /docker/ab at /sys/fs/cgroup, and this process in /docker/ab/job: the folders job, then its parent
     top = root / at.lstrip("/")
     relative = path.removeprefix(mounted.rstrip("/")) if (path + "/").startswith(mounted.rstrip("/") + "/") else ""
     folder = top / relative.lstrip("/")
@@ -82,6 +76,7 @@ def _walk(root: Path, mounted: str, at: str, path: str, read: Callable[[Path], i
 
 
 def _limit_v2(folder: Path) -> int | None:
+    # above memory.high the group is slowed down, above memory.max it is ended
     limits = [value for name in ("memory.max", "memory.high") if (value := _number(folder / name)) is not None]
     return _left(folder, min(limits), "memory.current") if limits else None
 
@@ -94,6 +89,7 @@ def _limit_v1(folder: Path) -> int | None:
 def _left(folder: Path, limit: int, usage: str) -> int | None:
     if limit >= _UNLIMITED:
         return None
+    # a limit of 8 GB with 7 in use, of which 5 are cached files: 8 - (7 - 5) = 6 are left
     stat = _table(folder / "memory.stat")
     names = _CACHES[2:] if _CACHES[2] in stat else _CACHES[:2]
     return limit - max((_number(folder / usage) or 0) - sum(stat.get(name, 0) for name in names), 0)

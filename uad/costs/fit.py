@@ -39,12 +39,10 @@ class Total:
 
     def fits(self, limits: Sequence[Limit], with_files: bool) -> bool:
         """Whether it stays below every limit; with_files: so that mapped files stay in memory, too."""
-        return all(self._of(limit, with_files) <= room(limit) for limit in limits) and (
+        takes = {counts: self.host + (self.mapped if counts else 0) for counts in (False, True)}
+        return all(takes[with_files or limit.counts_mapped] <= room(limit) for limit in limits) and (
             not self.device_room or self.device <= self.device_room
         )
-
-    def _of(self, limit: Limit, with_files: bool) -> int:
-        return self.host + (self.mapped if with_files or limit.counts_mapped else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +105,7 @@ def _fitted(config: Config, known: Sequence[Limit], head: ModelConfig | None) ->
             except ConfigError:
                 if not (n and target.has_state):
                     raise
+                # snapshots take as much as the state each: 30 of 50 MB for 4 slots are 6 GB. Half as many are tried
                 config = replace(config, target=replace(config.target, n_snapshots=n // 2))
                 continue
         if n < wanted:
@@ -148,7 +147,12 @@ class _ContextSums:
     def _reckon(self, n_ctx: int) -> Total:
         needs = {"target": self._target.of(n_ctx)}
         if self._draft is not None:
-            needs["draft"] = self._draft.of(self._draft_ctx(n_ctx, self._draft))
+            # a draft without a context of its own gets as many positions per slot, up to those of its training: beside
+            # 4 slots of 8,192 one that was trained on 2,048 has 4 times 2,048
+            n_seq, own = self._config.n_parallel, self._config.draft
+            given = own.n_ctx if own is not None else 0
+            usual = min(n_ctx // n_seq, self._draft.n_ctx_train) * n_seq
+            needs["draft"] = self._draft.of(max(given or usual, n_seq))
         if self._head is not None:
             needs["head"] = self._head.of(n_ctx, is_head=True)
         files = {one for one in (self._target, self._draft, self._head) if one is not None}
@@ -164,12 +168,6 @@ class _ContextSums:
             tuple(f"{role} {size}" for role, size in sizes.items()),
             self._device_room,
         )
-
-    def _draft_ctx(self, n_ctx: int, draft: Footprint) -> int:
-        """Positions of the draft's context in all beside so many of the target's."""
-        n_seq, own = self._config.n_parallel, self._config.draft
-        given = own.n_ctx if own is not None else 0
-        return max(given or min(n_ctx // n_seq, draft.n_ctx_train) * n_seq, n_seq)
 
 
 def choose(
@@ -212,6 +210,8 @@ def largest(total: Callable[[int], Total], wanted: int, step: int, limits: Seque
 
     if fits(wanted):
         return wanted
+    # bisection in steps: `low` of them fit, `high` do not. Each look makes a context without memory, so it ends where
+    # the two are within a 64th: between 100,000 and 101,500 positions the lower one will do
     low, high = 0, -(-wanted // step)
     while high - low > max(low >> 6, 1):  # to one part in 64
         middle = (low + high) // 2

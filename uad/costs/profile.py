@@ -15,9 +15,7 @@ from statistics import median, quantiles
 from time import perf_counter
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from uad.common.logits import Outputs
 from uad.errors import ConfigError
 from uad.policy.cost import CostSample
 from uad.types import Clock, Rows
@@ -48,7 +46,7 @@ class Decoder(Protocol):
     n_vocab: int
 
     def decode(self, rows: Sequence[Rows]) -> None: ...
-    def logits(self) -> npt.NDArray[np.float32]: ...
+    def rows(self) -> Outputs: ...
     def keep(self, seq: int) -> None:
         """Save the sequence's state, where its memory needs that to take ids back. Raises DecodeError."""
 
@@ -103,6 +101,8 @@ def _was_cold(bench: _Bench, ms: float) -> bool:
     True if they were not; that time does not count, since the first request would wait for it otherwise.
     """
     last = bench.once(1)
+    # weights in a mapped file come from the disk with the first decode: 900 ms, 850 for what it did not reach, then 60.
+    # A model that takes 60 every time is not cold, only slow
     for i in range(_COLD_DECODES):
         if last <= ms * _SLOW_SHARE:
             return i > 0
@@ -127,14 +127,16 @@ def most_singly(context: Decoder, clock: Clock = perf_counter) -> int:
     rows adds to the single ones after it counts. Sequence 0 is empty afterwards.
     """
     bench = _Bench(context, 0, clock)
-    several, behind, settled = [], [], []
+    several, after, settled = [], [], []
     for _ in range(_LEAST_ROUNDS):
         several.append(bench.once(2))
-        behind.append(sum(bench.once(1) for _ in range(_SETTLING)))
+        after.append(sum(bench.once(1) for _ in range(_SETTLING)))
         settled.append(bench.once(1))
     context.clear(0)
     ms = median(settled)
-    return max(int((median(several) + median(behind) - _SETTLING * ms) / ms), 1)
+    # a pass of two takes its own time, and what the single rows after it take longer than usual. With 1.0 ms a row, 2.9
+    # for two, and 2.4 + 2.0 for the next two rows it costs 2.9 + 4.4 - 2.0 = 5.3: as much as five rows one by one
+    return max(int((median(several) + median(after) - _SETTLING * ms) / ms), 1)
 
 
 def full(
@@ -154,6 +156,7 @@ def full(
         _fill(context, filled, depth, _part(progress, i, i + _FILL_SHARE, len(at)))
         filled = depth
         bench = _Bench(context, depth, clock)
+        # not counted: the first decode of the smallest and the largest shape makes graphs and buffers
         for n in (1, ns[-1]):
             bench.once(n)
         samples += _rounds(bench, ns, clock, _part(progress, i + _FILL_SHARE, i + 1, len(at)))
@@ -169,6 +172,7 @@ def _rounds(bench: _Bench, sizes: Sequence[int], clock: Clock, progress: Report)
     found: dict[int, list[float]] = {n: [] for n in sizes}
     began, rounds, n_rounds = clock(), 0, _LEAST_ROUNDS
     while rounds < n_rounds:
+        # five rounds over ten sizes begin with the sizes 0, 2, 4, 6 and 8
         start = rounds * len(sizes) // n_rounds
         for i, n in enumerate((*sizes[start:], *sizes[:start])):
             if n == 1:
@@ -224,6 +228,8 @@ def as_at_rest(samples: Sequence[CostSample]) -> tuple[CostSample, ...]:
     """The likeliest times of the same machine at rest: others only slow it down. So the quickest pass of a size counts,
     and no pass takes longer than one of more rows, or than so many single rows.
     """
+    # Passes of 1, 2, 4, 8 rows in 10, 25, 14, 30 ms: that of two was disturbed, as four take no longer than 14. In 10,
+    # 31, 33, 34 ms it was, too: single rows take 10, so two take 20 at most
     found: dict[tuple[int, int], float] = {}
     least = dict[int, float]()  # of all larger sizes, by depth
     for (depth, n), ms in sorted(_grouped(samples).items(), reverse=True):
@@ -274,7 +280,7 @@ class _Bench:
         context.keep(self._seq)
         began = self._clock()
         context.decode(rows)
-        context.logits()
+        context.rows()
         ms = 1e3 * (self._clock() - began)
         self.take_back()
         return ms
@@ -303,6 +309,7 @@ def _expected(found: dict[int, list[float]], n: int) -> float:
     """Milliseconds of n rows at most: as measured, else in proportion to the next smaller size that was measured."""
     if n in found:
         return median(found[n])
+    # in proportion is the most that more rows can cost, so no decode passes the end by surprise
     below = max(size for size in found if size < n)
     return median(found[below]) * n / below
 

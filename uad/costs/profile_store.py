@@ -87,6 +87,8 @@ def fingerprint(path: Path, role: str = "model") -> str:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
+            # the header lies at the beginning, the last layer's weights at the end: a model that was quantized anew, or
+            # fine-tuned, differs in one of them
             digest = hashlib.sha256(file.read(_EDGE))
             file.seek(max(size - _EDGE, 0))
             digest.update(file.read(_EDGE))

@@ -25,7 +25,7 @@ S = TypeVar("S")
 
 
 class States(Protocol[S]):
-    """Copies of sequences: `uad.llama.memory.Memory` makes them."""
+    """Copies of sequences: `uad.llama.memory.SequenceCopies` makes them."""
 
     def size(self, seq: int) -> int:
         """Bytes that `save` would copy."""

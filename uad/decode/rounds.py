@@ -9,9 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 
-import numpy as np
-import numpy.typing as npt
-
+from uad.common.logits import Outputs
 from uad.decode.drafting import Drafting
 from uad.decode.layout import Least, longest_draft, padding, sizes_of_passes
 from uad.decode.scheduler import Scheduler
@@ -24,10 +22,9 @@ from uad.policy.protocol import Chosen, Wish
 from uad.sampling.sampler import token_prob
 from uad.types import Clock, Commit, Draft, Rows, StopKind, TokenProb
 
-Logits = npt.NDArray[np.float32]
 _PLAIN = Chosen(NO_DRAFT)
 _ANY_IDS = (0, 0)
-_NO_LOGITS = np.empty((0, 0), np.float32)
+_NO_LOGITS: Outputs = ()
 # A client gets text every 8 ms at most (`requests.engine.Ticks`). An event costs 10 to 20 µs, where an id of a small
 # model takes 300, so those of the ids between are one.
 _PASS_ON_S = 0.002
@@ -127,7 +124,7 @@ class Rounds:
                 began = now
                 rows = [running.next_row() for running in writing]
                 target.decode(rows)
-                logits = target.logits()
+                logits = target.rows()
                 now = clock()
                 seconds += now - began
                 n += 1
@@ -227,7 +224,7 @@ class Rounds:
             rows = self._target.prepare([part.rows(self._least.rows) for part in parts])
             began = self._clock()
             self._target.decode(rows, may_stop)
-            logits = self._target.logits() if any(row.n_logits for row in rows) else _NO_LOGITS
+            logits = self._target.rows() if any(row.n_logits for row in rows) else _NO_LOGITS
         except AbortedError:
             for part in parts:
                 part.running.n_past = self._target.take_back(part.running.slot, part.running.n_past)
@@ -247,7 +244,7 @@ class Rounds:
                 self._requests.fail([part.running], error)
         return rows, seconds
 
-    def _settle(self, part: SequenceRows, logits: Logits) -> None:
+    def _settle(self, part: SequenceRows, logits: Outputs) -> None:
         """Verify the draft, take back what was not accepted and the dummy rows, commit, pass on the results."""
         running, draft = part.running, part.draft
         begin, end = running.n_past, running.n_past + part.n_rows + part.n_extra
@@ -327,7 +324,7 @@ def never() -> bool:
     return False
 
 
-def _prompt_probs(running: Running, begin: int, logits: Logits) -> tuple[TokenProb, ...]:
+def _prompt_probs(running: Running, begin: int, logits: Outputs) -> tuple[TokenProb, ...]:
     """Those of the prompt's ids after `begin`, each by the row before it; [n, n_vocab] are the rows from there."""
     if not running.request.prompt_probs:
         return ()

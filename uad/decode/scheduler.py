@@ -132,6 +132,8 @@ class Scheduler:
                 n_past=n_cached,
                 started=self._clock(),
             )
+            needs_all = request.prompt_probs or (request.logprobs and not request.post_sampling)
+            self._target.want_likeliest(slot.id, 0 if needs_all else sampler.n_needed)
             if sampler.matcher is not None:
                 self._matchers[slot.id] = sampler.matcher
             if self._drafting is not None and request.speculative.enabled:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from uad.common.logits import Likeliest, Logits
 from uad.decode.text import TextStream
-from uad.decode.verify import Picker, Row
+from uad.decode.verify import Picker
 from uad.events import Delta, Done, Progress, Sink, TokenText
 from uad.sampling.noise import Position
 from uad.sampling.sampler import token_prob
@@ -16,7 +18,7 @@ from uad.types import Draft, Finish, Origin, Request, Rows, StopKind, TokenProb,
 from uad.vocab.table import VocabTable
 from uad.vocab.thoughts import ThoughtTracker
 
-Describe = Callable[[Row, int], TokenProb]
+Describe = Callable[[Any, int], TokenProb]
 NO_DRAFT = Draft()
 
 
@@ -137,8 +139,10 @@ class Running:
         """What a plain round decodes: the last id, and others that the KV lacks."""
         return Rows(self.slot, self.n_past, self.ids[self.n_past :], 1)
 
-    def draw(self, row: Row, now: float) -> StopKind | None:
-        """Draw the id after all others from its logits and append it; returns why the answer ends, if it does."""
+    def draw(self, row: Logits | Likeliest, now: float) -> StopKind | None:
+        """Draw the id after all others from its logits, or the likeliest of them, and append it; returns why the answer
+        ends, if it does.
+        """
         id_ = self.sampler.pick(row, self.position)
         self.sampler.accept(id_)
         if self.describe is not None:

@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from uad.common.logits import Logits, Outputs
 from uad.types import Rows
 from uad.vocab.table import VocabTable
 
@@ -63,8 +61,17 @@ class Target(Protocol):
     def interrupt(self, wanted: bool = True) -> None:
         """From any thread: decodes that may stop end soon, until it is not wanted any more."""
 
-    def logits(self) -> npt.NDArray[np.float32]:
+    def want_likeliest(self, seq: int, n: int) -> None:
+        """From now on the n likeliest ids of each row are all that this sequence needs; 0: whole rows."""
+
+    def logits(self) -> Logits:
         """[number of rows that wanted logits, n_vocab] in the order of the rows; valid until the next decode."""
+        ...
+
+    def rows(self) -> Outputs:
+        """Of each row that wanted logits, in their order: the whole row, or some ids with the likeliest among them.
+        Valid until the next decode.
+        """
         ...
 
     def reach(self, seq: int, n: int) -> int:

@@ -5,17 +5,13 @@ temperature.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from uad.common.logits import Likeliest, Logits, Outputs
 from uad.grammar.protocol import Matcher
 from uad.sampling.noise import Position
 from uad.types import TokenProb, Verdict
 from uad.vocab.table import VocabTable
-
-Row = npt.NDArray[np.float32]
 
 
 class Picker(Protocol):
@@ -26,8 +22,13 @@ class Picker(Protocol):
         """What the ids are chosen by beside their logits, where the answer is constrained."""
         ...
 
-    def pick(self, row: Row, position: Position) -> int:
-        """The id drawn from a row of logits, [n_vocab], at this place of the answer."""
+    @property
+    def n_needed(self) -> int:
+        """Of the likeliest ids of a row how many the choice depends on; 0: on the whole row."""
+        ...
+
+    def pick(self, row: Logits | Likeliest, position: Position) -> int:
+        """The id drawn from a row of logits, [n_vocab], or from its likeliest, at this place of the answer."""
         ...
 
     def accept(self, id_: int) -> None:
@@ -43,16 +44,16 @@ class Picker(Protocol):
 
 def verify(
     picker: Picker,
-    rows: npt.NDArray[np.float32],
+    rows: Outputs,
     draft: Sequence[int],
     position: Position,
     vocab: VocabTable,
     ends: Container[int],
-    describe: Callable[[Row, int], TokenProb] | None = None,
+    describe: Callable[[Any, int], TokenProb] | None = None,
 ) -> Verdict:
-    """rows[i] are the logits after i accepted draft ids ([len(draft) + 1, n_vocab]). Stops at the first id that the
-    draft had not guessed, after one of `ends`, which end the text, or where a constraint says that it is complete:
-    what follows such an id was never asked for.
+    """rows[i] are the logits after i accepted draft ids, or the likeliest of them; there is one more than the draft has
+    ids. Stops at the first id that the draft had not guessed, after one of `ends`, which end the text, or where a
+    constraint says that it is complete: what follows such an id was never asked for.
     """
     matcher = picker.matcher
     ids: list[int] = []

@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from uad.drafters.choosing import LIKELIEST, Chooser, Row
+from uad.common.logits import likeliest, log_sum_exp, sum_exp
+from uad.drafters.choosing import LIKELIEST, Chooser, Recalled, Row
 from uad.sampling.noise import Position, gumbel, token_keys
 from uad.types import SamplingParams
 from uad.vocab.encode import Encoder
@@ -65,15 +66,19 @@ class Coupling:
     def _find_begun(self, data: bytes) -> int:
         """The id that the target probably writes where the draft wrote so much of it: of those that begin so and that
         the draft, too, would cut there, the most usual one, which is the lowest. _NONE where no id begins so.
+
+        The draft wrote " conf". The target's ids that begin so are " config", " confirm", " confident". The draft cuts
+        " config" as " config": had it meant that, it would not have written " conf". It cuts " confirm" as " conf",
+        "irm": that is the one.
         """
         pieces, ids = self._target.vocab.sorted_pieces
         lo, hi = self._target.vocab.range_of(data)
         found = sorted(range(lo, hi), key=ids.__getitem__)[:_MOST_LOOKED_AT]
-        cut = self._draft.encode_all([pieces[i] for i in found])
         its_pieces = self._draft.vocab.pieces
-        for i, its_ids in zip(found, cut, strict=True):
-            if len(data) in accumulate([len(its_pieces[id_]) for id_ in its_ids]):
-                return ids[i]
+        for some in (found[:1], found[1:8], found[8:]):  # mostly it is the first; a call of the tokenizer is for many
+            for i, its_ids in zip(some, self._draft.encode_all([pieces[i] for i in some]), strict=True):
+                if len(data) in accumulate([len(its_pieces[id_]) for id_ in its_ids]):
+                    return ids[i]
         return ids[found[0]] if found else _NONE
 
     def _find_first(self, data: bytes) -> tuple[int, int]:
@@ -112,6 +117,11 @@ class Coupling:
 
         Ids are drawn in turn: continuations that end the same id of the target share its noise, and compete among
         themselves after it.
+
+        A draft may go on with "s", "s t" or "ing" after "run". The target has the ids "runs" and "running", and none
+        that begins with "runs t". So "runs" competes with "running" first: the former with what "s" and "s t" have
+        together, and one noise. If it wins, what follows it is drawn between the two at its end: nothing more, which
+        may become any id, and " t", which is a part of one.
         """
         live, share = [(k, one.data) for k, one in enumerate(continuations)], 1.0
         while True:
@@ -123,7 +133,7 @@ class Coupling:
             log_p = [np.logaddexp.reduce([continuations[k].log_p for k, _ in group]) for group in groups.values()]
             values = np.array(log_p) + gumbel(seed, at, self._keys[[id_ for id_, _ in groups]])
             best = int(values.argmax())
-            share /= float(np.exp(values - values[best]).sum())
+            share /= float(sum_exp(values, values[best]))
             won = list(groups.values())[best]
             if len(won) == 1:
                 return won[0][0], share
@@ -131,25 +141,40 @@ class Coupling:
             at, live = at.after(n), [(k, data[n:]) for k, data in won]
 
 
-class _Coupled:
-    """Chooses what the target would draw. `_position` is where the answer's next id is drawn; a draft reached `_at`,
-    and wrote `_begun` of the id of the target that begins there.
-    """
+class _Drawing:
+    """Chooses what the target would draw. `_position` is where the answer's next id is drawn, `_at` where a draft's."""
 
-    def __init__(self, coupling: Coupling, sampling: SamplingParams, seed: int, n_prompt: int) -> None:
-        self._coupling = coupling
-        self._sampling = sampling
-        self._seed = seed
+    def __init__(self, sampling: SamplingParams, seed: int, n_prompt: int, pieces: Sequence[bytes]) -> None:
+        self._sampling, self._seed, self._pieces = sampling, seed, pieces
         self._n_prompt = n_prompt  # ids of it that are still to come
         self._position = self._at = Position()
-        self._begun = b""
 
-    def heard(self, ids: Sequence[int]) -> None:
-        pieces, position = self._coupling.pieces, self._position
+    def observe(self, ids: Sequence[int]) -> None:
+        position = self._position
         for id_ in ids[self._n_prompt :]:
-            position = position.after(len(pieces[id_]))
+            position = position.after(len(self._pieces[id_]))
         self._position = position
         self._n_prompt = max(self._n_prompt - len(ids), 0)
+
+    def choose(self, row: Row, recalled: Recalled | None = None) -> tuple[int, float]:
+        ids, log_p, n = likely(row, self._sampling, recalled)
+        if n == 1:
+            return int(ids[0]), float(np.exp(log_p[0]))
+        k, share = self._draw(ids[:n], log_p[:n])
+        return int(ids[k]), float(share * np.exp(log_p[:n]).sum() * np.exp(_BY_LUCK * log_p[k]))
+
+    def _draw(self, ids: npt.NDArray[np.intp], log_p: npt.NDArray[np.float64]) -> tuple[int, float]:
+        """The place of the one that is drawn, and its share, the noise counted in."""
+        raise NotImplementedError
+
+
+class _Coupled(_Drawing):
+    """Across vocabularies. A draft wrote `_begun` of the target's id that begins at `_at`."""
+
+    def __init__(self, coupling: Coupling, sampling: SamplingParams, seed: int, n_prompt: int) -> None:
+        super().__init__(sampling, seed, n_prompt, coupling.pieces)
+        self._coupling = coupling
+        self._begun = b""
 
     def start(self, ahead: bytes) -> None:
         self._at, self._begun = self._coupling.settle(self._position, ahead)
@@ -157,13 +182,9 @@ class _Coupled:
     def wrote(self, data: bytes) -> None:
         self._at, self._begun = self._coupling.settle(self._at, self._begun + data)
 
-    def choose(self, row: Row) -> tuple[int, float]:
-        ids, log_p, n = likely(row, self._sampling)
-        if n == 1:
-            return int(ids[0]), float(np.exp(log_p[0]))
-        continuations = self._coupling.continuations(self._begun, ids[:n].tolist(), log_p[:n].tolist())
-        k, share = self._coupling.choose(self._seed, self._at, continuations)
-        return int(ids[k]), float(share * np.exp(log_p[:n]).sum() * np.exp(_BY_LUCK * log_p[k]))
+    def _draw(self, ids: npt.NDArray[np.intp], log_p: npt.NDArray[np.float64]) -> tuple[int, float]:
+        continuations = self._coupling.continuations(self._begun, ids.tolist(), log_p.tolist())
+        return self._coupling.choose(self._seed, self._at, continuations)
 
 
 def own_chooser(
@@ -175,8 +196,8 @@ def own_chooser(
     return _Own(sampling, sampling.seed, n_prompt, pieces, keys)
 
 
-class _Own:
-    """Chooses what the target would draw, where draft and target have the same ids."""
+class _Own(_Drawing):
+    """Where draft and target have the same ids."""
 
     def __init__(
         self,
@@ -186,16 +207,8 @@ class _Own:
         pieces: Sequence[bytes],
         keys: npt.NDArray[np.uint64],
     ) -> None:
-        self._sampling, self._seed, self._pieces, self._keys = sampling, seed, pieces, keys
-        self._n_prompt = n_prompt  # ids of it that are still to come
-        self._position = self._at = Position()
-
-    def heard(self, ids: Sequence[int]) -> None:
-        position = self._position
-        for id_ in ids[self._n_prompt :]:
-            position = position.after(len(self._pieces[id_]))
-        self._position = position
-        self._n_prompt = max(self._n_prompt - len(ids), 0)
+        super().__init__(sampling, seed, n_prompt, pieces)
+        self._keys = keys
 
     def start(self, ahead: bytes) -> None:
         self._at = self._position
@@ -203,26 +216,25 @@ class _Own:
     def wrote(self, data: bytes) -> None:
         self._at = self._at.after(len(data))
 
-    def choose(self, row: Row) -> tuple[int, float]:
-        ids, log_p, n = likely(row, self._sampling)
-        if n == 1:
-            return int(ids[0]), float(np.exp(log_p[0]))
-        values = log_p[:n] + gumbel(self._seed, self._at, self._keys[ids[:n]])
+    def _draw(self, ids: npt.NDArray[np.intp], log_p: npt.NDArray[np.float64]) -> tuple[int, float]:
+        values = log_p + gumbel(self._seed, self._at, self._keys[ids])
         k = int(values.argmax())
-        share = 1.0 / float(np.exp(values - values[k]).sum())
-        return int(ids[k]), float(share * np.exp(log_p[:n]).sum() * np.exp(_BY_LUCK * log_p[k]))
+        return k, 1.0 / float(sum_exp(values, values[k]))
 
 
-def likely(row: Row, sampling: SamplingParams) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64], int]:
+def likely(
+    row: Row, sampling: SamplingParams, recalled: Recalled | None = None
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64], int]:
     """The likeliest ids of a row, likeliest first; the logarithms of their probabilities, temperature counted in; and
     how many of them top_k, top_p and min_p leave to be drawn.
     """
-    peak, temperature = float(row.max()), sampling.temperature
-    ids = np.flatnonzero(row >= peak + np.log(_LEAST) * max(temperature, 1.0))
-    if len(ids) > _MOST_DRAWN:
-        ids = ids[np.argpartition(row[ids], -_MOST_DRAWN)[-_MOST_DRAWN:]]
-    ids = ids[np.argsort(-row[ids], kind="stable")]
-    logits = row[ids].astype(np.float64) - peak
+    temperature = sampling.temperature
+    ids, own = _highest(row)
+    if recalled is not None:
+        ids, own = _mixed(ids, own, row, recalled)
+    peak = float(own[0])
+    n_likely = int((own >= peak + np.log(_LEAST) * max(temperature, 1.0)).sum())
+    ids, logits = ids[:n_likely], own[:n_likely].astype(np.float64) - peak
     n = min(sampling.top_k, len(ids)) if sampling.top_k > 0 else len(ids)
     p = np.exp(logits[:n])
     if sampling.top_p < 1:
@@ -230,4 +242,27 @@ def likely(row: Row, sampling: SamplingParams) -> tuple[npt.NDArray[np.intp], np
     if sampling.min_p > 0:
         n = min(n, int((p >= sampling.min_p).sum()))
     logits /= temperature
-    return ids, logits - np.log(np.exp(logits).sum()), max(n, 1)
+    return ids, logits - log_sum_exp(logits), max(n, 1)
+
+
+def _highest(row: Row) -> tuple[npt.NDArray[np.intp], Row]:
+    """The _MOST_DRAWN ids with the highest logits and these, highest first; of equal ones the lower id."""
+    ids = likeliest(row, _MOST_DRAWN)
+    if ids is None:
+        ids = np.arange(len(row))
+        if len(row) > _MOST_DRAWN:
+            ids = np.sort(np.argpartition(row, -_MOST_DRAWN)[-_MOST_DRAWN:])
+    own = row[ids]
+    order = np.argsort(-own, kind="stable")[:_MOST_DRAWN]
+    return ids[order], own[order]
+
+
+def _mixed(ids: npt.NDArray[np.intp], own: Row, row: Row, recalled: Recalled) -> tuple[npt.NDArray[np.intp], Row]:
+    """The highest logits where one id's is that of the mixture: exp(logit) grows by odds * sum(exp(row))."""
+    peak, id_ = own[0], recalled.id
+    total = float(sum_exp(row, peak))
+    logit = float(peak) + np.log(float(np.exp(row[id_] - peak)) + recalled.odds * total)
+    is_other = ids != id_
+    ids, own = np.append(ids[is_other], id_), np.append(own[is_other], np.float32(logit))
+    order = np.argsort(-own, kind="stable")[:_MOST_DRAWN]
+    return ids[order], own[order]

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
-
-import numpy as np
-import numpy.typing as npt
 
 from uad.common.sequences import common_prefix
 from uad.drafters.choosing import Chooser, Row
+from uad.drafters.heal import Healer
 from uad.drafters.mirror import Mirror
 from uad.drafters.recall import Recall
 from uad.mapping.rules import RuleStream
-from uad.types import Ask, Rows
+from uad.types import Ask
+from uad.vocab.encode import Encoder
 from uad.vocab.meter import Meter
-from uad.vocab.table import VocabTable
 
 TAIL_IDS = 48
+"""Of the target's last ids, which decide how a draft's bytes are cut."""
+STEPS_PER_ID = 8
+"""Ids of its own that the draft may write for each that is asked for."""
 
 
 class NoPace:
@@ -33,52 +33,24 @@ class NoPace:
     def stepped(self, n_seq: int, seconds: float) -> None: ...
 
 
-class DraftContext(Protocol):
-    """What drafting needs of a context; `uad.llama.context.Context` is one."""
-
-    n_ctx: int
-    n_batch: int
-    vocab: VocabTable
-
-    def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
-        """What is left to decode of these rows, when all is done that lets the last n_unsure of each be taken back."""
-        ...
-
-    def decode(self, rows: Sequence[Rows]) -> None:
-        """Raises NoKvRoomError or DecodeError."""
-
-    def logits(self) -> npt.NDArray[np.float32]:
-        """[rows that wanted logits, n_vocab] in the order of the rows; valid until the next decode."""
-        ...
-
-    def reach(self, seq: int, n: int) -> int:
-        """How many ids `take_back(seq, n)` would leave."""
-        ...
-
-    def take_back(self, seq: int, n: int) -> int:
-        """Forget positions >= n, and more where the memory cannot stop there; returns how many ids are left."""
-        ...
-
-    def clear(self, seq: int) -> None:
-        """Forget all positions."""
-
-
 @dataclass(slots=True)
 class DraftedSequence:
-    """One sequence between rounds: its mirror, its rule state, the tail of its target ids, and how long its KV is.
-    `earlier` are the ids of the slot's former text, of which the KV still holds those from `earlier_skip` on.
-    """
+    """One sequence between rounds."""
 
     mirror: Mirror
     stream: RuleStream
     tail: deque[int]
+    """Its last target ids."""
     meter: Meter
     chooser: Chooser
     recall: Recall
     earlier: list[int] = field(default_factory=list)
+    """The ids of the slot's former text, of which the KV still holds those from `earlier_skip` on."""
     earlier_skip: int = 0
     n_in_kv: int = 0
+    """How many positions the KV holds."""
     is_cut: bool = False
+    """Whether the context was full once."""
 
     @property
     def held(self) -> tuple[list[int], int]:
@@ -91,7 +63,7 @@ class DraftedSequence:
         """These ids were committed; the mirror has seen all before them."""
         if not backlog:
             return
-        self.chooser.heard(backlog)
+        self.chooser.observe(backlog)
         self.tail.extend(backlog[-TAIL_IDS:])
         self.mirror.extend(self.stream.feed(backlog), self.stream.pending)
         if self.earlier:
@@ -104,28 +76,64 @@ class DraftedSequence:
 
 @dataclass(slots=True)
 class DraftWork:
-    """One ask while a round drafts for it. `rest` are committed bytes that the next ids must agree with; `row` the next
-    id's logits; `edge_p` how sure the draft is that a token ends at the edge, which the next id inherits.
-    """
+    """One ask while a round drafts for it."""
 
     ask: Ask
     sequence: DraftedSequence
     n_left_over: int = 0
+    """Guessed bytes of an earlier round."""
     n_left_guesses: int = 0
     first_choice: int = 0
+    """The first id that is chosen again."""
     rest: bytes = b""
+    """Committed bytes that the next ids must agree with."""
     row: Row | None = None
+    """The next id's logits."""
     edge_p: float = 1.0
+    """How sure the draft is that a token ends at the edge, which the next id inherits."""
     healed: bool = False
     n_steps: int = 0
+    n_counted: int = 0
+    """Guessed bytes, up to a safe boundary, of which it is known that they are `n_counted_ids` of the target."""
+    n_counted_ids: int = 0
     n_read: int = 0
-    closing: tuple[int, ...] = field(default=())
+    closing: tuple[int, ...] = ()
     closing_p: float = 0.0
+
+    def narrow(self, healer: Healer) -> None:
+        """Only ids from which a single token could go on through all the rest are worth choosing again."""
+        mirror = self.sequence.mirror
+        while self.first_choice < len(mirror.ids):
+            self.rest = mirror.bytes_from(mirror.begin(self.first_choice))
+            if len(healer.covering(self.rest)):
+                return
+            self.first_choice += 1
+        self.rest = b""
+
+    def is_long_enough(self, target: Encoder) -> bool:
+        """Whether the guessed bytes are as many target ids as were asked for.
+
+        Words that are complete are encoded once, the one that is being written only where that may decide: of the
+        guess " the quick bro" with 12 ids asked, " bro" is 4 at most, so that 2 + 4 ids are too few in any case.
+        """
+        mirror, n_max = self.sequence.mirror, self.ask.n_max
+        ahead = mirror.ahead(mirror.edge)
+        if len(ahead) < n_max:
+            return False
+        cut = target.boundaries.last(ahead, len(ahead) - 1, self.n_counted)
+        if cut > self.n_counted:
+            self.n_counted_ids += len(target.encode(ahead[self.n_counted : cut]))
+            self.n_counted = cut
+        n, rest = self.n_counted_ids, ahead[cut:]
+        return n >= n_max or (n + len(rest) >= n_max and n + len(target.encode(rest)) >= n_max)
 
 
 def shared_out(guesses: list[tuple[int, float]], lengths: list[int], edge: int) -> tuple[list[float], list[int]]:
     """Probabilities of the draft's ids, handed to the target ids in which they begin; and where, from the edge, each
     target id ends.
+
+    The draft guesses " qu" with 0.9, "ick" with 0.8, " fox" with 0.5; the target's ids are " quick", " fo", "x". They
+    get 0.9 * 0.8, 0.5, and 1: in "x" no id of the draft begins, it is as likely as what it is a part of.
     """
     p: list[float] = []
     ends: list[int] = []

@@ -30,7 +30,7 @@ _WORTH_CATCHING_UP = 32  # ids; fewer are left for the next draft where none is 
 
 
 class HiddenSource(Protocol):
-    """The target's hidden rows; `uad.llama.hidden.HiddenRows` is one."""
+    """The target's hidden rows; `uad.llama.nextn.HiddenRows` is one."""
 
     def expect(self, seq: int, first: int) -> None:
         """From now on the rows of this sequence from position `first` on are kept."""
@@ -89,13 +89,13 @@ class _HeadText:
     start: int = 0
     n_read: int = 0
     end: int = 0
-    n_heard: int = 0
+    n_observed: int = 0
 
-    def hear(self) -> None:
+    def observe(self) -> None:
         """The chooser gets what was committed since the last time."""
-        if self.n_heard < len(self.ids):
-            self.chooser.heard(self.ids[self.n_heard :])
-            self.n_heard = len(self.ids)
+        if self.n_observed < len(self.ids):
+            self.chooser.observe(self.ids[self.n_observed :])
+            self.n_observed = len(self.ids)
 
 
 @dataclass(slots=True)
@@ -259,7 +259,7 @@ class HeadDrafter:
     def _lockstep(self, live: list[_Work], pace: Pace) -> None:
         """All sequences draft together, one id each per batched decode, until each has enough or loses confidence."""
         for work in live:
-            work.text.hear()
+            work.text.observe()
             work.text.chooser.start(b"")
         while True:
             live = [work for work in live if self._advance(work, pace)]

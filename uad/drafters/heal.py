@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from uad.common.logits import sum_exp
 from uad.drafters.choosing import Row
 from uad.vocab.table import VocabTable
 
@@ -63,18 +64,23 @@ class Healer:
             return None
         logits = row[candidates]
         best = int(logits.argmax())
-        return int(candidates[best]), float(1.0 / np.exp(logits - logits[best]).sum())
+        return int(candidates[best]), float(1.0 / sum_exp(logits, logits[best]))
 
     def choose_path(self, rows: Rows, canonical: Sequence[int], rest: bytes) -> Path:
         """The likeliest path through rest. rows[i] are the logits before canonical[i]; the canonical ids cover rest
         exactly.
+
+        Of rest = " over", cut as " ov", "er", the paths are: " overall" or " over" at once (0 canonical ids before it),
+        each as likely as in the first row; " ov", then "erlay" or "er", as likely as " ov" in the first row times
+        "erlay" or "er" in the second. " ov" alone is none, since it goes on with "er". A " o" is none, however likely:
+        no text that the draft learned from is cut so.
         """
-        prefix, total = 0.0, 0.0
+        prefix, total = 0.0, 0.0  # log of how likely the canonical ids so far are; sum over all paths
         best = Path(len(canonical) - 1, canonical[-1], 0.0)
         for i, (row, id_) in enumerate(zip(rows, canonical, strict=True)):
             candidates = self.covering(rest)
             peak = row.max()
-            norm = float(peak) + float(np.log(np.exp(row - peak).sum()))
+            norm = float(peak) + float(np.log(sum_exp(row, peak)))
             if len(candidates):
                 p = np.exp(row[candidates].astype(np.float64) - norm + prefix)
                 if i < len(canonical) - 1:

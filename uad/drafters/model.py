@@ -6,7 +6,6 @@ Must not know the target's context, requests, or how long a draft should be: tha
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Sequence
 from time import perf_counter
@@ -17,7 +16,17 @@ import numpy.typing as npt
 
 from uad.drafters.choosing import Chooser
 from uad.drafters.coupling import Coupling
-from uad.drafters.draft_work import TAIL_IDS, DraftContext, DraftedSequence, DraftWork, NoPace, shared_out, with_trust
+from uad.drafters.draft_cache import WORTH_CATCHING_UP, DraftCache
+from uad.drafters.draft_context import DraftContext
+from uad.drafters.draft_work import (
+    STEPS_PER_ID,
+    TAIL_IDS,
+    DraftedSequence,
+    DraftWork,
+    NoPace,
+    shared_out,
+    with_trust,
+)
 from uad.drafters.heal import Healer
 from uad.drafters.mirror import Mirror
 from uad.drafters.protocol import Pace
@@ -27,11 +36,6 @@ from uad.types import GREEDY, Ask, Clock, Commit, Draft, Origin, Rows, SamplingP
 from uad.vocab.encode import Encoder
 from uad.vocab.meter import Meter
 from uad.vocab.translate import Translator
-
-_log = logging.getLogger("uad.draft")
-_STEPS_PER_ID = 8
-_WORTH_CATCHING_UP = 32
-
 
 _NO_PACE = NoPace()
 
@@ -55,7 +59,8 @@ class ModelDrafter:
         clock: Clock = perf_counter,
     ) -> None:
         """window: most ids that it reads to catch up with a text; the last ones, if there are more (0: all)."""
-        self._context = context
+        self._cache = DraftCache(context, window)
+        self._vocab = context.vocab
         self._encoder = Encoder(context.vocab)
         self._target = target
         self._translator = Translator(target, self._encoder)
@@ -64,15 +69,11 @@ class ModelDrafter:
         self._coupling = Coupling(target, self._encoder, rules.back)
         self._heal = heal
         self._salvage = salvage
-        self._window = window or context.n_ctx
-        self._bos = [context.vocab.bos] if context.vocab.add_bos and context.vocab.bos is not None else []
         self._clock = clock
         # ids of running texts that no mirror has seen: it catches up, and is made, when it is drafted with, so that a
         # draft that is left alone costs nothing
         self._backlogs: dict[int, list[int]] = {}
         self._choosers: dict[int, Chooser] = {}
-        self._sequences: dict[int, DraftedSequence] = {}
-        self._former: dict[int, DraftedSequence] = {}  # of texts that are over: their KV is still there
 
     # --- lifecycle
 
@@ -88,31 +89,24 @@ class ModelDrafter:
 
     def end(self, seq: int) -> None:
         self._backlogs.pop(seq, None)
-        sequence = self._sequences.pop(seq, None)
-        if sequence is not None:
-            self._former[seq] = sequence
+        self._cache.end(seq)
 
     def reset(self) -> None:
         """Raises what clearing the KV does."""
-        for seq in {*self._sequences, *self._former}:
-            self._context.clear(seq)
-        for known in (self._backlogs, self._choosers, self._sequences, self._former):
-            known.clear()
+        self._cache.clear()
+        self._backlogs.clear()
+        self._choosers.clear()
 
     def _sequence(self, seq: int) -> DraftedSequence:
-        """That of the running text; with its first draft it takes over what the slot's KV holds."""
-        sequence = self._sequences.get(seq)
-        if sequence is None:
-            mirror, meter = Mirror(self._encoder, heal=self._heal), Meter(self._target, self._encoder)
-            sequence = DraftedSequence(
-                mirror, self._rules.stream(), deque(maxlen=TAIL_IDS), meter, self._choosers[seq], Recall(mirror)
-            )
-            former = self._former.pop(seq, None)
-            if former is not None:
-                sequence.n_in_kv = former.n_in_kv
-                sequence.earlier, sequence.earlier_skip = former.held
-            self._sequences[seq] = sequence
-        return sequence
+        """That of the running text, made with its first draft."""
+        sequence = self._cache.sequences.get(seq)
+        if sequence is not None:
+            return sequence
+        mirror, meter = Mirror(self._encoder, heal=self._heal), Meter(self._target, self._encoder)
+        tail, chooser = deque[int](maxlen=TAIL_IDS), self._choosers[seq]
+        return self._cache.open(
+            seq, DraftedSequence(mirror, self._rules.stream(), tail, meter, chooser, Recall(mirror))
+        )
 
     # --- a round
 
@@ -133,70 +127,19 @@ class ModelDrafter:
         backlog.clear()
         mirror = sequence.mirror
         if not self._salvage:
-            mirror.drop_guesses()
+            mirror.retract(mirror.n_within())
         work = DraftWork(ask, sequence, n_left_over=len(mirror.ahead(mirror.edge)))
         with sequence.meter:
             work.first_choice = mirror.sync()
-        self._forget_far(ask.seq, sequence)
-        self._choose_window(work)
-        self._narrow(work)
+        self._cache.forget_far(ask.seq, sequence)
+        self._cache.choose_window(work)
+        work.narrow(self._healer)
         sequence.chooser.start(mirror.ahead(mirror.edge))
         sequence.recall.start()
         for _, p in mirror.guesses():
             pace.wrote(ask.seq, p)
             work.n_left_guesses += 1
         return work
-
-    def _forget_far(self, seq: int, sequence: DraftedSequence) -> None:
-        """Where the memory cannot stop near the place from which the text differs, what it goes back further is unread
-        again: a backlog like any other.
-        """
-        mirror = sequence.mirror
-        pos = mirror.n_kv - self._shift(mirror)
-        if sequence.n_in_kv <= pos or pos - self._context.reach(seq, pos) <= _WORTH_CATCHING_UP:
-            return
-        sequence.n_in_kv = self._context.take_back(seq, pos)
-        mirror.n_kv = max(sequence.n_in_kv + self._shift(mirror), mirror.skip)
-
-    def _narrow(self, work: DraftWork) -> None:
-        """Only ids from which a single token could go on through all the rest are worth choosing again."""
-        mirror = work.sequence.mirror
-        while work.first_choice < len(mirror.ids):
-            work.rest = mirror.bytes_from(mirror.ends[work.first_choice - 1] if work.first_choice else 0)
-            if len(self._healer.covering(work.rest)):
-                return
-            work.first_choice += 1
-        work.rest = b""
-
-    def _choose_window(self, work: DraftWork) -> None:
-        """Where too much is unread, or the context is full, the model reads on from the last ids only."""
-        mirror, n_ctx = work.sequence.mirror, self._context.n_ctx
-        is_full = len(mirror.ids) - self._shift(mirror) + _STEPS_PER_ID + work.ask.n_max >= n_ctx
-        if not is_full and mirror.n_unread <= self._window:
-            return
-        n = min(self._window, n_ctx // 2)
-        mirror.read_last(n)
-        work.first_choice = max(work.first_choice, mirror.skip + 1)
-        if is_full and not work.sequence.is_cut:
-            _log.info(
-                "slot %d: the draft's context of %d tokens is full; it reads on from its last %d",
-                work.ask.seq,
-                n_ctx,
-                n,
-            )
-            work.sequence.is_cut = True
-
-    def _shift(self, mirror: Mirror) -> int:
-        """The difference between an id's place in the mirror and its position in the KV: the window begins with a
-        text's usual first id.
-        """
-        return mirror.skip - len(self._bos) if mirror.skip else 0
-
-    def _rows(self, seq: int, mirror: Mirror, first: int, ids: list[int], n_logits: int, n_unsure: int = 0) -> Rows:
-        """Rows for ids[first:], the window's first id before them where they begin it."""
-        if mirror.skip and first == mirror.skip:
-            return Rows(seq, 0, [*self._bos, *ids], n_logits, n_unsure)
-        return Rows(seq, first - self._shift(mirror), ids, n_logits, n_unsure)
 
     def _catch_up(self, works: list[DraftWork], pace: Pace) -> list[DraftWork]:
         """One batched decode of what the mirrors have and the KV has not; returns the works that are ready to draft.
@@ -206,24 +149,28 @@ class ModelDrafter:
         """
         rows: list[Rows] = []
         ready: list[DraftWork] = []
-        room = self._context.n_batch
+        n_bos, room = len(self._cache.bos), self._cache.context.n_batch
         for work in works:
             mirror = work.sequence.mirror
             drafting = self._wants_more(work, pace)
             first = min(mirror.n_kv, max(work.first_choice - 1, 0) if drafting else mirror.n_kv)
-            ids = mirror.ids[first : first + min(max(room - len(self._bos), 0), work.ask.n_read or room)]
-            if not ids or (not drafting and len(ids) < min(work.ask.n_read or _WORTH_CATCHING_UP, _WORTH_CATCHING_UP)):
+            ids = mirror.ids[first : first + min(max(room - n_bos, 0), work.ask.n_read or room)]
+            if not ids or (not drafting and len(ids) < min(work.ask.n_read or WORTH_CATCHING_UP, WORTH_CATCHING_UP)):
                 continue
             work.n_read = len(ids)
-            room -= len(ids) + len(self._bos)
+            room -= len(ids) + n_bos
             done = first + len(ids) == len(mirror.ids)
             n_logits = len(mirror.ids) - work.first_choice + 1 if drafting and done else 0
             n_logits = min(n_logits, len(ids))
-            rows.append(self._rows(work.ask.seq, mirror, first, ids, n_logits, n_logits))
+            rows.append(self._cache.rows(work.ask.seq, mirror, first, ids, n_logits, n_logits))
             if n_logits:
                 ready.append(work)
-        self._decode(rows)
-        self._take_rows(ready, [row for row in rows if row.n_logits], pace)
+        self._cache.decode(rows)
+        logits, at = self._cache.context.logits() if ready else None, 0
+        for work, row in zip(ready, [row for row in rows if row.n_logits], strict=True):
+            assert logits is not None
+            self._heal_edge(work, logits[at : at + row.n_logits], pace)
+            at += row.n_logits
         return ready
 
     def _wants_more(self, work: DraftWork, pace: Pace) -> bool:
@@ -231,27 +178,12 @@ class ModelDrafter:
         mirror = work.sequence.mirror
         if work.ask.n_max <= 0 or not mirror.ids:
             return False
-        last = mirror.last_guess()
-        if last is not None and self._context.vocab.is_special(last):
-            work.closing, work.closing_p = self._rules.back(last), mirror.p[-1]
+        if len(mirror.ids) > mirror.n_within() and self._vocab.is_special(mirror.ids[-1]):
+            work.closing, work.closing_p = self._rules.back(mirror.ids[-1]), mirror.p[-1]
             return False
-        if self._is_long_enough(work):
+        if work.is_long_enough(self._target):
             return False
         return not work.n_left_guesses or pace.go_on((work.ask.seq,))[0]
-
-    def _is_long_enough(self, work: DraftWork) -> bool:
-        mirror = work.sequence.mirror
-        ahead = mirror.ahead(mirror.edge)
-        return len(ahead) >= work.ask.n_max and len(self._target.encode(ahead)) >= work.ask.n_max
-
-    def _take_rows(self, ready: list[DraftWork], rows: list[Rows], pace: Pace) -> None:
-        if not ready:
-            return
-        logits = self._context.logits()
-        at = 0
-        for work, row in zip(ready, rows, strict=True):
-            self._heal_edge(work, logits[at : at + row.n_logits], pace)
-            at += row.n_logits
 
     def _heal_edge(self, work: DraftWork, logits: npt.NDArray[np.float32], pace: Pace) -> None:
         """Choose the ids for the bytes after the edge. Where they are the canonical ones, the row after them is already
@@ -264,6 +196,7 @@ class ModelDrafter:
                 n_covered = sum(len(mirror.piece(i)) for i in range(k, k + path.n))
                 work.rest = work.rest[n_covered:]
                 mirror.retract(k + path.n)
+                work.n_counted = work.n_counted_ids = 0
                 work.healed = True
                 self._guess(work, path.id, path.p, pace)
                 return
@@ -271,12 +204,17 @@ class ModelDrafter:
         work.rest = b""
         work.row = logits[-1]
 
-    def _guess(self, work: DraftWork, id_: int, p: float, pace: Pace) -> None:
-        work.sequence.mirror.guess(id_, p)
+    def _guess(self, work: DraftWork, id_: int, p: float, pace: Pace) -> bool:
+        """The draft goes on with this id; whether it may go on after it."""
+        mirror = work.sequence.mirror
+        mirror.guess(id_, p)
         pace.wrote(work.ask.seq, p)
-        piece = self._context.vocab.pieces[id_]
+        piece = self._vocab.pieces[id_]
         work.sequence.chooser.wrote(piece[len(work.rest) :])
         work.rest = work.rest[len(piece) :]
+        if self._cache.room(mirror) <= 0 or work.n_steps >= STEPS_PER_ID * work.ask.n_max:
+            return False
+        return bool(work.rest) or not work.is_long_enough(self._target)
 
     def _lockstep(self, live: list[DraftWork], pace: Pace) -> None:
         """All sequences draft together, one id each per batched decode, until each has enough or loses confidence."""
@@ -289,10 +227,10 @@ class ModelDrafter:
                 return
             ends = [work.sequence.mirror for work in live]
             began = self._clock()
-            self._decode(
-                [self._rows(w.ask.seq, m, len(m.ids) - 1, m.ids[-1:], 1) for w, m in zip(live, ends, strict=True)]
+            self._cache.decode(
+                [self._cache.rows(w.ask.seq, m, len(m.ids) - 1, m.ids[-1:], 1) for w, m in zip(live, ends, strict=True)]
             )
-            rows = self._context.logits()
+            rows = self._cache.context.logits()
             pace.stepped(len(live), self._clock() - began)
             for work, row in zip(live, rows, strict=True):
                 work.row = row
@@ -305,56 +243,19 @@ class ModelDrafter:
             choice = self._healer.choose(work.row, work.rest)
             if choice is None:
                 return False
-            self._guess(work, *choice, pace)
-            return not self._is_spent(work)
+            return self._guess(work, *choice, pace)
         recall = work.sequence.recall
-        id_, p = work.sequence.chooser.choose(recall.mixed(work.row))
+        id_, p = work.sequence.chooser.choose(work.row, recall.find())
         p = recall.believed(id_, p)
         if p < work.ask.p_min:  # not the edge's share: like trust, it is only handed on
             return False
         p, work.edge_p = p * work.edge_p, 1.0
-        if self._context.vocab.is_special(id_):
+        if self._vocab.is_special(id_):
             work.closing, work.closing_p = self._rules.back(id_), p
             if work.closing:
                 work.sequence.mirror.guess(id_, p)
             return False
-        self._guess(work, id_, p, pace)
-        return not self._is_spent(work)
-
-    def _is_spent(self, work: DraftWork) -> bool:
-        mirror = work.sequence.mirror
-        full = len(mirror.ids) - self._shift(mirror) >= self._context.n_ctx
-        return full or work.n_steps >= _STEPS_PER_ID * work.ask.n_max or (not work.rest and self._is_long_enough(work))
-
-    def _decode(self, rows: list[Rows]) -> None:
-        if not rows:
-            return
-        room = self._context.n_batch - sum(len(row.ids) for row in rows)
-        for i, row in enumerate(rows):
-            again = self._again(row)
-            if len(again) > room:  # nothing remembers a place near it
-                self._read(Rows(row.seq, row.pos - len(again), again, 0))
-            elif again:
-                room -= len(again)
-                rows[i] = Rows(row.seq, row.pos - len(again), [*again, *row.ids], row.n_logits, row.n_unsure)
-            sequence = self._sequences[row.seq]
-            sequence.n_in_kv = row.pos + len(row.ids)
-            sequence.mirror.n_kv = sequence.n_in_kv + self._shift(sequence.mirror)
-        self._context.decode(self._context.prepare(rows))
-
-    def _again(self, row: Rows) -> list[int]:
-        """Takes the KV back to where the row begins; the ids before that which the memory could not keep."""
-        sequence = self._sequences[row.seq]
-        if sequence.n_in_kv <= row.pos:
-            return []
-        n_left = self._context.take_back(row.seq, row.pos)
-        mirror = sequence.mirror
-        ids = [*self._bos, *mirror.ids[mirror.skip :]] if mirror.skip else mirror.ids
-        return ids[n_left : row.pos]
-
-    def _read(self, rows: Rows) -> None:
-        for at in range(0, len(rows.ids), self._context.n_batch):
-            self._context.decode([Rows(rows.seq, rows.pos + at, rows.ids[at : at + self._context.n_batch], 0)])
+        return self._guess(work, id_, p, pace)
 
     # --- handing over
 

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
 from uad.common.sequences import common_suffix
-from uad.drafters.choosing import Row
+from uad.drafters.choosing import Recalled
 from uad.drafters.mirror import Mirror
 
 # ends of two ids in a row that are kept for comparing, the newest ones; the text's own end may be among them
@@ -51,18 +49,10 @@ class Recall:
         mirror.n_known = max(mirror.n_known, n)
         self._n = -1
 
-    def mixed(self, row: Row) -> Row:
-        """The logits of the id after the mirror's last one, [n_vocab], with what followed earlier mixed in."""
+    def find(self) -> Recalled | None:
+        """What followed earlier where the mirror's last ids were: of the longest match, the newest."""
         self._match()
-        if not self._length:
-            return row
-        id_ = self._mirror.ids[self._at]
-        peak = row.max()
-        total = float(np.exp(row - peak).sum())
-        p = float(np.exp(row[id_] - peak)) / total
-        row = row.copy()
-        row[id_] = float(peak) + np.log(total * (p + _ODDS[self._length]))
-        return row
+        return Recalled(self._mirror.ids[self._at], _ODDS[self._length]) if self._length else None
 
     def believed(self, id_: int, p: float) -> float:
         """How far an id is to be believed that was chosen from the mixture at hand with probability p."""
@@ -72,7 +62,12 @@ class Recall:
         return p * odds / (1.0 + p * (odds - 1.0))
 
     def _match(self) -> None:
-        """Follow the match as long as the draft does, else look for the longest one."""
+        """Follow the match as long as the draft does, else look for the longest one.
+
+        In "say hello world. no, world peace. say he" the last two ids "he" ended once before, after "say ", so what
+        followed, "l", is recalled with 6 ids that agree. The draft writes "l": one step on, "l" again, and no search.
+        It writes "X": nothing agrees, and the next two ids in a row are looked up anew.
+        """
         ids = self._mirror.ids
         n = len(ids)
         if self._length and self._n == n - 1 and ids[self._at] == ids[n - 1]:

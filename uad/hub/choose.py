@@ -52,9 +52,14 @@ def choose(model: HubModel, names: Iterable[str]) -> str:
     if not files:
         raise ConfigError(f"{model.repo} has no GGUF file; choose a repository with .gguf files, or convert the model")
     if model.file:
-        return _named(model, files)
+        if model.file not in files:
+            raise ConfigError(f"{model.repo} has no file {model.file!r}; {did_you_mean(model.file, files)}")
+        part = part_of(model.file)
+        return part.names()[0] if part else model.file
     models = _models(files)
-    for quant in _wanted(model.quant):
+    other = _SAME.get(model.quant.upper())
+    wanted = (model.quant, *([other] if other else [])) if model.quant else _USUAL
+    for quant in wanted:  # the first choice first
         if found := _with_quant(quant, models):
             return found
     if model.quant or not models:
@@ -96,12 +101,6 @@ def _quant(found: re.Match[str], doubt: int = 0) -> _Quant:
     return _Quant(found["name"].upper(), (found["prefix"] or "").upper(), doubt)
 
 
-def _wanted(asked: str) -> tuple[str, ...]:
-    """What is looked for, the first choice first."""
-    other = _SAME.get(asked.upper())
-    return ((asked, other) if other else (asked,)) if asked else _USUAL
-
-
 def _with_quant(asked: str, models: Sequence[str]) -> str | None:
     """The first file with this quantization; another word, such as a size, is looked for between marks of the name.
 
@@ -118,13 +117,6 @@ def _with_quant(asked: str, models: Sequence[str]) -> str | None:
         if quant.name == wanted.name and wanted.prefix in ("", quant.prefix)
     ]
     return min(alike)[-1] if alike else None
-
-
-def _named(model: HubModel, files: Sequence[str]) -> str:
-    if model.file not in files:
-        raise ConfigError(f"{model.repo} has no file {model.file!r}; {did_you_mean(model.file, files)}")
-    part = part_of(model.file)
-    return part.names()[0] if part else model.file
 
 
 def _models(files: Sequence[str]) -> list[str]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -18,7 +19,6 @@ from uad.config import Config, HubConfig, HubModel, ModelConfig
 from uad.console import Report
 from uad.errors import ConfigError, UadError
 from uad.hub.choose import choose, parts
-from uad.hub.problems import NoHubError, told
 
 _PATIENCE = 10.0  # seconds to wait for a hub that does not answer
 _PIECE = 1 << 22
@@ -76,25 +76,24 @@ class _Repository:
         try:
             names = self._names()
         except NoHubError as error:
-            return self._instead(error)
+            try:
+                path = self._cached("no network")
+            except UadError:
+                raise error from None
+            _log.warning("%s; %s is used as it is in the cache", error, path.name)
+            return path
         wanted = parts(choose(self._model, names), names, self._model.repo)
         places = [self._bring(name, report) for name in wanted]
         return places[0]  # llama.cpp finds the other parts beside it
 
     # --- what is here
 
-    def _instead(self, error: NoHubError) -> Path:
-        """What the cache has, with a line in the log; the error where it has nothing."""
-        try:
-            path = self._cached("no network")
-        except UadError:
-            raise error from None
-        _log.warning("%s; %s is used as it is in the cache", error, path.name)
-        return path
-
     def _cached(self, why: str) -> Path:
         snapshot = self._snapshot()
-        names = [] if snapshot is None else sorted(_files_below(snapshot))
+        names = []
+        if snapshot is not None:  # a link whose blob is gone is no file
+            files = (path for path in snapshot.rglob("*") if path.is_file())
+            names = sorted(path.relative_to(snapshot).as_posix() for path in files)
         if snapshot is None or not names:
             raise ConfigError(
                 f"{self._model.repo} is not in the cache {self._cache} ({why}); start once with a network"
@@ -119,7 +118,7 @@ class _Repository:
             found = HfApi(endpoint=self._endpoint, token=self._token).model_info(self._model.repo, timeout=_PATIENCE)
             return [one.rfilename for one in found.siblings or ()]
         except Exception as error:  # its transport's exceptions are no part of its API
-            raise told(error, self._model.repo, self._endpoint) from error
+            raise complaint(error, self._model.repo, self._endpoint) from error
 
     def _bring(self, name: str, report: Report) -> Path:
         """One file of the repository in the cache, complete."""
@@ -130,6 +129,7 @@ class _Repository:
         try:
             url = hf_hub_url(repo, name, endpoint=self._endpoint)
             facts = get_hf_file_metadata(url, token=self._token, endpoint=self._endpoint)
+            # larger ones are left to hf_hub_download, which has another protocol for them
             if facts.etag and facts.size and facts.size <= MAX_HTTP_DOWNLOAD_SIZE:
                 self._download(url, name, facts.etag, facts.size, report)
             place = hf_hub_download(
@@ -138,7 +138,7 @@ class _Repository:
         except ConfigError:
             raise
         except Exception as error:
-            raise told(error, repo, self._endpoint) from error
+            raise complaint(error, repo, self._endpoint) from error
         return Path(place)
 
     def _download(self, url: str, name: str, etag: str, size: int, report: Report) -> None:
@@ -156,11 +156,12 @@ class _Repository:
         lock = self._cache / ".locks" / self._folder.name / f"{etag}.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
         with WeakFileLock(lock):
-            if blob.exists():
+            if blob.exists():  # another process brought it while this one waited
                 return
             part = blob.with_name(f"{etag}.uad-part")
             with part.open("r+b" if part.exists() else "w+b") as file:
                 resumed = self._receive(file, url, size, lambda share: report(what, share))
+                # one that came in one go is checked by its size; a part may be of a file that has changed since
                 if resumed and len(etag) == _SHA256 and _sha256(file) != etag:
                     file.truncate(0)
                     raise ConfigError(f"{name}: what was downloaded is damaged and was dropped; start again")
@@ -223,8 +224,50 @@ def _sha256(file: BinaryIO) -> str:
     return digest.hexdigest()
 
 
-def _files_below(folder: Path) -> Iterator[str]:
-    """Names of files, as in the repository; a link whose blob is gone is none."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            yield path.relative_to(folder).as_posix()
+_LATER = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+
+
+class NoHubError(ConfigError):
+    """The hub does not answer, or not now: what is in the cache may serve."""
+
+
+def complaint(error: Exception, repo: str, endpoint: str) -> ConfigError:
+    """The complaint about a call of huggingface_hub that raised `error`."""
+    from huggingface_hub import errors
+
+    match error:
+        case errors.GatedRepoError():
+            return ConfigError(
+                f"{repo} is gated: accept its terms at {endpoint}/{repo}, "
+                "then give a token of that account with --hf-token or HF_TOKEN"
+            )
+        case errors.RepositoryNotFoundError():
+            return ConfigError(
+                f"there is no repository {repo} at {endpoint}, or it is private; "
+                "check the name, or give a token with --hf-token or HF_TOKEN"
+            )
+        case errors.RemoteEntryNotFoundError():
+            return ConfigError(f"{repo} changed while it was read: {_first_line(error)}; start again")
+        case errors.HfHubHTTPError():
+            return _of_status(error.response.status_code, repo, endpoint)
+        case errors.LocalEntryNotFoundError() | errors.OfflineModeIsEnabled():
+            return NoHubError(f"{endpoint} cannot be reached for {repo}")
+        case OSError() if error.strerror:
+            return ConfigError(f"{repo} cannot be stored: {error.strerror}")
+        case _:
+            return NoHubError(
+                f"{endpoint} cannot be reached for {repo} ({type(error).__name__}: {_first_line(error)}); "
+                "start again to go on, or give a local file with --model"
+            )
+
+
+def _of_status(status: int, repo: str, endpoint: str) -> ConfigError:
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return ConfigError(f"{endpoint} refuses {repo} to this token (status {status}); check --hf-token or HF_TOKEN")
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _LATER:
+        return NoHubError(f"{endpoint} does not hand out {repo} now (status {status}); start again later")
+    return ConfigError(f"{endpoint} answers status {status} for {repo}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".:") or "no reason given"

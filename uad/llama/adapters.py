@@ -37,6 +37,7 @@ class Adapters:
 
         What its KV holds is that of the adapters before. Raises DecodeError.
         """
+        # llama.cpp takes the whole list each time: what is not in it is not added any more
         chosen = [(handle, scale) for handle, scale in zip(self._handles, scales, strict=True) if scale]
         handles = (lib.llama_adapter_lora_p_ctypes * len(chosen))(*(handle for handle, _ in chosen))
         amounts = (ctypes.c_float * len(chosen))(*(scale for _, scale in chosen))

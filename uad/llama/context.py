@@ -9,8 +9,9 @@ import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from statistics import median
 from time import perf_counter
-from typing import Any, Self
+from typing import Any
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
@@ -18,23 +19,32 @@ import numpy.typing as npt
 
 from uad.backend import abort, native
 from uad.backend.devices import has_cpu_kernels
+from uad.common.logits import Likeliest, Logits, Outputs
 from uad.config import ModelConfig
 from uad.errors import AbortedError, DecodeError, ModelLoadError, NoKvRoomError
-from uad.llama.batch import Batch
-from uad.llama.hidden import HiddenRows
+from uad.llama import backend_sampling
+from uad.llama.backend_sampling import BackendSampling
 from uad.llama.memory import TAIL, Memory, Way
 from uad.llama.model import Model
+from uad.llama.nextn import HiddenRows
 from uad.types import READ_AGAIN, Rows
 
 _TIMED_STEPS = 9
+_PROBED, _PROBED_TOP = 8, 40  # ids of a probe, and how many of the likeliest are compared
+_NOISE = (
+    "the {role} {path} computes no numbers (NaN), so what it writes is noise: its weights or its metadata (such as "
+    "rope.freq_base) are damaged; --check-tensors looks into the weights"
+)
 _GRAIN = 256  # positions of a sequence: contexts are made in such steps
-Logits = npt.NDArray[np.float32]
 
 
-class Context:
+class Context(native.Owner):
     """A context with n_seq sequences of n_ctx positions each, every one with its own KV stream (neighbours change no
     bit).
     """
+
+    width = 0
+    """Numbers of the hidden row that each id has besides; 0: ids alone are decoded."""
 
     def __init__(self, model: Model, config: ModelConfig, n_seq: int, role: str = "model") -> None:
         self._log = native.start()
@@ -51,41 +61,63 @@ class Context:
         self.n_alike = min(self.n_ubatch, n_alike)
         self.n_vocab = model.info.n_vocab
         self.rows_are_apart = flash_attn != "off"
-        self._batch = self._new_batch()
+        self._batch = Batch(self.n_batch, self.width)
         self._stop = ctypes.create_string_buffer(2)
-        self.is_noise = False
         self._viewed = 0, 0  # where the last view of logits lies, and its rows
         self._view: Logits = np.empty((0, self.n_vocab), np.float32)
+        self._are_whole = False
         self.hidden: HiddenRows | None = None  # kept for a head that reads them
+        self._sampling: BackendSampling | None = None
+        self._decoded: Sequence[Rows] = ()  # the rows of the last decode
         n_swa = 0 if config.swa_full else model.n_swa
         self.memory = Memory(self._handle, n_seq, n_swa, config.n_checkpoints, config.checkpoint_step)
+        self.keep, self.mark = self.memory.keep, self.memory.mark
+        self.reach, self.take_back, self.clear = self.memory.reach, self.memory.take_back, self.memory.clear
         self._adapters = model.adapters
+        self.notes: tuple[str, ...] = ()
+        """Lines that say what is unusual."""
+        is_noise = False
+
+        def look(rows: Rows) -> None:
+            nonlocal is_noise
+            self.decode([rows])
+            is_noise |= bool(rows.n_logits and np.isnan(self.logits()).any())
+
         try:
             self.add_adapters(model.adapters.scales)
             with abort.starting(f"{role} {model.path}"):
-                self.memory.probe(self._probe, self.logits)  # it also warms the backend up
+                self.memory.probe(look, self.logits)  # it also warms the backend up
+                if is_noise:
+                    self.notes += (_NOISE.format(role=role, path=model.path),)
+                if config.backend_sampling:
+                    self.notes += (self._sample_on_backend(is_noise),)
         except BaseException:
             self.close()
             raise
-        self.keep, self.mark = self.memory.keep, self.memory.mark
-        self.reach, self.take_back, self.clear = self.memory.reach, self.memory.take_back, self.memory.clear
+        way = self.memory.way
+        self.can_take_back = way is not Way.NOTHING
+        """Whether drafts can be taken back, whatever that costs."""
+        self.can_stop = way is Way.POSITIONS
+        """Whether what was decoded of a batch that was interrupted can be taken back."""
+        self.n_free = self.memory.n_free
+        """Ids of a draft that can be taken back at no cost."""
+        self.keep_ms = self.memory.keep_ms
+        """What it costs to take back more than these, beside decoding again the ids that were right."""
+        self.tail = TAIL if self.memory.marks_help else 0
+        """Ids at the end of a prompt that are decoded apart, since a mark before them helps later prompts; 0: it does
+        not.
+        """
 
-    def _probe(self, rows: Rows) -> None:
-        self.decode([rows])
-        if rows.n_logits:
-            self.is_noise = self.is_noise or bool(np.isnan(self.logits()).any())
-
-    def noise_note(self) -> tuple[str, ...]:
-        """A line where the model computes no numbers."""
-        if not self.is_noise:
-            return ()
-        return (
-            f"the {self._role} {self._path} computes no numbers (NaN), so what it writes is noise: its weights or its "
-            "metadata (such as rope.freq_base) are damaged; --check-tensors looks into the weights",
-        )
-
-    def _new_batch(self) -> Batch:
-        return Batch(self.n_batch)
+    def _sample_on_backend(self, is_noise: bool) -> str:
+        """Find likeliest ids on the backend from now on, unless they are others than the host's; what is to be said."""
+        backend_sampling.check()
+        has_top_k = self.memory.way is Way.POSITIONS and not self.memory.n_swa
+        self._sampling = BackendSampling(self.handle, self.n_vocab, self.n_seq, has_top_k)
+        if not is_noise and _finds_the_likeliest(self, self._sampling):
+            return "--backend-sampling: the likeliest tokens are found where the logits are computed"
+        self._sampling.detach()
+        self._sampling = None
+        return "--backend-sampling has no effect: llama.cpp does not find the tokens there that the host finds"
 
     def _parameters(self, config: ModelConfig, n_ctx: int) -> Any:
         """llama.cpp's parameters of this context, of n_ctx positions in all."""
@@ -125,46 +157,19 @@ class Context:
         Prompts are read with as many as was said, else with all cores.
         """
         cores = physical_cores()
-        if not config.n_threads and cores > 1:
-            best = min((1, cores), key=self._median_step)
-            lib.llama_set_n_threads(self._handle, best, config.n_threads_batch or cores)
-
-    def _median_step(self, n_threads: int) -> float:
-        lib.llama_set_n_threads(self._handle, n_threads, n_threads)
-        times = []
-        for i in range(_TIMED_STEPS):
-            began = perf_counter()
-            self.decode([Rows(0, i, (0,), 1)])
-            times.append(perf_counter() - began)
-        self.clear(0)
-        return sorted(times)[_TIMED_STEPS // 2]
-
-    @property
-    def can_take_back(self) -> bool:
-        """Whether drafts can be taken back, whatever that costs."""
-        return self.memory.way is not Way.NOTHING
-
-    @property
-    def can_stop(self) -> bool:
-        """Whether what was decoded of a batch that was interrupted can be taken back."""
-        return self.memory.way is Way.POSITIONS
-
-    @property
-    def n_free(self) -> int:
-        """Ids of a draft that can be taken back at no cost."""
-        return self.memory.n_free
-
-    @property
-    def keep_ms(self) -> float:
-        """What it costs to take back more than these, beside decoding again the ids that were right."""
-        return self.memory.keep_ms
-
-    @property
-    def tail(self) -> int:
-        """Ids at the end of a prompt that are decoded apart, since a mark before them helps later prompts; 0: it does
-        not.
-        """
-        return TAIL if self.memory.marks_help else 0
+        if config.n_threads or cores == 1:
+            return
+        seconds = {}
+        for n_threads in (1, cores):
+            lib.llama_set_n_threads(self._handle, n_threads, n_threads)
+            times = []
+            for i in range(_TIMED_STEPS):
+                began = perf_counter()
+                self.decode([Rows(0, i, (0,), 1)])
+                times.append(perf_counter() - began)
+            self.clear(0)
+            seconds[n_threads] = median(times)
+        lib.llama_set_n_threads(self._handle, min(seconds, key=seconds.__getitem__), config.n_threads_batch or cores)
 
     def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
         """One batched decode. may_stop: `interrupt` ends it. Raises NoKvRoomError, AbortedError or DecodeError; after
@@ -183,8 +188,11 @@ class Context:
             batch.add(row.seq, row.pos, row.ids, row.n_logits)
         if self.hidden is not None:
             self.hidden.ask(rows)
+        if self._sampling is not None:
+            self._sampling.attach(rows, self._are_whole)
         code = int(lib.llama_decode(self._handle, batch.seal()))
         if code == 0:
+            self._decoded = rows
             for row in rows:
                 self.memory.decoded(row)
             if self.hidden is not None:
@@ -200,18 +208,19 @@ class Context:
 
     def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
         """What is left to decode of these rows: those that may have to be taken back get a checkpoint before them,
-        where the memory needs one. Many rows that stay are decoded before it, else they might be decoded again and
-        again. Raises what decoding does.
+        where the memory needs one. Raises what decoding does.
         """
-        return [self._prepared(row) if self.memory.needs_checkpoint(row) else row for row in rows]
-
-    def _prepared(self, row: Rows) -> Rows:
-        n_sure = len(row.ids) - max(row.n_unsure, row.n_logits)
-        if n_sure > READ_AGAIN:
-            self.decode([Rows(row.seq, row.pos, row.ids[:n_sure], 0)])
-            row = Rows(row.seq, row.pos + n_sure, row.ids[n_sure:], row.n_logits, row.n_unsure)
-        self.keep(row.seq)
-        return row
+        left = []
+        for row in rows:
+            if self.memory.needs_checkpoint(row):
+                # many rows that stay are decoded before the checkpoint, else they might be decoded again and again
+                n_sure = len(row.ids) - max(row.n_unsure, row.n_logits)
+                if n_sure > READ_AGAIN:
+                    self.decode([Rows(row.seq, row.pos, row.ids[:n_sure], 0)])
+                    row = Rows(row.seq, row.pos + n_sure, row.ids[n_sure:], row.n_logits, row.n_unsure)
+                self.keep(row.seq)
+            left.append(row)
+        return left
 
     def interrupt(self, wanted: bool = True) -> None:
         """From any thread: decodes that may stop raise AbortedError, those to come too, until it is not wanted any
@@ -219,14 +228,52 @@ class Context:
         """
         self._stop[0] = bytes([wanted])
 
+    def want_likeliest(self, seq: int, n: int) -> None:
+        """From now on the sampler of this sequence needs only the n likeliest ids of each row; 0: whole rows."""
+        if self._sampling is not None:
+            self._sampling.want(seq, n)
+
+    def rows(self) -> Outputs:
+        """What samplers draw from: of each row that wanted logits in the last decode, in batch order, the likeliest ids
+        where the backend found them, else the whole row, as `logits` has it.
+        """
+        if self._sampling is None or not any(map(self._sampling.is_attached, self._decoded)):
+            return self._whole()
+        outputs, at = self._batch.outputs.tolist(), 0
+        found: list[Logits | Likeliest] = []
+        for row in self._decoded:
+            places = outputs[at : at + row.n_logits]
+            if not self._sampling.is_attached(row):
+                found += [*self._whole()[at : at + row.n_logits]] if places else []
+            elif (likeliest := self._sampling.found(row, places)) is None:
+                return self.logits()
+            else:
+                found += likeliest
+            at += row.n_logits
+        return found
+
     def logits(self) -> Logits:
         """All rows that wanted logits in the last decode, [n_outputs, n_vocab], in batch order; a view that the next
-        decode overwrites.
+        decode overwrites. Rows that were sampled on the backend are decoded again. Raises what decoding does.
         """
+        if self._sampling is not None and any(map(self._sampling.is_attached, self._decoded)):
+            self._sampling.decoded_again()
+            self._are_whole, rows = True, self._decoded
+            try:
+                for row in rows:
+                    if self.take_back(row.seq, row.pos) != row.pos:
+                        raise DecodeError(f"{self._role}: rows that were sampled cannot be decoded again")
+                self.decode(rows)
+            finally:
+                self._are_whole = False
+        return self._whole()
+
+    def _whole(self) -> Logits:
         pointer = lib.llama_get_logits(self._handle)
         if not pointer:
             raise DecodeError(f"{self._role}: no logits after decode")
         address, n = ctypes.addressof(pointer.contents), self._batch.n_outputs
+        # the same memory over and over: the view shows what the last decode wrote there
         if (address, n) != self._viewed:  # llama.cpp rarely moves its buffer, and making a view takes microseconds
             flat = (ctypes.c_float * (n * self.n_vocab)).from_address(address)
             self._view = np.frombuffer(flat, np.float32).reshape(n, self.n_vocab)  # type: ignore[call-overload]
@@ -237,12 +284,8 @@ class Context:
         if self._handle:
             lib.llama_free(self._handle)
             self._handle = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+            if self._sampling is not None:
+                self._sampling.close()
 
 
 def context_params(config: ModelConfig, n_ctx: int, n_seq: int) -> Any:
@@ -258,6 +301,8 @@ def context_params(config: ModelConfig, n_ctx: int, n_seq: int) -> Any:
     params.type_k = native.GGML_TYPES[config.type_k]
     params.type_v = native.GGML_TYPES[config.type_v]
     params.kv_unified = False
+    if config.backend_sampling:
+        backend_sampling.make_room(params)
     params.offload_kqv = config.kv_offload
     params.op_offload = config.op_offload
     params.swa_full = config.swa_full
@@ -272,6 +317,34 @@ def context_params(config: ModelConfig, n_ctx: int, n_seq: int) -> Any:
     params.yarn_beta_fast = config.yarn_beta_fast
     params.yarn_beta_slow = config.yarn_beta_slow
     return params
+
+
+def _finds_the_likeliest(context: Context, sampling: BackendSampling) -> bool:
+    """Whether the backend finds what the host finds in the same rows. Takes three decodes of a few ids in sequences
+    that are empty, then and afterwards.
+    """
+    ids = [(7919 * i + 13) % context.n_vocab for i in range(_PROBED)]
+    rows = [Rows(seq, 0, ids, len(ids)) for seq in sorted({0, context.n_seq - 1})]
+    whole: Logits = np.empty((0, context.n_vocab), np.float32)
+    does_agree = True
+    for n in (0, 1, _PROBED_TOP):
+        for row in rows:
+            context.want_likeliest(row.seq, n)
+        context.decode(rows)
+        if not n:
+            whole = context.logits().copy()
+        for output, expected in zip(context.rows(), whole, strict=True):
+            if isinstance(output, tuple):
+                found, logits = output
+                does_agree &= expected.argmax() in found and (n == 1 or np.array_equal(expected[found], logits))
+            elif n == 1:
+                does_agree = False
+            elif n:  # the device cannot sort, or the model has 16-bit logits, which are often equal
+                sampling.has_top_k = False
+        for row in rows:
+            context.want_likeliest(row.seq, 0)
+            context.clear(row.seq)
+    return does_agree
 
 
 def attention(config: ModelConfig, on_cpu: bool) -> tuple[str, int]:
@@ -290,6 +363,8 @@ def attention(config: ModelConfig, on_cpu: bool) -> tuple[str, int]:
 def _is_set() -> Any:
     """llama.cpp asks this before each operation: whether the first byte is set. The C library's strlen, since a Python
     function would wait there for the interpreter's lock.
+
+    Of the two bytes of `_stop`, 0 0 has the length 0 (go on), and 1 0 the length 1 (stop).
     """
     return ctypes.cast(ctypes.CDLL(None if os.name != "nt" else "msvcrt").strlen, lib.ggml_abort_callback)
 
@@ -299,8 +374,84 @@ def physical_cores() -> int:
     other's way.
     """
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    # cores with two threads each list both: "0,4" for cpu0 and for cpu4 is one core
     siblings = set()
     for cpu in allowed:
         path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
         siblings.add(path.read_text().strip() if path.exists() else str(cpu))
     return max(1, len(siblings))
+
+
+_Ints = npt.NDArray[np.int32]
+
+
+class Batch:
+    """Up to `capacity` rows. A row is (id, position, sequence, wants logits); rows keep the order in which they were
+    added. width: numbers of the hidden row that each has besides, `hidden`, in the same order (0: none).
+    """
+
+    def __init__(self, capacity: int, width: int = 0) -> None:
+        self.capacity = capacity
+        self._ids = np.zeros(capacity, np.int32)
+        self._pos = np.zeros(capacity, np.int32)
+        self._seq = np.zeros(capacity, np.int32)
+        self._n_seq = np.ones(capacity, np.int32)
+        self._want = np.zeros(capacity, np.int8)
+        self.hidden = np.zeros((capacity, width), np.float32) if width else None
+        # llama.cpp wants one pointer per row to that row's list of sequences; each list has one entry here
+        self._seq_pointers = self._seq.ctypes.data + 4 * np.arange(capacity, dtype=np.uint64)
+        self.native = _native(self._ids, self._pos, self._n_seq, self._seq_pointers, self._want)
+        if self.hidden is not None:
+            self.native.embd = self.hidden.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        self.n = 0
+        self.n_outputs = 0
+
+    def clear(self) -> None:
+        self.n = 0
+        self.n_outputs = 0
+
+    def add(self, seq: int, pos: int, ids: Sequence[int], n_logits: int) -> int:
+        """Append ids of one sequence from position pos on; the last n_logits rows give logits. Returns the first one's
+        output index.
+        """
+        n = len(ids)
+        lo, hi = self.n, self.n + n
+        if hi > self.capacity:
+            raise ValueError(f"{hi} rows do not fit into a batch of {self.capacity}")
+        if n == 1:  # of every plain round; slices take several times as long
+            self._ids[lo], self._pos[lo], self._seq[lo], self._want[lo] = ids[0], pos, seq, n_logits
+        else:
+            self._ids[lo:hi] = ids
+            self._pos[lo:hi] = np.arange(pos, pos + n, dtype=np.int32)
+            self._seq[lo:hi] = seq
+            self._want[lo : hi - n_logits] = 0
+            self._want[hi - n_logits : hi] = 1
+        first = self.n_outputs
+        self.n = hi
+        self.n_outputs += n_logits
+        return first
+
+    @property
+    def outputs(self) -> _Ints:
+        """The rows that want logits, in order."""
+        return np.flatnonzero(self._want[: self.n]).astype(np.int32)
+
+    def seal(self) -> Any:
+        """llama.cpp's batch of the rows added so far: always the same object, over the memory that `add` writes."""
+        self.native.n_tokens = self.n
+        return self.native
+
+
+def _native(
+    ids: _Ints, pos: _Ints, n_seq: _Ints, seq_pointers: npt.NDArray[np.uint64], want: npt.NDArray[np.int8]
+) -> Any:
+    int32 = ctypes.POINTER(ctypes.c_int32)
+    batch: Any = lib.llama_batch()  # the binding declares its pointer fields as arrays
+    batch.n_tokens = 0
+    batch.token = ids.ctypes.data_as(int32)
+    batch.embd = None
+    batch.pos = pos.ctypes.data_as(int32)
+    batch.n_seq_id = n_seq.ctypes.data_as(int32)
+    batch.seq_id = seq_pointers.ctypes.data_as(ctypes.POINTER(int32))
+    batch.logits = want.ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
+    return batch

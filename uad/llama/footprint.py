@@ -9,7 +9,6 @@ import os
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import Self
 
 import llama_cpp.llama_cpp as lib
 
@@ -19,9 +18,8 @@ from uad.config import ModelConfig
 from uad.errors import ModelLoadError
 from uad.llama import nextn, placement
 from uad.llama.context import context_params
-from uad.llama.model import cannot_load, check_files, model_params
+from uad.llama.model import cannot_load, check_files, model_params, n_ctx_trained
 from uad.llama.rearranged import rearranged
-from uad.llama.trained import n_ctx_trained
 
 _MIB = 1 << 20
 _EXACT = 1 << 18  # positions
@@ -30,10 +28,15 @@ _CELL = 144  # bytes of a cell's position, sequences and, once used, its nodes i
 _TOKEN = 1024  # bytes of a token in llama.cpp's vocabulary and in ours
 _OUTPUTS = 64  # rows with logits that a decode has at most, as far as can be said beforehand
 _FLOATS = {0, 1, 32}  # file types F32, F16 and BF16, which only AMX has rearranged
+# llama_kv_cache: size =  192.00 MiB (  4096 cells,  24 layers,  1/1 seqs), K (f16):   96.00 MiB, V (f16):   96.00 MiB
+# but not: llama_kv_cache:        CPU KV buffer size =   192.00 MiB
 _KV = re.compile(r"(?<!buffer )size =\s*([\d.]+) MiB")
 _CELLS = re.compile(r"\(\s*(\d+) cells")
+# sched_reserve:      CUDA0 compute buffer size =   304.75 MiB
 _COMPUTE = re.compile(r"(\S+)\s+compute buffer size =\s*([\d.]+) MiB")
+# llama_kv_cache: layer   0: dev = CUDA0
 _LAYER = re.compile(r"layer\s+\d+: dev = (\S+)")
+# load_tensors: offloaded 25/25 layers to GPU
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers")
 
 
@@ -50,13 +53,17 @@ class Need:
     kv: int
 
 
-class Footprint:
-    """One model's header. Use with `with`, or call `close()`.
-
-    weights: bytes that stay in memory whatever happens; mapped: bytes of a mapped file, which the system can drop and
-    read again; device: bytes of weights on devices. Raises ModelLoadError where the file is none that llama.cpp knows,
-    NeedUnknownError where it does not say how many layers are on devices.
+class Footprint(native.Owner):
+    """One model's header. Raises ModelLoadError where the file is none that llama.cpp knows, NeedUnknownError where it
+    does not say how many layers are on devices.
     """
+
+    device: int
+    """Bytes of weights on devices."""
+    weights: int
+    """Bytes that stay in memory whatever happens."""
+    mapped: int
+    """Bytes of a mapped file, which the system can drop and read again."""
 
     def __init__(self, config: ModelConfig, role: str, n_seq: int) -> None:
         self._config, self._n_seq = config, n_seq
@@ -77,20 +84,16 @@ class Footprint:
         except NeedUnknownError:
             self.close()
             raise
-        stays = config.mlock or not config.mmap or self._is_rearranged()
+        # weights that are copied into another order are no mapped file any more, as far as the file's type shows which
+        ftype = int(lib.llama_model_ftype(self._model)) if hasattr(lib, "llama_model_ftype") else -1
+        is_copied = rearranged(config).is_on and ftype not in _FLOATS
+        stays = config.mlock or not config.mmap or is_copied
         self.weights, self.mapped = (size - self.device, 0) if stays else (0, size - self.device)
         self.weights += self.n_vocab * _TOKEN + sum(one.path.stat().st_size for one in config.loras)
 
     def leave_out_weights(self) -> None:
         """They are in memory already."""
         self.weights = self.mapped = self.device = 0
-
-    def _is_rearranged(self) -> bool:
-        """Whether weights are copied into another order, as far as the file's type shows: then they are no mapped file
-        any more.
-        """
-        ftype = int(lib.llama_model_ftype(self._model)) if hasattr(lib, "llama_model_ftype") else -1
-        return rearranged(self._config).is_on and ftype not in _FLOATS
 
     def of(self, n_ctx: int, is_head: bool = False) -> Need:
         """What a context of n_ctx positions in all takes; is_head: one of the model's head. Raises ModelLoadError where
@@ -101,7 +104,7 @@ class Footprint:
         """
         if n_ctx > _EXACT:
             a, b = self.of(_EXACT // 2, is_head), self.of(_EXACT, is_head)
-            share = n_ctx / (_EXACT // 2) - 2
+            share = n_ctx / (_EXACT // 2) - 2  # at three times the half it is 1: as much again as from a to b
             return Need(*(int(y + share * (y - x)) for x, y in ((a.host, b.host), (a.device, b.device), (a.kv, b.kv))))
         self._log.clear()
         params = context_params(self._config, n_ctx, self._n_seq)
@@ -116,8 +119,9 @@ class Footprint:
         lib.llama_free(handle)
         n_caches = 2 if lib.llama_model_is_hybrid(self._model) and not is_head else 1  # a cache and a state
         need = read(lines, self._n_seq, n_caches, offloads(self._config))
+        row = 16 if self._config.backend_sampling else 4  # logits; then also ids, and logits and probabilities of these
         return Need(
-            need.host + _FIXED + 4 * self.n_vocab * max(self._n_seq, min(self._config.n_ubatch, _OUTPUTS)),
+            need.host + _FIXED + row * self.n_vocab * max(self._n_seq, min(self._config.n_ubatch, _OUTPUTS)),
             need.device,
             need.kv,
         )
@@ -126,12 +130,6 @@ class Footprint:
         if self._model:
             lib.llama_model_free(self._model)
             self._model = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 def _load(config: ModelConfig) -> ctypes.c_void_p | None:
@@ -176,6 +174,7 @@ def read(lines: list[str], n_seq: int, n_caches: int = 1, has_devices: bool = Fa
     ):
         if is_missing:
             raise NeedUnknownError(what)
+    # the log has one size for the caches of all layers: with 18 of 24 on a GPU, 3/4 of 192 MiB lie there
     on_devices = int(kv * layers[False] / max(layers.total(), 1))
     return Need(kv - on_devices + compute + cells * n_seq * _CELL, device + on_devices, kv)
 

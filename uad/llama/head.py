@@ -11,11 +11,9 @@ import numpy as np
 from uad.config import ModelConfig
 from uad.errors import ModelLoadError
 from uad.llama import nextn
-from uad.llama.batch import Batch
 from uad.llama.context import Context
-from uad.llama.hidden import HiddenRows
 from uad.llama.model import Model
-from uad.llama.nextn import Hidden
+from uad.llama.nextn import Hidden, HiddenRows
 from uad.types import Rows
 
 _CLOSE = 1e-2  # share of the largest number of a hidden row by which two may differ that are the same
@@ -38,7 +36,9 @@ class HeadContext(Context):
                 f"head {model.path}: its hidden rows have {self.width} numbers, those of {target_model.path} {its}: it "
                 "is of another model"
             )
-        super().__init__(model, replace(config, n_snapshots=0, n_checkpoints=0), target.n_seq, "head")
+        super().__init__(
+            model, replace(config, n_snapshots=0, n_checkpoints=0, backend_sampling=False), target.n_seq, "head"
+        )
         try:
             nextn.keep_hidden(self.handle, True, outputs_only=True)
             self._outputs_only = self._gives_outputs_only()
@@ -53,6 +53,8 @@ class HeadContext(Context):
         """Whether llama.cpp takes the right one of several hidden rows, where one is asked for. Heads of some
         architectures have rows for all ids then, and the first of these is given out.
         """
+        # three ids at once with one output: its row is the third. The same three in two decodes, of which the second
+        # has one id alone: there is no other row that could be meant. Where both differ, the first decode gave row one
         ids, given = (1, 2, 3), np.random.default_rng(0).standard_normal((3, self.width), np.float32)
         self.read([Rows(0, 0, ids, 1)], [given])
         at_once = nextn.hidden(self.handle, 1, self.width).copy()
@@ -68,9 +70,6 @@ class HeadContext(Context):
         nextn.make_head(params, self._target.handle)
         return params
 
-    def _new_batch(self) -> Batch:
-        return Batch(self.n_batch, self.width)
-
     def read(self, rows: Sequence[Rows], hidden: Sequence[Hidden]) -> None:
         """Decode ids, each with the hidden row of the id before it. hidden: [n ids, width] for each of the rows. Raises
         what `decode` does."""
@@ -83,7 +82,7 @@ class HeadContext(Context):
         try:
             self.decode(rows)
         finally:
-            given[:at] = 0
+            given[:at] = 0  # a decode without hidden rows takes zeros
 
     def outputs(self) -> Hidden:
         """The head's own hidden rows of those that wanted logits in the last decode, [n_outputs, width]; perhaps a view

@@ -21,6 +21,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
+from uad.common.logits import Logits
 from uad.errors import DecodeError
 from uad.types import Rows
 
@@ -32,7 +33,8 @@ _PARTIAL = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: without what attention keeps
 _TIMES = 3
 _CLOSE = 1e-2  # share of the largest logit by which logits after a state that was put back may differ
 Decode = Callable[[Rows], None]
-Logits = Callable[[], npt.NDArray[np.float32]]
+LogitsOf = Callable[[], Logits]
+Bytes = npt.NDArray[np.uint8]
 
 
 class Way(enum.StrEnum):
@@ -49,7 +51,7 @@ class Checkpoint:
     """The state of a sequence after `pos` ids, without what attention keeps of all positions."""
 
     pos: int
-    data: npt.NDArray[np.uint8]
+    data: Bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,58 +60,116 @@ class SavedSequence:
 
     end: int
     first: int
-    data: npt.NDArray[np.uint8]
+    data: Bytes
     marks: tuple[Checkpoint, ...]
 
 
 @dataclass(slots=True)
-class _Kept:
-    """Of one sequence: the checkpoint before its last draft, those that stay for later prompts (marks), and how many
-    rows its last decode had that the snapshots are of.
-    """
+class _Points:
+    """The checkpoints of one sequence."""
 
     last: Checkpoint | None = None
+    """The one before its last draft."""
     marks: list[Checkpoint] = field(default_factory=list)
+    """Those that stay for later prompts, in order."""
     n_rows: int = 0
+    """Rows of its last decode, of which the snapshots are; 0 once some were taken back."""
+
+    def all(self) -> list[Checkpoint]:
+        """The marks, then the last one."""
+        return self.marks if self.last is None else [*self.marks, self.last]
+
+    def before(self, n: int) -> Checkpoint | None:
+        """The last checkpoint after n ids at most."""
+        return max((one for one in self.all() if one.pos <= n), key=lambda one: one.pos, default=None)
+
+    def forget(self, n: int) -> None:
+        """Checkpoints after n are of a text that is no more, and snapshots of a decode that is past."""
+        self.n_rows = 0
+        self.marks = [one for one in self.marks if one.pos <= n]
+        if self.last is not None and self.last.pos > n:
+            self.last = None
+
+
+class _NativeMemory:
+    """What llama.cpp holds of the sequences of a context."""
+
+    def __init__(self, handle: ctypes.c_void_p) -> None:
+        self._handle = handle
+        self._memory = lib.llama_get_memory(handle)
+
+    def n_snapshots(self) -> int:
+        """Earlier values of a recurrent state that are kept after a decode."""
+        return int(lib.llama_n_rs_seq(self._handle))
+
+    def first(self, seq: int) -> int:
+        """The first position whose keys and values are there: 0, or where a sliding window begins."""
+        return int(lib.llama_memory_seq_pos_min(self._memory, seq))
+
+    def end(self, seq: int) -> int:
+        """How many ids the sequence holds."""
+        return int(lib.llama_memory_seq_pos_max(self._memory, seq)) + 1
+
+    def remove(self, seq: int, n: int) -> bool:
+        """Forget positions from n on; False: this memory cannot stop there. -1: all of them."""
+        return bool(lib.llama_memory_seq_rm(self._memory, seq, n, -1))
+
+    def size(self, seq: int, flags: int) -> int:
+        """Bytes of a copy."""
+        return int(lib.llama_state_seq_get_size_ext(self._handle, seq, flags))
+
+    def copy(self, seq: int, flags: int) -> Bytes | None:
+        """A copy of what the sequence holds; None where there is nothing, or it failed. Raises MemoryError."""
+        size = self.size(seq, flags)
+        data = np.empty(size, np.uint8)
+        n = int(lib.llama_state_seq_get_data_ext(self._handle, _pointer(data), size, seq, flags))
+        return data if n == size > 0 else None
+
+    def put(self, seq: int, data: Bytes, flags: int) -> bool:
+        """Put a copy in place of what the sequence holds; False: that failed."""
+        return int(lib.llama_state_seq_set_data_ext(self._handle, _pointer(data), len(data), seq, flags)) == len(data)
+
+
+def _pointer(data: Bytes) -> Any:
+    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
 
 
 class Memory:
     """The memory of a context's sequences.
 
     n_swa: positions of a sliding window whose cache holds no more (0: all are held). most_marks: of each sequence.
-    mark_step: ids between two marks at least. n_free: ids that can be taken back after a decode at no cost. keep_ms:
-    what a checkpoint costs, 0 where not needed.
+    mark_step: ids between two marks at least.
     """
 
     def __init__(
         self, handle: ctypes.c_void_p, n_seq: int, n_swa: int = 0, most_marks: int = 0, mark_step: int = 0
     ) -> None:
-        self._handle = handle
-        self._memory = lib.llama_get_memory(handle)
+        self.states = _NativeMemory(handle)
+        self.points = [_Points() for _ in range(n_seq)]
         self.n_swa = n_swa
         self._most_marks = most_marks
         self._mark_step = mark_step
-        self._kept = [_Kept() for _ in range(n_seq)]
         self.way = Way.POSITIONS
         self.n_snapshots = 0
         self.keep_ms = 0.0
+        """What a checkpoint costs, 0 where none is needed."""
 
-    def probe(self, decode: Decode, logits: Logits) -> None:
+    def probe(self, decode: Decode, logits: LogitsOf) -> None:
         """Find out how ids are taken back. Decodes some ids in sequence 0, which is empty afterwards."""
+        # Of four ids two are taken back, then one more. Attention allows both. Snapshots allow the first: they are of
+        # the last decode, so after going back there is none. A state without them allows neither.
         decode(Rows(0, 0, (0,) * 4, 1))
-        some = self._remove(0, 2)
-        if some and self._remove(0, 1):
-            self.way = Way.POSITIONS
-        elif some:
-            self.way, self.n_snapshots = Way.SNAPSHOTS, int(lib.llama_n_rs_seq(self._handle))
-        else:
+        some = self.states.remove(0, 2)
+        if not some:
             self.way = Way.CHECKPOINTS
+        elif not self.states.remove(0, 1):
+            self.way, self.n_snapshots = Way.SNAPSHOTS, self.states.n_snapshots()
         self.clear(0)
         if self.way is not Way.POSITIONS and not self._checkpoints_work(decode, logits):
             self.way = Way.NOTHING
         self.clear(0)
 
-    def _checkpoints_work(self, decode: Decode, logits: Logits) -> bool:
+    def _checkpoints_work(self, decode: Decode, logits: LogitsOf) -> bool:
         """Whether a state that is put back gives the same logits; and what that takes."""
         decode(Rows(0, 0, (0, 0), 0))
         times = []
@@ -138,156 +198,141 @@ class Memory:
         """Whether a prompt can go on from the middle of what a sequence holds only where there is a mark."""
         return self._most_marks > 0 and (self.way in (Way.SNAPSHOTS, Way.CHECKPOINTS) or self.n_swa > 0)
 
-    def end(self, seq: int) -> int:
-        """How many ids the sequence holds."""
-        return int(lib.llama_memory_seq_pos_max(self._memory, seq)) + 1
-
     # --- before and after decodes
 
     def needs_checkpoint(self, rows: Rows) -> bool:
         """Whether the last `n_unsure` of these rows cannot be taken back without one."""
         if not rows.n_unsure or self.way in (Way.POSITIONS, Way.NOTHING):
             return False
+        # the snapshots are those of one decode: one of 3 rows has values after its first and second, so that 2 can be
+        # taken back, however many snapshots there is room for
         return rows.n_unsure > min(self.n_snapshots, len(rows.ids) - 1)
 
     def keep(self, seq: int) -> None:
         """A checkpoint here, unless there is one. Raises DecodeError."""
-        kept, at = self._kept[seq], self.end(seq)
-        if self.way is Way.POSITIONS or at == 0 or any(one.pos == at for one in self._points(seq)):
+        points, at = self.points[seq], self.states.end(seq)
+        if self.way is Way.POSITIONS or at == 0 or any(one.pos == at for one in points.all()):
             return
-        kept.last = self._save(seq)
-        if kept.last is None:
+        points.last = self._save(seq)
+        if points.last is None:
             raise DecodeError("the model's state could not be copied")
 
     def mark(self, seq: int, is_last: bool) -> None:
         """A checkpoint here that stays for later prompts, where that helps; is_last: of this prompt, however near the
         one before it is.
         """
-        at, kept = self.end(seq), self._kept[seq]
-        before = kept.marks[-1].pos if kept.marks else 0
+        at, points = self.states.end(seq), self.points[seq]
+        before = points.marks[-1].pos if points.marks else 0
         if not self.marks_help or at == 0 or at - before < (1 if is_last else self._mark_step):
             return
         point = self._save(seq)
         if point is not None:
-            most = MARK_BYTES // (len(self._kept) * len(point.data))
-            kept.marks = [*kept.marks, point][-min(self._most_marks, most) :] if most else []
+            # the newest ones stay: of 4 sequences with 80 MiB a mark, each keeps 1 GiB / (4 x 80 MiB) = 3
+            most = MARK_BYTES // (len(self.points) * len(point.data))
+            points.marks = [*points.marks, point][-min(self._most_marks, most) :] if most else []
 
     def decoded(self, rows: Rows) -> None:
         """These rows were decoded."""
-        self._kept[rows.seq].n_rows = len(rows.ids)
-
-    # --- whole sequences, for the prompt cache
-
-    def size(self, seq: int) -> int:
-        """Bytes of a copy of all that a sequence holds, its marks included."""
-        return self._whole_size(seq) + sum(len(mark.data) for mark in self._kept[seq].marks)
-
-    def save(self, seq: int) -> SavedSequence | None:
-        """A copy of all that a sequence holds; None where llama.cpp or the machine has no room for it."""
-        size, first = self._whole_size(seq), int(lib.llama_memory_seq_pos_min(self._memory, seq))
-        try:
-            data = np.empty(size, np.uint8)
-        except MemoryError:
-            return None
-        n = int(lib.llama_state_seq_get_data_ext(self._handle, _bytes(data), size, seq, _ALL))
-        return SavedSequence(self.end(seq), first, data, tuple(self._kept[seq].marks)) if n == size > 0 else None
-
-    def restore(self, seq: int, saved: SavedSequence) -> bool:
-        """Put a copy in place of what the sequence holds. False: that failed, and the sequence is empty."""
-        self.clear(seq)
-        size = len(saved.data)
-        if int(lib.llama_state_seq_set_data_ext(self._handle, _bytes(saved.data), size, seq, _ALL)) != size:
-            self.clear(seq)
-            return False
-        self._kept[seq].marks = list(saved.marks)
-        return True
-
-    def reach_of(self, saved: SavedSequence, n: int) -> int:
-        """`reach` of a sequence into which this copy was put."""
-        if n >= saved.end or n <= 0:
-            return max(min(n, saved.end), 0)
-        if self.way is Way.POSITIONS and self._sees(saved.first, n):
-            return n
-        return max((mark.pos for mark in saved.marks if mark.pos <= n), default=0)
-
-    def _whole_size(self, seq: int) -> int:
-        return int(lib.llama_state_seq_get_size_ext(self._handle, seq, _ALL))
+        self.points[rows.seq].n_rows = len(rows.ids)
 
     # --- taking back
 
     def reach(self, seq: int, n: int) -> int:
         """How many ids, n at most, the sequence would hold after `take_back(seq, n)`."""
-        end = self.end(seq)
+        end = self.states.end(seq)
         if n >= end or n <= 0:
             return max(min(n, end), 0)
         if self._can_remove(seq, n, end):
             return n
-        point = self._before(seq, n)
+        point = self.points[seq].before(n)
         return point.pos if point is not None else 0
 
     def take_back(self, seq: int, n: int) -> int:
         """Forget ids so that at most n are held; returns how many are: what lies between must be decoded again. Raises
         DecodeError.
+
+        With a recurrent state, a checkpoint after 20 ids and a draft of 4 of which 2 were right, the text has 22 ids.
+        The state goes back to 20, and the two that were right are decoded again with the next ones.
         """
-        end, kept = self.end(seq), self._kept[seq]
+        end, points = self.states.end(seq), self.points[seq]
         if n >= end:
             return end
-        if n > 0 and self._can_remove(seq, n, end) and self._remove(seq, n):
-            self._forget(kept, n)
+        if n > 0 and self._can_remove(seq, n, end) and self.states.remove(seq, n):
+            points.forget(n)
             return n
-        point = self._before(seq, n)
+        point = points.before(n)
         if point is None or n <= 0:
             self.clear(seq)
             return 0
         self._restore(seq, point)
-        self._forget(kept, point.pos)
+        points.forget(point.pos)
         return point.pos
 
     def clear(self, seq: int) -> None:
         """Forget all ids of a sequence."""
-        lib.llama_memory_seq_rm(self._memory, seq, -1, -1)
-        self._kept[seq] = _Kept()
+        self.states.remove(seq, -1)
+        self.points[seq] = _Points()
 
     def _can_remove(self, seq: int, n: int, end: int) -> bool:
         if self.way is Way.POSITIONS:  # what attention sees from position n on must still be there
-            return self._sees(int(lib.llama_memory_seq_pos_min(self._memory, seq)), n)
-        return self.way is Way.SNAPSHOTS and end - n <= min(self.n_snapshots, self._kept[seq].n_rows - 1)
-
-    def _sees(self, first: int, n: int) -> bool:
-        """Whether all is there that attention looks at from position n on, where the window begins at `first`."""
-        return not self.n_swa or first <= max(n - self.n_swa, 0)
-
-    def _remove(self, seq: int, n: int) -> bool:
-        return bool(lib.llama_memory_seq_rm(self._memory, seq, n, -1))
-
-    def _points(self, seq: int) -> list[Checkpoint]:
-        kept = self._kept[seq]
-        return [*kept.marks, *([kept.last] if kept.last is not None else [])]
-
-    def _before(self, seq: int, n: int) -> Checkpoint | None:
-        """The last checkpoint after n ids at most."""
-        return max((one for one in self._points(seq) if one.pos <= n), key=lambda one: one.pos, default=None)
-
-    @staticmethod
-    def _forget(kept: _Kept, n: int) -> None:
-        """Checkpoints after n are of a text that is no more, and snapshots of a decode that is past."""
-        kept.n_rows = 0
-        kept.marks = [one for one in kept.marks if one.pos <= n]
-        if kept.last is not None and kept.last.pos > n:
-            kept.last = None
+            return sees(self.n_swa, self.states.first(seq), n)
+        return self.way is Way.SNAPSHOTS and end - n <= min(self.n_snapshots, self.points[seq].n_rows - 1)
 
     def _save(self, seq: int) -> Checkpoint | None:
-        size = int(lib.llama_state_seq_get_size_ext(self._handle, seq, _PARTIAL))
-        data = np.empty(size, np.uint8)
-        n = int(lib.llama_state_seq_get_data_ext(self._handle, _bytes(data), size, seq, _PARTIAL))
-        return Checkpoint(self.end(seq), data) if n == size > 0 else None
+        data = self.states.copy(seq, _PARTIAL)
+        return Checkpoint(self.states.end(seq), data) if data is not None else None
 
     def _restore(self, seq: int, point: Checkpoint) -> None:
-        size = len(point.data)
-        if int(lib.llama_state_seq_set_data_ext(self._handle, _bytes(point.data), size, seq, _PARTIAL)) != size:
+        if not self.states.put(seq, point.data, _PARTIAL):
             raise DecodeError("the model's state could not be put back")
-        self._remove(seq, point.pos)  # what attention holds after it
+        self.states.remove(seq, point.pos)  # what attention holds after it
 
 
-def _bytes(data: npt.NDArray[np.uint8]) -> Any:
-    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+def sees(n_swa: int, first: int, n: int) -> bool:
+    """Whether all is there that attention looks at from position n on, where a window of n_swa positions begins at
+    `first`.
+
+    With a window of 512, position 1,000 looks back to 488. If the cache begins at 400, a text can be cut to 1,000 ids,
+    but not to 900, which would have to see 388.
+    """
+    return not n_swa or first <= max(n - n_swa, 0)
+
+
+class SequenceCopies:
+    """Copies of all that single sequences hold, for the prompt cache."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._states = memory.states
+
+    def size(self, seq: int) -> int:
+        """Bytes of a copy of all that a sequence holds, its marks included."""
+        return self._states.size(seq, _ALL) + sum(len(mark.data) for mark in self._memory.points[seq].marks)
+
+    def save(self, seq: int) -> SavedSequence | None:
+        """A copy of all that a sequence holds; None where llama.cpp or the machine has no room for it."""
+        try:
+            data = self._states.copy(seq, _ALL)
+        except MemoryError:
+            return None
+        if data is None:
+            return None
+        marks = tuple(self._memory.points[seq].marks)
+        return SavedSequence(self._states.end(seq), self._states.first(seq), data, marks)
+
+    def restore(self, seq: int, saved: SavedSequence) -> bool:
+        """Put a copy in place of what the sequence holds. False: that failed, and the sequence is empty."""
+        self._memory.clear(seq)
+        if not self._states.put(seq, saved.data, _ALL):
+            self._memory.clear(seq)
+            return False
+        self._memory.points[seq].marks = list(saved.marks)
+        return True
+
+    def reach_of(self, saved: SavedSequence, n: int) -> int:
+        """`Memory.reach` of a sequence into which this copy was put."""
+        if n >= saved.end or n <= 0:
+            return max(min(n, saved.end), 0)
+        if self._memory.way is Way.POSITIONS and sees(self._memory.n_swa, saved.first, n):
+            return n
+        return max((mark.pos for mark in saved.marks if mark.pos <= n), default=0)

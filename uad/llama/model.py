@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final
 
 import llama_cpp.llama_cpp as lib
 
@@ -16,22 +17,21 @@ from uad.backend.devices import place
 from uad.common.files import no_such_file
 from uad.common.splits import part_of
 from uad.config import ModelConfig
-from uad.errors import ModelLoadError
+from uad.errors import ConfigError, ModelLoadError
 from uad.events import ModelInfo
 from uad.llama import nextn, placement
 from uad.llama.adapters import Adapters
 from uad.llama.rearranged import rearranged
-from uad.llama.trained import n_ctx_trained
 from uad.llama.vocab import made_quick, metadata, read_vocab, vocab_overrides
 
 _KEY = re.compile(
     r"key (?:not found in model: )?(?P<key>[\w.-]+)(?:$| has wrong type \w+ but expected type (?P<kind>\w+))"
 )
-_TYPES = {"u16": "int", "u32": "int", "i32": "int", "f32": "float", "bool": "bool", "str": "str"}
+_KINDS = {"u16": "int", "u32": "int", "i32": "int", "f32": "float", "bool": "bool", "str": "str"}
 _LOAD_MODES = {(False, False): 0, (True, False): 1, (False, True): 2, (True, True): 3}  # by mmap and mlock
 
 
-class Model:
+class Model(native.Owner):
     """A model in memory. Use with `with`, or call `close()`; safe to close twice."""
 
     def __init__(
@@ -98,12 +98,6 @@ class Model:
             lib.llama_model_free(self._handle)
             self._handle = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
 
 def check_files(config: ModelConfig, role: str) -> None:
     """Raises ModelLoadError unless the files of a model and of its adapters can be read and begin like GGUF files."""
@@ -127,11 +121,7 @@ def _check_file(path: Path, role: str) -> None:
             f"{role} {path}: not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py or download a "
             ".gguf"
         )
-    _check_parts(path, role)
-
-
-def _check_parts(path: Path, role: str) -> None:
-    """A model in several files is loaded by the first, and the others have to lie beside it. Raises ModelLoadError."""
+    # a model in several files is loaded by the first, and the others have to lie beside it
     if (part := part_of(path.name)) is None:
         return
     if part.index != 1:
@@ -181,7 +171,7 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
 def cannot_load(path: Path, role: str, reason: str) -> ModelLoadError:
     """The error of a file that llama.cpp refuses for this reason, with the way out as far as the reason shows one."""
     if missing := _KEY.search(reason):
-        kind = _TYPES.get(missing["kind"] or "", "TYPE")
+        kind = _KINDS.get(missing["kind"] or "", "TYPE")
         value = f"--override-kv {missing['key']}={kind}:VALUE gives it a value, or " if role == "target" else ""
         out = f"{value}download or convert the model again"
     elif "CLIP" in reason or "'clip'" in reason:
@@ -215,3 +205,96 @@ def _encoder(role: str, path: Path, arch: str) -> ModelLoadError:
         f"{role} {path}: an encoder model (architecture {arch}) cannot generate text; choose a decoder-only model as "
         f"{role}"
     )
+
+
+# --- how many positions it is good for
+
+
+Meta = Callable[[str], str | None]
+UNKNOWN = 4096
+"""Positions of a model whose file says none, or a number that llama.cpp cannot count to."""
+
+
+def n_ctx_trained(handle: ctypes.c_void_p) -> int:
+    """Positions that a loaded file says it was trained on, 1 at least."""
+    n = int(lib.llama_model_n_ctx_train(handle))
+    return n if n > 0 else UNKNOWN
+
+
+def trained_context(config: ModelConfig, n_ctx_train: int, meta: Meta) -> int:
+    """Positions for which the model is meant, with the rope and YaRN settings of its configuration.
+
+    Without any it is what the file says, which includes the stretching that the file describes. A factor counts from
+    the context of the first training; `none` takes the stretching away. A base frequency alone says nothing about how
+    far it reaches.
+    """
+    arch = meta("general.architecture") or ""
+    own = _number(meta(f"{arch}.rope.scaling.original_context_length"))
+    first = config.yarn_orig_ctx or int(own) or n_ctx_train
+    if config.rope_scaling == "none":
+        return min(first, n_ctx_train)
+    if config.rope_freq_scale:
+        return int(first / config.rope_freq_scale)
+    if config.rope_scaling or config.yarn_orig_ctx:
+        factor = _number(meta(f"{arch}.rope.scaling.factor")) or 1.0
+        return int(first * factor)
+    return n_ctx_train
+
+
+def training_note(config: ModelConfig, role: str, n_ctx: int, n_ctx_train: int, meta: Meta) -> tuple[str, ...]:
+    """A line where a sequence may get longer than that; n_ctx: positions of one sequence."""
+    key = f"{meta('general.architecture')}.context_length"
+    if n_ctx_train == UNKNOWN and not 0 < _number(meta(key)) < 2**31:
+        more = " (-c names more)" if role == "target" and not config.n_ctx else ""
+        return (f"the {role} {config.path} says {key} = {meta(key)}, which cannot be: {UNKNOWN} is assumed{more}",)
+    trained = trained_context(config, n_ctx_train, meta)
+    if n_ctx <= -(-trained // 256) * 256:  # llama.cpp makes contexts in steps of 256
+        return ()
+    if config.rope_freq_base:
+        return (
+            f"the {role}'s context of {n_ctx} tokens is beyond the {trained} of its training; --rope-freq-base has to "
+            "bear that",
+        )
+    factor = -(-n_ctx // (config.yarn_orig_ctx or n_ctx_train))
+    out = f"; --rope-scaling yarn --rope-scale {factor} stretches it" if role == "target" else ""
+    return (
+        f"the {role}'s context of {n_ctx} tokens is beyond the {trained} that it was trained for: texts get worse "
+        f"past that{out}",
+    )
+
+
+def _number(text: str | None) -> float:
+    try:
+        value = float(text or 0)
+    except ValueError:
+        return 0.0
+    return value if math.isfinite(value) else 0.0
+
+
+# --- writing it again with weights of another type
+
+
+TYPES: Final = {"q4_0": 2, "q8_0": 7, "bf16": 32}
+"""Names as llama-quantize has them, and llama.cpp's numbers: types with fast kernels on most machines."""
+
+
+def check_type(name: str) -> None:
+    """Raises ConfigError for a type that weights cannot be written in."""
+    if name not in TYPES:
+        raise ConfigError(f"--type: {name!r} is none of {', '.join(TYPES)}")
+
+
+def quantize(source: Path, out: Path, name: str) -> None:
+    """Write `out`, the model `source` with weights of the type of this name, whatever type they have now. Raises
+    ModelLoadError.
+    """
+    if written_as(source, out, TYPES[name]):
+        raise ModelLoadError(f"{source}: llama.cpp cannot write its weights in {name}")
+
+
+def written_as(source: Path, out: Path, ftype: int) -> int:
+    """The same by llama.cpp's number of the type; returns its exit code."""
+    native.start()
+    params = lib.llama_model_quantize_default_params()
+    params.allow_requantize, params.ftype, params.nthread = True, ftype, os.cpu_count() or 1
+    return int(lib.llama_model_quantize(os.fsencode(source), os.fsencode(out), ctypes.byref(params)))

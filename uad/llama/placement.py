@@ -33,11 +33,17 @@ def put(params: Any, places: Sequence[Place], plain: Sequence[str] = ()) -> None
     """
     if not places and not plain:
         return
-    there = _buffers()
+    device = function("ggml_backend_dev_get", c_void_p, c_size_t)
+    buffer_of = function("ggml_backend_dev_buffer_type", c_void_p, c_void_p)
+    name = function("ggml_backend_buft_name", c_char_p, c_void_p)
+    devices = range(function("ggml_backend_dev_count", c_size_t)())
+    there = {name(one).decode(): int(one) for one in (buffer_of(device(i)) for i in devices) if one}
     for place in places:
         if place.buffer not in there:
             raise ConfigError(f"--override-tensor: there is no buffer {place.buffer!r}; there are {', '.join(there)}")
-    found = [(pattern, _plain_buffer()) for pattern in patterns(plain)]  # these first: the first that fits counts
+    # the first that fits a name counts. With blk.0.attn_k_b.weight plain and `-ot attn=CUDA0`, that one tensor stays
+    # plain, and all others of attention go to the GPU
+    found = [(pattern, _plain_buffer()) for pattern in patterns(plain)]
     found += [(place.pattern, there[place.buffer]) for place in places]
     pairs = (_TensorPlace * (len(found) + 1))()
     for pair, (pattern, buffer) in zip(pairs, found, strict=False):
@@ -61,18 +67,11 @@ def bytes_beside_cpu(path: Path, places: Sequence[Place]) -> int:
 @cache
 def _plain_buffer() -> int:
     """Memory in which nothing is rearranged: that of mapped files. In "CPU" llama.cpp does so all the same."""
+    # a buffer over memory of ours shows llama.cpp's kind of such buffers. It must be aligned: within any 128 bytes
+    # there are 64 that are
     memory = (c_char * (2 * _ALIGNMENT))()
     address = -(-ctypes.addressof(memory) // _ALIGNMENT) * _ALIGNMENT
     buffer = function("ggml_backend_cpu_buffer_from_ptr", c_void_p, c_void_p, c_size_t)(address, _ALIGNMENT)
     kind = int(function("ggml_backend_buffer_get_type", c_void_p, c_void_p)(buffer))
     function("ggml_backend_buffer_free", None, c_void_p)(buffer)
     return kind
-
-
-def _buffers() -> dict[str, int]:
-    """The buffers of all devices, by name."""
-    device = function("ggml_backend_dev_get", c_void_p, c_size_t)
-    buffer = function("ggml_backend_dev_buffer_type", c_void_p, c_void_p)
-    name = function("ggml_backend_buft_name", c_char_p, c_void_p)
-    found = (buffer(device(i)) for i in range(function("ggml_backend_dev_count", c_size_t)()))
-    return {name(one).decode(): int(one) for one in found if one}

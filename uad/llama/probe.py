@@ -5,11 +5,11 @@ and by kernel.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from uad.llama.context import Context
 from uad.types import Rows
 
 _FIRST = (1, 2, 4, 8, 16)
@@ -20,53 +20,38 @@ _APART = 7  # ids between where one text of several begins and the next one does
 _N_BESIDE = 24  # ids of each of several sequences: with BF16 few of them show a difference
 
 
-class Probed(Protocol):
-    """What the probe needs of a context; `uad.llama.context.Context` is one."""
-
-    n_seq: int
-    n_ctx: int
-    n_batch: int
-    n_ubatch: int
-    n_vocab: int
-
-    @property
-    def n_free(self) -> int:
-        """Ids that can be taken back after a decode at no cost."""
-        ...
-
-    def take_back(self, seq: int, n: int) -> int: ...
-    def decode(self, rows: Sequence[Rows]) -> None: ...
-    def logits(self) -> npt.NDArray[np.float32]: ...
-    def clear(self, seq: int) -> None: ...
-
-
-def least_agreeing_rows(context: Probed, fewest: int = 1) -> tuple[int, bool] | None:
+def least_agreeing_rows(context: Context, fewest: int = 1) -> tuple[int, bool] | None:
     """The least r for which every pass of r rows or more gives the same bits, as far as tried (r, r + 1, twice r … a
     whole pass; then several sequences), and whether each sequence in a pass must have r rows, not the pass as a whole.
 
     fewest: the least r that is tried. None where not even the largest passes agree. Takes some dozens of passes of a
     few rows.
     """
+    # Kernels change with the number of rows: in BF16 passes of 1 row may have bits of their own, and all of 2 or more
+    # the same. Then r = 2: a pass of 2, 3, 5, 17 and as many rows as there are must agree in every row
     most = min(context.n_ubatch, context.n_ctx, _N_IDS)
     ids = [(7919 * i + 13) % context.n_vocab for i in range(most)]
     for least in (n for n in _FIRST if n >= fewest):
+        # sizes just above it, its multiples and the largest: kernels cut rows into tiles of 2, 4, 8 or 16
         sizes = sorted({n for n in (least, least + 1, least + 3, 2 * least, 3 * least, 17, most) if least <= n <= most})
         rows = [_decode_in(context, ids, n) for n in sizes]
         n_wrong = min(_WRONG, context.n_free)
         rows += [_decode_in(context, ids, n, n_wrong) for n in sizes if n_wrong and n + n_wrong <= most]
-        if len(rows) > 1 and all(_agree(rows[-1], other) for other in rows[:-1]):
+        # whole passes only: of 48 rows those of 17 give 34, which are compared
+        if len(rows) > 1 and all(np.array_equal(rows[-1][: len(other)], other[: len(rows[-1])]) for other in rows[:-1]):
             of_each = _is_of_each(context, ids, least)
             if of_each is not None:
                 return least, of_each
     return None
 
 
-def _is_of_each(context: Probed, ids: list[int], least: int) -> bool | None:
+def _is_of_each(context: Context, ids: list[int], least: int) -> bool | None:
     """Whether several sequences need `least` rows each, since some operation multiplies each one's rows apart; None:
     they do not agree even so, or another text does not.
 
     Recurrent layers and absorbed latent attention (MLA) multiply so.
     """
+    # each text is the same ids from another place on, backwards: no two sequences have the same row at a position
     texts = [[*ids[at:], *ids[:at]][::-1] for at in range(0, _BESIDE * _APART, _APART)]
     wanted = [_decode_in(context, text, len(text)) for text in texts]
     for of_each in (False, True):
@@ -76,8 +61,10 @@ def _is_of_each(context: Probed, ids: list[int], least: int) -> bool | None:
     return None
 
 
-def _shapes(context: Probed, least: int, of_each: bool) -> list[tuple[int, int]]:
+def _shapes(context: Context, least: int, of_each: bool) -> list[tuple[int, int]]:
     """Passes to be tried, mostly of several sequences: (sequences, rows of each)."""
+    # with least = 8 of a whole pass: 1 sequence of 8 and 9 rows, 2 of 4, 5, 8 and 9, 3 of 3, 4, 8, 9, 4 of 2, 3, 8, 9.
+    # With 8 of each sequence all have 8 or 9
     largest = min(context.n_ubatch, context.n_batch)
     shapes = set()
     for n_seq in range(1, _BESIDE + 1):
@@ -90,7 +77,7 @@ def _shapes(context: Probed, least: int, of_each: bool) -> list[tuple[int, int]]
 
 
 def _agree_beside(
-    context: Probed, texts: Sequence[list[int]], wanted: Sequence[npt.NDArray[np.float32]], n_seq: int, n: int
+    context: Context, texts: Sequence[list[int]], wanted: Sequence[npt.NDArray[np.float32]], n_seq: int, n: int
 ) -> bool:
     """Whether so many sequences, with n rows each in a pass, have the logits that each text has alone."""
     for seq in range(n_seq):
@@ -106,7 +93,7 @@ def _agree_beside(
     return agree
 
 
-def _decode_in(context: Probed, ids: list[int], size: int, n_wrong: int = 0) -> npt.NDArray[np.float32]:
+def _decode_in(context: Context, ids: list[int], size: int, n_wrong: int = 0) -> npt.NDArray[np.float32]:
     """Logits of all whole passes of `size` rows; each with as many wrong ones after them, which are taken back."""
     context.clear(0)
     out = []
@@ -118,8 +105,3 @@ def _decode_in(context: Probed, ids: list[int], size: int, n_wrong: int = 0) -> 
             context.take_back(0, at + size)
     context.clear(0)
     return np.concatenate(out)
-
-
-def _agree(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> bool:
-    n = min(len(a), len(b))
-    return bool(np.array_equal(a[:n], b[:n]))

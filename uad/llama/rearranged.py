@@ -66,6 +66,7 @@ def _tried(config: ModelConfig, _size: int, _time: int) -> Rearranged:
             done = subprocess.run(command, input=pickle.dumps(config), capture_output=True, timeout=_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
             return Rearranged(False, (), f"it could not be tried: {error}")
+        # it prints the names before it tries the others: no line means that looking at the graph ended it
         plain = tuple(json.loads(done.stdout)) if done.stdout.strip() else ()
         if done.returncode == 0:
             return Rearranged(True, plain)
@@ -80,20 +81,19 @@ def notes(config: ModelConfig, role: str) -> tuple[str, ...]:
     """The line about weights that could not be rearranged, though it was not switched off."""
     found = rearranged(config)
     if found.plain:
-        kinds = sorted({_kind(name) for name in found.plain})
+        matches = [(name, _LAYER.match(name)) for name in found.plain]
+        kinds = sorted({(match[2] if match else name).removesuffix(".weight") for name, match in matches})
         return (f"{role}: {', '.join(kinds)} stay as they are in the file: llama.cpp cannot use them rearranged",)
     if found.reason:
         return (f"{role}: its weights are not rearranged for this processor (slower prompts): {found.reason}",)
     return ()
 
 
-def _kind(name: str) -> str:
-    match = _LAYER.match(name)
-    return (match[2] if match else name).removesuffix(".weight")
-
-
 def patterns(names: Iterable[str]) -> Iterator[str]:
-    """Regular expressions that fit these tensors alone, one for each kind: llama.cpp tries each on each name."""
+    """Regular expressions that fit these tensors alone, one for each kind: llama.cpp tries each on each name.
+
+    blk.0.attn_k_b.weight and blk.7.attn_k_b.weight give ^blk\\.(0|7)\\.attn_k_b\\.weight$.
+    """
     layers: dict[str, list[str]] = {}
     for name in names:
         if match := _LAYER.match(name):

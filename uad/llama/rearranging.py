@@ -91,6 +91,8 @@ def can_look() -> bool:
         return known == (b"weight", [8, 4, 1, 1], _F32, None, [weight, x, None], weight)
 
 
+# Why it looks at operations: deepseek2 multiplies q, permuted, by `attn_k_b`. llama.cpp asks a buffer only whether it
+# can multiply some contiguous matrix by the weight; AMX can, takes it, and gives up in the first pass.
 def contexts(config: ModelConfig, plain: Sequence[str] | None) -> Iterator[tuple[Any, int]]:
     """Contexts of all shapes on the model without its weights, and how many sequences they have; plain: the names of
     those that are not rearranged, None for all.
@@ -107,6 +109,7 @@ def contexts(config: ModelConfig, plain: Sequence[str] | None) -> Iterator[tuple
     try:
         for n_seq in (config.n_seq,) if config.n_seq else (1, _MANY):
             for is_head in (False, True):
+                # the model's own context, unless the file holds a head alone, and the head's, where it is to run
                 if (is_head and config.with_head) or not (is_head or (head is not None and head.is_alone)):
                     wanted = context_params(config, _N_CTX * n_seq, n_seq)
                     if is_head:
@@ -163,7 +166,8 @@ class Buffers:
             if kind in _NO_USE:
                 continue
             for k, source in enumerate(sources):
-                if _is_weight(weight := _whole(source)):
+                weight = NativeTensor.from_address(source).view_src or source  # the tensor that a view looks into
+                if _is_weight(weight):
                     uses.setdefault(weight, []).append((node, weight != source))
                     factors |= {weight} if kind == b"MUL_MAT" and k == 0 else set()
         for weight in factors:
@@ -210,11 +214,6 @@ def _in_buffer(node: int, weight: int, buffer: int) -> Iterator[None]:
 def _n_matrices(tensor: int) -> int:
     ne = NativeTensor.from_address(tensor).ne
     return int(ne[2] * ne[3])
-
-
-def _whole(tensor: int) -> int:
-    """The tensor that a view looks into; itself where it is none."""
-    return NativeTensor.from_address(tensor).view_src or tensor
 
 
 def _is_weight(tensor: int) -> bool:

@@ -210,6 +210,7 @@ def _id_or_none(id_: int, special: set[int]) -> int | None:
 
 
 def _pieces(vocab: ctypes.c_void_p, n_vocab: int, special: set[int]) -> tuple[bytes, ...]:
+    # a special's text is its name, which users may type as well; only its id is the special
     buffer = ctypes.create_string_buffer(4096)
     to_piece = lib.llama_token_to_piece
     pieces = []
@@ -223,6 +224,8 @@ def _pieces(vocab: ctypes.c_void_p, n_vocab: int, special: set[int]) -> tuple[by
 
 def _tokenizer(vocab: ctypes.c_void_p) -> Callable[[bytes], list[int]]:
     def tokenize(data: bytes) -> list[int]:
+        # no token is shorter than a byte, but for what llama.cpp adds itself, or makes of invalid bytes: then it says
+        # how many there are, as a negative number
         n_max = len(data) + 2
         ids = (ctypes.c_int32 * n_max)()
         n = lib.llama_tokenize(vocab, data, len(data), ids, n_max, False, False)

@@ -9,11 +9,13 @@ among lines that are alike, and expects again what was replaced once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import mul
 from typing import NamedTuple
 
 from uad.common.sequences import common_prefix
 from uad.lookup.history import BELIEFS
-from uad.lookup.replacements import LONGEST, Edit, Expected, Placed, Replacements
+from uad.lookup.replacements import LONGEST, Edit, Expected, Replacements
 from uad.lookup.sources import Located, Source
 from uad.types import Draft, Origin
 
@@ -31,7 +33,6 @@ _RESUMED = 4
 """Ids that a copy resumed after a difference counts as, beside those that agree."""
 _MOST_AGREED = len(BELIEFS) // 2
 """Longer copies are not surer."""
-_LAST = len(BELIEFS) - 1
 
 
 class Guess(NamedTuple):
@@ -50,34 +51,68 @@ class Guess(NamedTuple):
         ids, length, kind = tuple(self.ids[:n]), min(surer * self.length, _MOST_AGREED), str(origin)
         if self.length < n_match:
             length, kind = length + _RESUMED, f"{kind}/resumed"
-        p = tuple([BELIEFS[min(length + surer * i, _LAST)] for i in range(len(ids))])
-        return Draft(
-            ids, tuple([a * b for a, b in zip(p, self.trust, strict=False)]) if self.trust else p, origin, kind=kind
-        )
+        p = BELIEFS[length : length + surer * len(ids) : surer]
+        p += BELIEFS[-1:] * (len(ids) - len(p))
+        return Draft(ids, tuple(map(mul, p, self.trust)) if self.trust else p, origin, kind=kind)
+
+
+@dataclass(slots=True)
+class Difference:
+    """What an answer wrote since it left a source, and where in the source it may be again."""
+
+    ahead: Sequence[int]
+    """Of the source, from before the difference on."""
+    first: int
+    """Where in it the difference began."""
+    written: list[int]
+    rejoin: int = 0
+    """The last id of it up to which the source may be written; 0: not known."""
+    n_same: int = 0
+    """Ids before that which agree."""
+
+    def write(self, id_: int) -> None:
+        """One more id: look for the source's place where most of the last ids agree, and the fewest were put in or left
+        out. Where too few agree to be sure, those are likeliest that were replaced one by one.
+
+        The source goes on "load ( path ) :", the answer has written "read ( path". After "read" nothing agrees: it
+        may stand for "load", so the next source id would be "(". After "read (" one id agrees at the place of "(", and
+        as many ids were left out as were put in: kept, not yet sure. After "read ( path" two agree, _SURE: the copy
+        is resumed after "path", and "load" -> "read" is learned.
+        """
+        written, ahead, first = self.written, self.ahead, self.first
+        written.append(id_)
+        n_written = len(written)
+        alone = first if n_written == 1 and first < len(ahead) else 0
+        self.rejoin, self.n_same, fewest = alone, 0, 0
+        for place in [i for i, one in enumerate(ahead[first : first + _REACH], first) if one == id_]:
+            # ids[first : place + 1] of the source stand against what was written; their ends are compared
+            n_source = place - first + 1
+            same, most = 1, min(n_source, n_written)
+            while same < most and ahead[place - same] == written[-1 - same]:
+                same += 1
+            # one id alone, say a comma, agrees by chance; where nothing was put in or left out, it does so less often
+            if same < _SURE and n_source != n_written:
+                continue
+            odd = abs(n_source - n_written)
+            if same > self.n_same or (same == self.n_same and odd < fewest):
+                self.rejoin, self.n_same, fewest = place, same, odd
 
 
 class CopyAligner:
-    """Of one answer. `resumed`: what agrees does so since a difference, not since a look-up. `left`: where the answer
-    last left a source, and how many ids had agreed.
-
-    What is `ahead` begins with the source's id before the next one. After a difference, `_diverged` is where in it
-    that began (0: there is none), `_rejoin` the last id up to which the source may be written (0: not known), with
-    `_n_same` ids before it that agree.
-    """
+    """Of one answer."""
 
     def __init__(self) -> None:
         self.resumed = False
+        """Whether what agrees does so since a difference, not since a look-up."""
         self.left: Located | None = None
+        """Where the answer last left a source, and how many ids had agreed."""
         self._replacements = Replacements()
         self._source: Source | None = None
-        self._ahead: Sequence[int] = ()
+        self._ahead: Sequence[int] = ()  # of the source, from the id before the next one on
         self._expected = Expected((), range(1))
         self._at = 1  # the next id of what is expected
         self._length = 0
-        self._diverged = 0
-        self._written: list[int] = []
-        self._rejoin = 0
-        self._n_same = 0
+        self._difference: Difference | None = None  # None: the answer copies
         # the last one, source and answer, with what followed
         self._edit: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
         self._since = _NEAR + 1  # ids that did
@@ -86,24 +121,24 @@ class CopyAligner:
     @property
     def is_copying(self) -> bool:
         """Whether a source is known that the answer has not left."""
-        return self._source is not None and not self._diverged
+        return self._source is not None and self._difference is None
 
     @property
     def n_since(self) -> int:
         """Ids that the answer has written since it left a source to which it may soon come back; 0 where there is none,
         or it copies.
         """
-        return len(self._written) if self._source is not None and self._diverged else 0
+        return len(self._difference.written) if self._source is not None and self._difference is not None else 0
 
     @property
     def is_in_edit(self) -> bool:
         """Whether an expected edit is half written."""
-        return self.is_copying and self._begun_edit() is not None
+        return self.is_copying and self._expected.begun(self._at) is not None
 
     @property
     def source(self) -> Source | None:
         """The place of the last id, where the answer copies; None within an edit, too."""
-        if self._source is None or self._diverged or self._begun_edit() is not None:
+        if self._source is None or self._difference is not None or self._expected.begun(self._at) is not None:
             return None
         return self._source.moved(self._expected.places[self._at] - 1)
 
@@ -124,32 +159,23 @@ class CopyAligner:
         n += n_written + MARGIN
         self._source, self._ahead, self._length = source, source.ahead(n), length
         self._expected = expected = self._replacements.expect(self._ahead, begun)
-        self._at, self._diverged = 1 + n_written, 0
+        self._at, self._difference = 1 + n_written, None
         if len(self._ahead) < 2:
             self._source = None
         return Guess(expected.ids[self._at :], expected.weighed(source.trust(n), self._at), length)
 
-    def _begun_edit(self) -> Placed | None:
-        """The edit that is half written; something put in or left out just now counts, since the id after it says
-        nothing of it.
-        """
-        at = self._at
-        for one in self._expected.edits:
-            old, new = one.edit.old, one.edit.new
-            if one.at - (not new) < at < one.end + (not old or not new):
-                return one
-        return None
-
     def guess(self, n: int) -> Guess | None:
         """The next n ids of the source; after a difference, of what may be it. None where no source is known."""
-        source = self._source
+        source, difference = self._source, self._difference
         if source is None:
             return None
-        if not self._diverged:
-            return self._renew(source, n)
-        if not self._rejoin or not (self._n_same or self._length >= _KNOWN):
+        if difference is None:  # look ahead from the next id
+            if (begun := self._expected.begun(self._at)) is not None:
+                return self._start(source.moved(begun.place - 1), self._length, n, begun.edit, self._at - begun.at)
+            return self._start(source.moved(self._expected.places[self._at] - 1), self._length, n)
+        if not difference.rejoin or not (difference.n_same or self._length >= _KNOWN):
             return None
-        return self.glance(source.moved(self._rejoin), self._n_same, n)
+        return self.glance(source.moved(difference.rejoin), difference.n_same, n)
 
     def glance(self, source: Source, length: int, n: int) -> Guess:
         """What `start` would return; the source is not followed."""
@@ -157,19 +183,15 @@ class CopyAligner:
         expected = self._replacements.expect(source.ahead(n))
         return Guess(expected.ids[1:], expected.weighed(source.trust(n), 1), length)
 
-    def _renew(self, source: Source, n: int) -> Guess:
-        """Look ahead from the next id."""
-        if (begun := self._begun_edit()) is not None:
-            return self._start(source.moved(begun.place - 1), self._length, n, begun.edit, self._at - begun.at)
-        return self._start(source.moved(self._expected.places[self._at] - 1), self._length, n)
-
     def with_edits(
         self, before: int, source: Sequence[int], p: Sequence[float]
     ) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """A copy of `source`, which comes after the id `before`, with the edits that are known; p is how likely its ids
         are.
         """
-        expected = self._replacements.expect((before, *source))
+        ids = [before, *source]
+        is_ahead = ids == self._ahead and self._at == 1 and self._difference is None
+        expected = self._expected if is_ahead else self._replacements.expect(ids)
         if not expected.edits:
             return tuple(source), tuple(p)
         return tuple(expected.ids[1:]), tuple(expected.weighed((1.0, *p), 1))
@@ -178,32 +200,27 @@ class CopyAligner:
         """The answer goes on with ids."""
         at, n = 0, len(ids)
         while at < n and (source := self._source) is not None:
-            if self._diverged:
-                self._search(ids[at])
+            if self._difference is not None:
+                self._difference.write(ids[at])
                 at += 1
+                if len(self._difference.written) > _REACH:
+                    self._source = None
+                elif self._difference.n_same >= _SURE:
+                    self._resume(self._difference)
             elif self._at < len(self._expected.ids):
                 at += self._follow(ids[at:])
-            elif not self._renew(source, n - at).ids:
+                if at < n and self._at < len(self._expected.ids):
+                    self._diverge(source)
+            elif (guess := self.guess(n - at)) is None or not guess.ids:
                 self._source = None
 
     def _follow(self, ids: Sequence[int]) -> int:
-        """Go on as far as these ids are the expected ones, and one further if it is another; returns how many that
-        were.
-        """
-        at, expected = self._at, self._expected.ids
-        n = common_prefix(expected[at : at + len(ids)], ids)
-        self._at += n
+        """Go on as far as these ids are the expected ones; returns how many that were."""
+        at, expected = self._at, self._expected
+        n = common_prefix(expected.ids[at : at + len(ids)], ids)
+        self._at = stop = at + n
         self._length += n
-        self._pass_edits(at)
-        if n == len(ids) or self._at >= len(expected):
-            return n
-        self._diverge(ids[n])
-        return n + 1
-
-    def _pass_edits(self, at: int) -> None:
-        """What was expected from there on was written."""
-        stop = self._at
-        for one in self._expected.edits:
+        for one in expected.edits:
             edit = one.edit
             if at < one.end + (not edit.new) <= stop:  # that something was left out is known by the id after it
                 self._replacements.saw(edit)
@@ -211,61 +228,36 @@ class CopyAligner:
                 self._before = self._ahead[one.place - 1]
         self._since += stop - at
         if self._since <= _NEAR:
-            same = tuple(self._expected.ids[at:stop])
+            same = tuple(expected.ids[at:stop])
             self._edit = self._edit[0] + same, self._edit[1] + same
+        return n
 
-    def _diverge(self, id_: int) -> None:
-        """Another id came than the expected one. An edit that had begun is part of the difference."""
-        at = self._at
-        self._diverged = self._expected.places[at]
+    def _diverge(self, source: Source) -> None:
+        """Another id comes than the expected one. An edit that had begun is part of the difference."""
+        at, first = self._at, self._expected.places[self._at]
         for one in self._expected.edits:
             if one.at <= self._at < max(one.end, one.at + 1):
                 self._replacements.forget(one.edit)
-                at, self._diverged = one.at, one.place
-        self._written = list(self._expected.ids[at : self._at])
-        if self._source is not None:
-            self._ahead = self._source.ahead(self._diverged + _REACH)
-            self.left = Located(self._source.moved(self._diverged - 1), self._length)
-        self._search(id_)
+                at, first = one.at, one.place
+        self._ahead = source.ahead(first + _REACH)
+        self._difference = Difference(self._ahead, first, list(self._expected.ids[at : self._at]))
+        self.left = Located(source.moved(first - 1), self._length)
 
-    def _search(self, id_: int) -> None:
-        """One more id after a difference: look for the source's place where most of the last ids agree, and the fewest
-        were put in or left out. Where too few agree to be sure, those are likeliest that were replaced one by one.
-        """
-        written, ahead, first = self._written, self._ahead, self._diverged
-        written.append(id_)
-        n_written = len(written)
-        if n_written > _REACH:
-            self._source = None
-            return
-        alone = first if n_written == 1 and first < len(ahead) else 0
-        self._rejoin, self._n_same, fewest = alone, 0, 0
-        for place in range(first, min(first + _REACH, len(ahead))):
-            n_source = place - first + 1
-            same, most = 0, min(n_source, n_written)
-            while same < most and ahead[place - same] == written[-1 - same]:
-                same += 1
-            if not same or (same < _SURE and n_source != n_written):
-                continue
-            odd = abs(n_source - n_written)
-            if same > self._n_same or (same == self._n_same and odd < fewest):
-                self._rejoin, self._n_same, fewest = place, same, odd
-        if self._n_same >= _SURE:
-            self._resume()
-
-    def _resume(self) -> None:
+    def _resume(self, found: Difference) -> None:
         """The copy goes on: learn what was written instead of the source, and follow it."""
-        ahead, rejoin, same = self._ahead, self._rejoin, self._n_same
+        ahead, rejoin, same = found.ahead, found.rejoin, found.n_same
         end = rejoin + 1 - same
-        old, new = tuple(ahead[self._diverged : end]), tuple(self._written[: len(self._written) - same])
+        old, new = tuple(ahead[found.first : end]), tuple(found.written[: len(found.written) - same])
+        # "load_old_config" -> "read_new_config" differs twice, with "_" between: learned as one edit, it is expected as
+        # a whole with its first id, where two would be guessed one after the other
         if self._since <= _NEAR and max(map(len, self._edit)) <= LONGEST:
             old, new = self._edit[0] + old, self._edit[1] + new
         else:
-            self._before = ahead[self._diverged - 1]
+            self._before = ahead[found.first - 1]
         self._replacements.learn(self._before, old, new, ahead[end : end + 2])
         agreed = tuple(ahead[end : rejoin + 1])
         self._edit, self._since = (old + agreed, new + agreed), same
         self.resumed = True
-        self._diverged, self._length = 0, same
+        self._difference, self._length = None, same
         # renewed with the next id
         self._expected, self._at = Expected(ahead[rejoin : rejoin + 1], range(rejoin, rejoin + 2)), 1

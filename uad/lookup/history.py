@@ -49,33 +49,54 @@ class GramIndex:
     def grow(self) -> None:
         """Index the new ids, at most AT_ONCE of them."""
         ids, n, before = self.ids, self.n, self._before
-        if len(ids) > len(self._heads):  # as many again may follow before the next time
-            self._heads = array("i", bytes(4 << (2 * len(ids) - 1).bit_length()))
+        stop = len(ids)
+        if len(before) > stop:
+            return
+        if stop > len(self._heads):  # as many again may follow before the next time
+            self._heads = array("i", bytes(4 << (2 * stop - 1).bit_length()))
             del before[1:]
-        stop = min(len(ids), self.size + AT_ONCE)
-        before.extend([0] * (min(stop + 1, n) - len(before)))
+        stop = min(stop, self.size + AT_ONCE)
+        if len(before) < n:
+            before.extend([0] * (min(stop + 1, n) - len(before)))
         heads, mask = self._heads, len(self._heads) - 1
-        for end in range(len(before), stop + 1):
-            slot = hash(tuple(ids[end - n : end])) & mask  # `_slot`, without the call: most of the time goes here
-            before.append(heads[slot])
-            heads[slot] = end
+        first, put = len(before), before.append
+        # `_slot` without the call, and slices of one tuple, which need no second copy: most of the time goes here
+        new = tuple(ids[max(first - n, 0) : stop])
+        for at in range(stop + 1 - first):
+            slot = hash(new[at : at + n]) & mask
+            put(heads[slot])
+            heads[slot] = first + at
 
     def shrink(self, size: int) -> None:
         """Forget all but the first `size` ids; the others must still be there."""
+        # newest first: each head goes back to the end that it had before, which `_before` still has
         for end in range(self.size, max(size, self.n - 1), -1):
             self._heads[self._slot(self.ids[end - self.n : end])] = self._before.pop()
         del self._before[size + 1 :]
 
     def ends(self, gram: list[int], below: int, limit: int) -> list[int]:
         """The newest ends of this n-gram before `below`, at most `limit` of them, newest first."""
-        ids, n, found = self.ids, self.n, list[int]()
-        end = self._heads[self._slot(gram)]
-        for _ in range(limit + _DETOUR):
-            if not end or len(found) == limit:
-                break
+        return self._ends(self._heads[self._slot(gram)], gram, below, limit)
+
+    def last_ends(self, below: int, limit: int) -> list[int]:
+        """Those of the last n ids of the text, of which there must be so many."""
+        ids = self.ids
+        gram = ids[-self.n :]
+        # its chain goes on from its own end, where that is indexed: no hash is needed
+        end = self._before[len(ids)] if self.size == len(ids) else self._heads[self._slot(gram)]
+        return self._ends(end, gram, below, limit)
+
+    def _ends(self, end: int, gram: list[int], below: int, limit: int) -> list[int]:
+        """From `end` on along its chain."""
+        ids, n, before, found = self.ids, self.n, self._before, list[int]()
+        n_looked_at = 0
+        while end and n_looked_at < limit + _DETOUR:
+            n_looked_at += 1
             if end < below and ids[end - n : end] == gram:
                 found.append(end)
-            end = self._before[end]
+                if len(found) == limit:
+                    break
+            end = before[end]
         return found
 
 

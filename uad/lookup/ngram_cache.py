@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from uad.lookup.counts import LONGER, LONGEST, SIZES, WIDTH, Followers, NgramCounts, best, longer_key
+from uad.lookup.counts import LONGER, LONGEST, SIZES, WIDTH, Known, NgramCounts, Several, best, counts_of, longer_key
 from uad.lookup.drafter import LookupDrafter, SlotText
 from uad.lookup.sources import Located, TableWalk, WalkSource
 from uad.lookup.store import StoreFile
@@ -68,23 +68,28 @@ def store_file(path: Path, vocabulary: str) -> StoreFile:
     return StoreFile(path, KIND, WIDTH, vocabulary)
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What a follower needs to be drafted, by n-gram size: so many counts of all followers, and this percentage of
-    them.
+class Evidence(NamedTuple):
+    """What a follower of so many ids needs to be drafted: counts of all followers, and its percentage of them; and the
+    kind of the draft.
     """
 
-    name: str
-    needed: dict[int, tuple[int, int]]
+    size: int
+    least: int
+    percent: int
+    kind: str
 
-    def is_enough(self, size: int, count: int, total: int) -> bool:
-        """Whether `count` of `total` followers of so many ids are."""
-        least, percent = self.needed[size]
-        return total >= least and 100 * count >= percent * total
+    def is_enough(self, count: int, total: int) -> bool:
+        """Whether `count` of `total` followers are."""
+        return total >= self.least and 100 * count >= self.percent * total
 
 
-LAX = Evidence("context", {1: (2, 66), 2: (2, 50), 6: (1, 50), 12: (1, 50)})
-STRICT = Evidence("dynamic", {1: (4, 75), 2: (3, 66), 6: (2, 66), 12: (2, 66)})
+def _evidence(name: str, *needed: tuple[int, int, int]) -> tuple[Evidence, ...]:
+    return tuple(Evidence(*one, f"{Origin.NGRAM_CACHE}/{name}-{one[0]}") for one in needed)
+
+
+LAX = _evidence("context", (12, 1, 50), (6, 1, 50), (2, 2, 50), (1, 2, 66))
+STRICT = _evidence("dynamic", (12, 2, 66), (6, 2, 66), (2, 3, 66), (1, 4, 75))
+_STATIC = Evidence(0, 2, 50, f"{Origin.NGRAM_CACHE}/static")
 
 
 class Pick(NamedTuple):
@@ -151,8 +156,9 @@ class NgramCache:
         self._count()
         if n <= 0 or not self._text.ids:
             return None
-        draft = self._text.copy(min(n, N_COPIED), _N_MATCH, self._find)
-        return draft if draft is not None and draft.ids else self._picked(min(n, N_DRAFT))
+        pick = None if self._text.aligner.is_copying else self._pick(self._text.ids[-LONGEST:])
+        draft = self._text.copy(min(n, N_COPIED), _N_MATCH, lambda: self._find(pick))
+        return draft if draft is not None and draft.ids else self._picked(min(n, N_DRAFT), pick)
 
     def _count(self) -> None:
         """The new ids, as many as a round may take."""
@@ -160,12 +166,9 @@ class NgramCache:
         start, self.size = max(size - LONGER, 0), min(len(ids), size + _STEP)
         self.context.add(ids[start : self.size], size - start)
 
-    def _find(self) -> Located | None:
+    def _find(self, pick: Pick | None) -> Located | None:
         ids = self._text.ids[-LONGER:]
-        if len(ids) < LONGEST or self.size < len(self._text.ids):
-            return None
-        pick = self._pick(ids)
-        if pick is None or pick.size < _N_MATCH:
+        if len(ids) < LONGEST or self.size < len(self._text.ids) or pick is None or pick.size < _N_MATCH:
             return None
         return Located(WalkSource(TableWalk(ids, self._step), len(ids) - 1), pick.size)
 
@@ -173,22 +176,27 @@ class NgramCache:
         """The next id of a walk, and how far it is believed: what alone followed so many ids in the context is beyond
         doubt.
         """
-        counts = self.context.followers.get(tuple(ids[-LONGEST:]), {})
-        if len(counts) == 1:
-            return next(iter(counts)), 1.0
-        if counts and self.context.longer is not None and len(ids) >= LONGER:
-            id_ = self.context.longer.get(longer_key(ids, len(ids)))
-            if id_ is not None:
-                return id_, 1.0
+        known = self.context.table.get(tuple(ids[-LONGEST:]))
+        if known is not None:
+            if len(counts := counts_of(known)) == 1:
+                return next(iter(counts)), 1.0
+            if self.context.longer is not None and len(ids) >= LONGER:
+                id_ = self.context.longer.get(longer_key(ids, len(ids)))
+                if id_ is not None:
+                    return id_, 1.0
         pick = self._pick(ids)
         return None if pick is None else (pick.id, pick.share)
 
-    def _picked(self, n: int) -> Draft | None:
-        """Without following."""
+    def _picked(self, n: int, pick: Pick | None = None) -> Draft | None:
+        """Without following; pick: the first one, if it is known already."""
         ids, picks = self._text.ids[-LONGEST:], list[Pick]()
-        while len(picks) < n and (pick := self._pick(ids)) is not None:
+        while len(picks) < n:
+            pick = pick or self._pick(ids)
+            if pick is None:
+                break
             picks.append(pick)
             ids.append(pick.id)
+            pick = None
         if not picks:
             return None
         return Draft(
@@ -203,25 +211,32 @@ class NgramCache:
             pick = _look_up(self._known.earlier, ids, STRICT, static)
         if pick is None and static is not None:
             id_, count = static.followers[0]
-            if LAX.is_enough(_PAIR, count, static.total):
-                return Pick(id_, count / (static.total + 1), 0, f"{Origin.NGRAM_CACHE}/static")
+            if _STATIC.is_enough(count, static.total):
+                return Pick(id_, count / (static.total + 1), 0, _STATIC.kind)
         return pick
 
 
-def _look_up(counts: NgramCounts, ids: Sequence[int], evidence: Evidence, static: StaticPair | None) -> Pick | None:
+def _look_up(
+    counts: NgramCounts, ids: Sequence[int], evidence: Sequence[Evidence], static: StaticPair | None
+) -> Pick | None:
     """The follower of the longest n-gram that has enough evidence."""
-    for size in reversed(SIZES):
-        followers = counts.followers.get(tuple(ids[-size:])) if size <= len(ids) else None
-        if followers is None:
+    table = counts.table
+    for size, least, percent, kind in evidence:
+        known = table.get(tuple(ids[-size:])) if size <= len(ids) else None
+        if known is None:
             continue
-        id_, count, total = best(followers) if static is None else _weighed(followers, static)
-        if evidence.is_enough(size, count, total):
-            return Pick(id_, count / (total + 1), size, f"{Origin.NGRAM_CACHE}/{evidence.name}-{size}")
+        if static is not None:
+            id_, count, total = _weighed(known, static)
+        else:
+            id_, count, total = known.best() if isinstance(known, Several) else best(known)
+        if total >= least and 100 * count >= percent * total:
+            return Pick(id_, count / (total + 1), size, kind)
     return None
 
 
-def _weighed(counts: Followers, static: StaticPair) -> tuple[int, int, int]:
+def _weighed(known_here: Known, static: StaticPair) -> tuple[int, int, int]:
     """As `best`, where followers that the static statistics know too count many times."""
+    counts = counts_of(known_here)
     usual, _, total = best(counts)
     known = dict(static.followers)
     id_ = max((usual, *known), key=lambda one: counts.get(one, 0) * known.get(one, 1 / _STATIC_WEIGHT))

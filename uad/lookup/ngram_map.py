@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from uad.common.sequences import common_suffix
 from uad.lookup.drafter import LookupDrafter, SlotText
-from uad.lookup.history import MAX_MATCH, GramIndex, agreement
+from uad.lookup.history import MAX_MATCH, agreement
+from uad.lookup.ngram_simple import NgramSimple
 from uad.lookup.sources import Located, TextSource
 from uad.types import Draft, Origin
 
@@ -42,34 +43,30 @@ class _Tried(NamedTuple):
     at: int
 
 
-class NgramMap:
+class NgramMap(NgramSimple):
     """One slot. `accepted`: by key (and value, where there are several) how many ids were accepted, and the last id
     that this rests on.
     """
 
     def __init__(self, text: SlotText, size_n: int, size_m: int, min_hits: int, n_values: int) -> None:
-        self._text = text
-        self._size_m = size_m
-        self._min_hits = min_hits
+        super().__init__(text, size_n, size_m, min_hits)
         self._n_values = n_values
-        self.index = GramIndex(text.ids, size_n)
         self.accepted: dict[tuple[int, ...], tuple[int, int]] = {}
         self.tried: _Tried | None = None
 
     @property
     def memory(self) -> int:
-        return self.index.memory + (240 + 8 * self.index.n) * len(self.accepted)
+        return super().memory + (240 + 8 * self.index.n) * len(self.accepted)
 
     def begin(self, n_kept: int) -> None:
         """What rests on ids that are no longer there is forgotten."""
         self._settle()
-        self.index.shrink(n_kept)
+        super().begin(n_kept)
         self.accepted = {name: known for name, known in self.accepted.items() if known[1] <= n_kept}
 
     def draft(self, n: int) -> Draft | None:
         self._settle()
-        self.index.grow()
-        draft = self._text.copy(min(n, self._size_m), self.index.n, self._find)
+        draft = super().draft(n)
         return draft if draft is None or self.tried is None else draft.first(self._n_accepted(self.tried.name))
 
     def _n_accepted(self, name: tuple[int, ...]) -> int:
@@ -79,7 +76,7 @@ class NgramMap:
         ids, n, m = self._text.ids, self.index.n, self._size_m
         if len(ids) < n + m:
             return None
-        ends = self.index.ends(ids[-n:], len(ids) - m + 1, max(_N_ENDS, self._min_hits))
+        ends = self.index.last_ends(len(ids) - m + 1, max(_N_ENDS, self._min_hits))
         start = self._choose(ends) if len(ends) >= self._min_hits else None
         if start is None:
             return None
@@ -111,6 +108,3 @@ class NgramMap:
             self.accepted[tried.name] = n, tried.at + n + 1
             if len(self.accepted) > _N_KEYS:
                 del self.accepted[next(iter(self.accepted))]
-
-    def end(self) -> None:
-        """The text is kept, to be looked up in the next request."""

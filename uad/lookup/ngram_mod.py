@@ -90,11 +90,14 @@ class Pool:
 
     def follower(self, ids: list[int]) -> tuple[int, float] | None:
         """The id after these, n at least, and how far it is believed."""
-        entry = self.table[self.slot(ids, len(ids), self.n)]
+        table = self.table
+        entry = table[hash(tuple(ids[-self.n :])) & (len(table) - 1)]  # `slot`, without the call
+        if 0 <= entry < _REWRITTEN:
+            return entry, 1.0
         if entry < 0:
             return None
-        if entry >= _REWRITTEN and self.longer <= len(ids):
-            longer = self.table[self.slot(ids, len(ids), self.longer)]
+        if self.longer <= len(ids):
+            longer = table[self.slot(ids, len(ids), self.longer)]
             entry = longer if longer >= 0 else entry
         return entry & ID, _TRUST if entry >= _REWRITTEN else 1.0
 
@@ -102,13 +105,18 @@ class Pool:
         """Put in ids[start:], each of which has n ids before it; returns how many of the last were known to follow.
         `streak`: how many before them were.
         """
-        slots = [self.slot(ids, at, self.n) for at in range(start, len(ids))]
+        table, n, mask = self.table, self.n, len(self.table) - 1
+        near = tuple(ids[start - n :])  # slices of a tuple need no second copy
+        slots = [hash(near[at : at + n]) & mask for at in range(len(ids) - start)]
         for slot, id_ in zip(slots, ids[start:], strict=True):
-            found = self.table[slot]
-            streak = streak + 1 if found >= 0 and found & ID == id_ else 0
-            self._put(slot, id_)
+            found = table[slot]
+            if found >= 0 and found & ID == id_:
+                streak += 1
+            else:
+                streak = 0
+                self._put(slot, id_)
         for at, slot in enumerate(slots, start):
-            if self.table[slot] >= _REWRITTEN and self.longer <= at:
+            if table[slot] >= _REWRITTEN and self.longer <= at:
                 self._put(self.slot(ids, at, self.longer), ids[at])
         return streak
 

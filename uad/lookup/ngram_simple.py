@@ -17,7 +17,7 @@ def drafter(size_n: int = 12, size_m: int = 48, min_hits: int = 1) -> LookupDraf
 
 
 class NgramSimple:
-    """One slot."""
+    """One slot: an index of its n-grams. Other ways to choose among their ends are subclasses."""
 
     def __init__(self, text: SlotText, size_n: int, size_m: int, min_hits: int) -> None:
         self._text = text
@@ -37,8 +37,9 @@ class NgramSimple:
         return self._text.copy(min(n, self._size_m), self.index.n, self._find)
 
     def _find(self) -> Located | None:
+        """The place to copy from, if there is one."""
         ids, n = self._text.ids, self.index.n
-        ends = self.index.ends(ids[-n:], len(ids), self._min_hits) if len(ids) > n else []
+        ends = self.index.last_ends(len(ids), self._min_hits) if len(ids) > n else []
         return (
             Located(TextSource(ids, ends[0] - 1), common_suffix(ids, ends[0], ids, MAX_MATCH, n))
             if len(ends) >= self._min_hits

@@ -42,7 +42,7 @@ def find(text: bytes, tail: bytes, left: int, n_since: int) -> PredictedPlace | 
             score, _, at = max(scored, default=(0, 0, -1))
             if score > 0:
                 return PredictedPlace(at, score)
-    return _behind_line(text, tail, left)
+    return _after_line(text, tail, left)
 
 
 def _hits(text: bytes, needle: bytes, left: int, reach: int) -> Iterator[int]:
@@ -70,7 +70,7 @@ def _score(text: bytes, tail: bytes, at: int, n: int, expected: int) -> int:
     return weight(tail[-n:]) - (abs(at - expected) // _GRAIN).bit_length()
 
 
-def _behind_line(text: bytes, tail: bytes, left: int) -> PredictedPlace | None:
+def _after_line(text: bytes, tail: bytes, left: int) -> PredictedPlace | None:
     """Where the answer begins a line: the line of the difference where that differed as a whole (another was put in
     before it), else the next one.
     """

@@ -57,6 +57,16 @@ class Expected(NamedTuple):
     trust: Sequence[float] = ()
     edits: Sequence[Placed] = ()
 
+    def begun(self, at: int) -> Placed | None:
+        """The edit that is half written where ids[at] comes next; something put in or left out just now counts, since
+        the id after it says nothing of it.
+        """
+        for one in self.edits:
+            old, new = one.edit.old, one.edit.new
+            if one.at - (not new) < at < one.end + (not old or not new):
+                return one
+        return None
+
     def weighed(self, trust: Sequence[float], start: int) -> Sequence[float]:
         """How far ids[start:] are believed, where the source's own ids are so far as `trust` says (empty: all)."""
         if not trust:
@@ -78,7 +88,7 @@ class Replacements:
 
     def expect(self, source: Sequence[int], begun: Edit | None = None) -> Expected:
         """A copy of `source`, whose first id was written already; an edit that is `begun` comes right after it."""
-        if not self._edits and begun is None:
+        if begun is None and self._lengths.keys().isdisjoint(source):
             return Expected(source, range(len(source) + 1))
         ids: list[int] = []
         places: list[int] = []
@@ -108,27 +118,32 @@ class Replacements:
         if begun is not None:
             yield 1, begun
             free = 1 + max(len(begun.old), 1)
-        lengths = self._lengths
+        lengths, known, source = self._lengths, self._edits, tuple(source)
         for i in [i for i, id_ in enumerate(source) if id_ in lengths]:
-            edit = self._edit_at(source, i) if i >= free else None
-            if edit is not None and (i or edit.start):
-                yield i + edit.start, edit
-                free = i + edit.stop + (not edit.old)
+            if i < free:
+                continue
+            for n in lengths[source[i]]:
+                edit = known.get(source[i : i + n])
+                if edit is None:
+                    continue
+                if i or edit.start:
+                    yield i + edit.start, edit
+                    free = i + edit.stop + (not edit.old)
+                break
 
-    def _edit_at(self, source: Sequence[int], i: int) -> Edit | None:
-        for n in self._lengths[source[i]]:
-            if (edit := self._edits.get(tuple(source[i : i + n]))) is not None:
-                return edit
-        return None
+    def learn(self, before: int, old: tuple[int, ...], new: tuple[int, ...], following: Sequence[int]) -> None:
+        """Between these ids (up to two after), `new` was written for the source's `old`.
 
-    def learn(self, before: int, old: tuple[int, ...], new: tuple[int, ...], behind: Sequence[int]) -> None:
-        """Between these ids (up to two after), `new` was written for the source's `old`."""
+        Where "def load(" became "def read(", the ids are def, load, (. Two keys are known then: "def load", for the
+        next definition, and "load (", for the calls. Of something put in, before (a, and) after it: "a b" with x
+        between is known by "a b", and by the two ids after it, since one is too common.
+        """
         n = len(old)
         if old == new or max(n, len(new)) > LONGEST:
             return
-        self.saw(Edit((before, *(old or behind[:1])), 1, 1 + n, new))
-        if len(behind) > (0 if old else 1):
-            self.saw(Edit((*old, *behind[: 1 if old else 2]), 0, n, new))
+        self.saw(Edit((before, *(old or following[:1])), 1, 1 + n, new))
+        if len(following) > (0 if old else 1):
+            self.saw(Edit((*old, *following[: 1 if old else 2]), 0, n, new))
 
     def saw(self, edit: Edit) -> None:
         """This edit was made, once more or for the first time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
 
 class Source(Protocol):
@@ -42,8 +42,8 @@ class TextSource(NamedTuple):
     def trust(self, n: int) -> Sequence[float]:
         return ()
 
-    def moved(self, n: int) -> Self:
-        return self._replace(place=self.place + n)
+    def moved(self, n: int) -> TextSource:
+        return TextSource(self.text, self.place + n)
 
 
 class TableWalk:
@@ -58,9 +58,12 @@ class TableWalk:
 
     def extend(self, size: int) -> None:
         """To so many ids, unless the table ends."""
-        while len(self.ids) < size and (found := self._step(self.ids)) is not None:
-            self.ids.append(found[0])
-            self.trust.append(found[1])
+        ids, trust, step = self.ids, self.trust, self._step
+        for _ in range(size - len(ids)):
+            if (found := step(ids)) is None:
+                return
+            ids.append(found[0])
+            trust.append(found[1])
 
 
 class WalkSource(NamedTuple):
@@ -76,5 +79,5 @@ class WalkSource(NamedTuple):
     def trust(self, n: int) -> Sequence[float]:
         return self.walk.trust[self.place : self.place + n + 1]
 
-    def moved(self, n: int) -> Self:
-        return self._replace(place=self.place + n)
+    def moved(self, n: int) -> WalkSource:
+        return WalkSource(self.walk, self.place + n)

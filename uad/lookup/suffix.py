@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
@@ -87,6 +87,7 @@ class SuffixIndex:
     def __init__(self, ids: list[int]) -> None:
         self.ids = ids
         self.levels = [GramIndex(ids, n) for n in LEVELS]
+        self._longest_first = [*zip(self.levels, _N_ENDS, strict=True)][::-1]
 
     @property
     def memory(self) -> int:
@@ -95,8 +96,9 @@ class SuffixIndex:
 
     def grow(self) -> None:
         """Index new ids."""
-        for level in self.levels:
-            level.grow()
+        if self.levels[0].size < len(self.ids):
+            for level in self.levels:
+                level.grow()
 
     def shrink(self, size: int) -> None:
         """Forget all but the first `size` ids; the others must still be there."""
@@ -107,14 +109,18 @@ class SuffixIndex:
         """The newest occurrences of the longest suffix of ids that is indexed; the end of the text is none. is_own: ids
         are those of the text, or go on from it.
         """
+        text, is_end = self.ids, self.ids is ids
+        if not text:
+            return []
         self.grow()
-        own = is_own or self.ids is ids
-        for index, most in zip(reversed(self.levels), reversed(_N_ENDS), strict=True):
+        for index, most in self._longest_first:
             n = index.n
-            if len(ids) >= n and (ends := index.ends(ids[-n:], len(self.ids), most)):
-                return [
-                    SuffixMatch(self.ids, end, common_suffix(self.ids, end, ids, MAX_MATCH, n), own) for end in ends
-                ]
+            if len(ids) < n:
+                continue
+            ends = index.last_ends(len(text), most) if is_end else index.ends(ids[-n:], len(text), most)
+            if ends:
+                own = is_own or is_end
+                return [SuffixMatch(text, end, common_suffix(text, end, ids, MAX_MATCH, n), own) for end in ends]
         return []
 
 
@@ -162,8 +168,8 @@ class AnswerSource(NamedTuple):
     def trust(self, n: int) -> Sequence[float]:
         return ()
 
-    def moved(self, n: int) -> Self:
-        return self._replace(place=self.place + n)
+    def moved(self, n: int) -> AnswerSource:
+        return AnswerSource(self.text, self.place + n)
 
     def ahead(self, n: int) -> list[int]:
         ids = self.text[self.place : self.place + n + 1]
@@ -189,7 +195,10 @@ class SuffixMatch(NamedTuple):
         """What followed, at most n ids. In the own text a copy may go on into what it writes; of an answer it ends with
         the answer.
         """
-        return self.source.ahead(n)[1:]
+        rest = self.text[self.end : self.end + n]
+        if not self.own:
+            return rest[: rest.index(SEPARATOR)] if SEPARATOR in rest else rest
+        return (rest * -(-n // len(rest)))[:n] if 0 < len(rest) < n else rest
 
 
 class SuffixLookup:
@@ -281,6 +290,9 @@ def vote(
 
     Each match comes with its continuation. Matches that disagree with a chosen id have no vote on the next ones. Of
     equal weights the longest match wins, then the newest.
+
+    Three ids that match go on with "a b", two others that match with two ids each with "c d" and "c e". For the first
+    id 3 * 3 = 9 stands against 2 * 2 + 2 * 2 = 8: "a" is chosen, and "b" follows without a vote, as only one is left.
     """
     live = sorted(matches, key=lambda match: -match[0].length)
     winner: SuffixMatch | None = None
@@ -291,18 +303,31 @@ def vote(
         live = [one for one in live if len(one[1]) > place]
         if not live:
             break
+        n_agreed = _n_agreed([rest[place:] for _, rest in live])
+        if not n_agreed:
+            weights: dict[int, int] = {}
+            for match, rest in live:
+                weights[rest[place]] = weights.get(rest[place], 0) + match.length * match.length
+            id_ = max(weights, key=weights.__getitem__)
+            live = [one for one in live if one[1][place] == id_]
         first, rest = live[0]
-        if len(live) == 1 or all(other == rest for _, other in live):
-            ids += rest[place:]
+        winner = winner or first
+        if n_agreed:
+            ids += rest[place : place + n_agreed]
             p += BELIEFS[first.length + place : first.length + len(ids)]
-            winner = winner or first
-            break
-        weights: dict[int, int] = {}
-        for match, other in live:
-            weights[other[place]] = weights.get(other[place], 0) + match.length * match.length
-        id_ = max(weights, key=weights.__getitem__)
-        live = [one for one in live if one[1][place] == id_]
-        winner = winner or live[0][0]
-        ids.append(id_)
-        p.append(BELIEFS[live[0][0].length + place] * weights[id_] / sum(weights.values()))
+        else:
+            ids.append(id_)
+            p.append(BELIEFS[first.length + place] * weights[id_] / sum(weights.values()))
     return tuple(ids), tuple(p), winner or matches[0][0]
+
+
+def _n_agreed(continuations: list[list[int]]) -> int:
+    """How many ids they all begin with."""
+    n, n_all = 0, len(continuations)
+    if continuations.count(continuations[0]) == n_all:
+        return len(continuations[0])
+    for ids in zip(*continuations, strict=False):
+        if ids.count(ids[0]) < n_all:
+            break
+        n += 1
+    return n

@@ -3,6 +3,5 @@ and no terminal.
 """
 
 from uad.runtime.runtime import Runtime
-from uad.runtime.stepper import Stepper
 
-__all__ = ["Runtime", "Stepper"]
+__all__ = ["Runtime"]

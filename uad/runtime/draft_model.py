@@ -11,20 +11,17 @@ from uad.common.files import size_text
 from uad.config import Config, ModelConfig
 from uad.costs.profile import most_singly
 from uad.decode.guard import reason, warn
-from uad.drafters.draft_work import DraftContext
+from uad.drafters.draft_context import DraftContext, RowByRow
 from uad.drafters.model import ModelDrafter
-from uad.drafters.row_by_row import RowByRow
 from uad.errors import ConfigError, MappingError, ModelLoadError
 from uad.events import ModelInfo
 from uad.llama.context import Context
-from uad.llama.model import Model
+from uad.llama.model import Model, training_note
 from uad.llama.rearranged import notes as rearranged_notes
-from uad.llama.trained import training_note
 from uad.mapping.plan import plan
-from uad.runtime.open import open_model, side, template_options, tokenizer_notes
+from uad.runtime.open import Wiring, open_model, side, template_options, tokenizer_notes
 from uad.runtime.pacing import Steps, draft_steps
 from uad.runtime.target import LoadedTarget, Progress
-from uad.runtime.wiring import Wiring
 from uad.types import Origin
 from uad.vocab.encode import Encoder
 
@@ -95,7 +92,7 @@ def _draft_of(
     notes = (
         *_pair_note(target.model, model),
         *rearranged_notes(own, "draft"),
-        *draft.noise_note(),
+        *draft.notes,
         *tokenizer_notes(own, "draft"),
         *training_note(own, "draft", draft.n_ctx, model.info.n_ctx_train, model.meta),
         *rules.notes,

@@ -20,10 +20,9 @@ from uad.llama import nextn
 from uad.llama.head import HeadContext
 from uad.llama.head_file import HeadFile, head_in, refuse_alone
 from uad.llama.model import Model
-from uad.runtime.open import open_model
+from uad.runtime.open import Wiring, open_model
 from uad.runtime.pacing import Steps, draft_steps
 from uad.runtime.target import LoadedTarget, Progress
-from uad.runtime.wiring import Wiring
 from uad.sampling.noise import token_keys
 from uad.types import SamplingParams
 

@@ -1,16 +1,31 @@
-"""Opens a model together with the tokenizer that its configuration names, and says what rules between chat formats need
-of it. Must not know contexts, roles beyond error texts, or drafting.
+"""What the parts of a runtime are opened with: devices, models with their tokenizers, what rules between chat formats
+need of them, and what joins the parts. Knows no roles beyond error texts, and no drafting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from time import perf_counter
 
+from uad.backend import rpc
+from uad.backend.devices import every, named, used
+from uad.common.files import size_text
 from uad.config import Config, ModelConfig
+from uad.costs.profile_store import curve
+from uad.decode.drafting import NO_MATCHERS, Drafting
+from uad.decode.scheduler import SamplerFactory
+from uad.decode.target import Target
+from uad.drafters.head import Head
+from uad.drafters.protocol import Drafter
+from uad.grammar.protocol import Matcher
+from uad.llama.context import Context
+from uad.llama.head import HeadContext
 from uad.llama.model import Model
 from uad.mapping.plan import Options
 from uad.mapping.recognise import Side
+from uad.policy.cost import CostSample
+from uad.policy.protocol import Policy
 from uad.vocab.hf import hf_tokenize
 
 
@@ -58,3 +73,91 @@ def template_options(config: Config) -> Options:
 def side(model: Model, template: str | None = None) -> Side:
     """What recognition and rules need of a model; `template` replaces the chat template of its file."""
     return Side(model.vocab, template or model.info.chat_template, model.info.desc)
+
+
+# --- devices
+
+
+def connected(config: Config) -> Config:
+    """The configuration with its workers added.
+
+    A draft without devices of its own stays on this machine's devices: each of its ids would wait for the network.
+    Raises ConfigError for workers that cannot be used and for names that no device has.
+    """
+    if config.rpc:
+        rpc.connect(config.rpc)
+    draft = config.draft
+    if config.rpc and draft is not None and draft.devices is None:
+        draft = replace(draft, devices=tuple(one.name for one in every() if one.takes_layers and not one.is_remote))
+    for model, flag in ((config.target, "--device"), (draft, "--device-draft")):
+        if model is not None and model.devices:
+            named(model.devices, [one for one in every() if one.takes_layers], flag)
+    return replace(config, draft=draft)
+
+
+def device_notes(config: Config) -> tuple[str, ...]:
+    """The lines at start that name the devices of each model, where they were chosen or there are workers; and the
+    one that says that there is no GPU, where the flags count on one.
+    """
+    lines = []
+    asked = [model.n_gpu_layers for model in (config.target, config.draft) if model is not None]
+    if max(asked) > 0 and not any(one.takes_layers for one in every()):
+        lines.append(
+            f"--gpu-layers {max(asked)} has no effect: this llama.cpp finds no GPU, or was built without support for "
+            "one (make clean; make serve CMAKE_ARGS=-DGGML_CUDA=on)"
+        )
+    for role, model in (("target", config.target), ("draft", config.draft)):
+        if model is not None and (config.rpc or model.devices is not None):
+            lines.append(f"devices of the {role}: {_device_names(model)}")
+    return tuple(lines)
+
+
+def _device_names(model: ModelConfig) -> str:
+    shown = [f"{one.name} ({one.description}, {size_text(one.free)} free)" for one in used(model)]
+    return ", ".join(shown) or "this machine's CPU"
+
+
+# --- the place of experiments
+
+
+class Wiring:
+    """How parts are joined in a server: with nothing between them. A subclass may change any of it; this is the one
+    place where experiments may put something of their own.
+    """
+
+    clock: Callable[[], float] = staticmethod(perf_counter)
+
+    def target(self, context: Context) -> Target:
+        """What the loop decodes on."""
+        return context
+
+    def draft(self, context: Context) -> Target:
+        """What the draft model is run on."""
+        return context
+
+    def head(self, context: HeadContext) -> Head:
+        """What a head is run on."""
+        return context
+
+    def curve(
+        self, context: Context, config: ModelConfig, role: str, sizes: Sequence[int], seconds: float
+    ) -> tuple[tuple[CostSample, ...], bool]:
+        """What passes cost, for the policy, and whether that was stored. Raises what decoding does."""
+        return curve(context, config, role, sizes, seconds)
+
+    def drafting(
+        self,
+        drafters: Sequence[Drafter],
+        policies: Callable[[], Policy],
+        model: Model,
+        matchers: Mapping[int, Matcher] = NO_MATCHERS,
+    ) -> Drafting:
+        """Drafters and policy as one. matchers: of the running sequences that are constrained."""
+        return Drafting(drafters, policies, model.info.n_vocab, model.vocab.eog, self.clock, matchers)
+
+    def samplers(self, usual: SamplerFactory, model: Model) -> SamplerFactory:
+        """What makes a sampler for each request; usual: from its parameters."""
+        return usual
+
+
+WIRING = Wiring()

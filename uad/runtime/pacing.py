@@ -15,8 +15,8 @@ from uad.llama.context import Context
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
+from uad.runtime.open import Wiring
 from uad.runtime.target import LoadedTarget
-from uad.runtime.wiring import Wiring
 from uad.types import Clock, Origin, SpecPolicy
 
 _TARGET_SECONDS, _DRAFT_SECONDS = 1.7, 0.3

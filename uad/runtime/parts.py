@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from uad.backend import native
-from uad.config import Config
-from uad.costs.fit import fitted, fitted_alone
+from uad.config import Config, DraftingConfig, LookupConfig
+from uad.config.drafter_types import LOOKUP_TYPES
+from uad.costs.available import Limit, available
+from uad.costs.fit import fitted
 from uad.decode.drafting import Drafting
 from uad.decode.engine import Engine
 from uad.decode.guard import reason, warn
@@ -21,35 +23,36 @@ from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter
 from uad.errors import ConfigError, InvalidRequestError, NotSupportedError
 from uad.events import ModelInfo, RuntimeInfo
-from uad.grammar.drafter import GrammarDrafter
 from uad.grammar.grammars import Grammars
 from uad.grammar.protocol import Matcher
 from uad.grammar.vocabulary import GrammarVocabulary
 from uad.llama.context import Context
-from uad.llama.memory import SavedSequence
+from uad.llama.memory import SavedSequence, SequenceCopies
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
+from uad.lookup.build import build_one
 from uad.lookup.drafter import LookupDrafter
+from uad.lookup.forced import GrammarDrafter
+from uad.lookup.store import fingerprint
 from uad.mapping.recognise import bos_name, eos_name
 from uad.policy.auto import AutoPolicy
-from uad.runtime import drafters, remote
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.draft_model import open_draft
 from uad.runtime.heads import open_head, plan_head
+from uad.runtime.open import WIRING, Wiring, connected, device_notes
 from uad.runtime.pacing import Policies, Remeasurement, open_policy
-from uad.runtime.prompt_cache import open_prompt_cache
 from uad.runtime.prompts import TextService
-from uad.runtime.remote import connected
 from uad.runtime.target import LoadedTarget, Progress, open_target
-from uad.runtime.wiring import WIRING, Wiring
 from uad.sampling.dry import BreakersOf, breakers_of
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
-from uad.types import BY_REQUEST, Origin, Request
+from uad.types import BY_REQUEST, WRITERS, Clock, Origin, Request
 from uad.vocab.encode import Encoder
+from uad.vocab.table import VocabTable
 
 _log = logging.getLogger("uad")
+_BY_REQUEST = [one.origin for one in LOOKUP_TYPES if one.by_request]
 _SNAPSHOTS = 8  # ids of most drafts that pay; each takes as much memory as the state
 
 
@@ -83,7 +86,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
     planned = plan_head(connected(config))
     fit = fitted(_for_slots(planned.config), head=planned.file)
     config = fit.config
-    placed = remote.notes(config)
+    placed = device_notes(config)
     with ExitStack() as stack:
         target = open_target(config, stack, progress)
         model, context = target.model, target.context
@@ -104,7 +107,9 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         drafts = (*forced, *every)
         drafting = wiring.drafting(drafts, policies or AutoPolicy, model, matchers) if drafts else None
         samplers = wiring.samplers(_samplers(context, model, grammars, breakers), model)
-        engine = _engine(target, drafting, samplers, wiring, matchers, open_prompt_cache(config, context, wiring.clock))
+        engine = engine_on(
+            target, drafting, samplers, wiring, matchers, open_prompt_cache(config, context, wiring.clock)
+        )
         notes = (
             *placed,
             *target.notes,
@@ -114,13 +119,13 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             *grammars.notes,
             *head.notes,
             *draft.notes,
-            *drafters.notes(free, config.drafting.lookup),
+            *lookup_notes(free, config.drafting.lookup),
             *policy_notes,
         )
         return Parts(
             config,
             engine,
-            _turns(engine, target),
+            turns_on(engine, target),
             text,
             target,
             samplers,
@@ -170,35 +175,12 @@ def _check_bias(config: Config, n_vocab: int) -> None:
             raise ConfigError(f"--logit-bias {id_}: the target has no such token id (0 to {n_vocab - 1})")
 
 
-def alone(parts: Parts) -> Parts:
-    """The same target by itself: its weights, a context and slots of its own, nothing that drafts. To be closed before
-    `parts`.
-    """
-    target, info, wiring = parts.target, parts.info, parts.wiring.twin()
-    with ExitStack() as stack:
-        own = fitted_alone(parts.config, target.config, "target", info.n_slots)
-        context = stack.enter_context(Context(target.model, own, info.n_slots, "target"))
-        target = replace(target, context=context)
-        engine = _engine(target, None, parts.samplers, wiring)
-        return replace(
-            parts,
-            engine=engine,
-            turns=_turns(engine, target),
-            target=target,
-            info=replace(info, draft=None, drafters=(), notes=(*target.notes, *parts.text.notes)),
-            drafter=None,
-            policies=None,
-            again=None,
-            wiring=wiring,
-            stack=stack.pop_all(),
-        )
-
-
-def _turns(engine: Engine, target: LoadedTarget) -> AdapterTurns:
+def turns_on(engine: Engine, target: LoadedTarget) -> AdapterTurns:
+    """Requests to this engine, by the adapters that they want."""
     return AdapterTurns(engine, target.context.add_adapters, target.model.adapters.scales)
 
 
-def _engine(
+def engine_on(
     target: LoadedTarget,
     drafting: Drafting | None,
     samplers: SamplerFactory,
@@ -206,6 +188,7 @@ def _engine(
     matchers: dict[int, Matcher] | None = None,
     cache: PromptCache[SavedSequence] | None = None,
 ) -> Engine:
+    """The loop on this target."""
     decoder, seeds = wiring.target(target.context), lambda: secrets.randbits(32)
     return Engine(
         decoder, drafting, samplers, seeds, least=target.least, clock=wiring.clock, matchers=matchers, cache=cache
@@ -240,7 +223,7 @@ def _open_lookup(config: Config, stack: ExitStack, target: LoadedTarget, encoder
     """The drafters that need no model. Closing them writes their files."""
     if not target.context.can_take_back or not config.drafting.defaults.enabled:
         return ()
-    free = drafters.build(config.drafting, target.model.vocab, config.n_parallel, encoder.sharing())
+    free = build_lookups(config.drafting, target.model.vocab, config.n_parallel, encoder.sharing())
     for drafter in free:
         stack.callback(_close, drafter)
     return free
@@ -285,3 +268,67 @@ def _samplers(context: Context, model: Model, grammars: Grammars, breakers: Brea
         )
 
     return sampler
+
+
+# --- drafters without a model
+
+
+def build_lookups(
+    config: DraftingConfig, vocab: VocabTable, n_slots: int, encoder: Encoder | None = None
+) -> tuple[LookupDrafter, ...]:
+    """The drafters of `config.types` in that order, without those that have a model or a head; with an encoder of the
+    target, after those that draft from what requests bring. Files that cannot be used are logged and left alone.
+
+    Close each of them when no sequence runs any more: that writes their files.
+    """
+    vocabulary = fingerprint(vocab) if config.lookup.files() else ""
+    named = [Origin(name) for name in config.types if name not in WRITERS and name not in _BY_REQUEST]
+    origins = [*(_BY_REQUEST if encoder is not None else ()), *named]
+    built = [_built_lookup(origin, config.lookup, vocabulary, n_slots, encoder) for origin in origins]
+    return tuple(one for one in built if one is not None)
+
+
+def _built_lookup(
+    origin: Origin, config: LookupConfig, vocabulary: str, n_slots: int, encoder: Encoder | None
+) -> LookupDrafter | None:
+    """The drafter; None, and a line in the log, where it fails at start: no answer needs it."""
+    try:
+        return build_one(origin, config, vocabulary, n_slots, encoder)
+    except Exception as error:
+        warn(_log, error, "%s failed at start (%s); the server goes on without it", origin, reason(error))
+        return None
+
+
+def lookup_notes(drafters: Sequence[LookupDrafter], config: LookupConfig) -> tuple[str, ...]:
+    """The line that is printed at start."""
+    names = ", ".join(drafter.origin for drafter in drafters if drafter.origin not in _BY_REQUEST)
+    if not names:
+        return ()
+    shared = {
+        "off": "each request by itself",
+        "slot": "with earlier texts of its slot",
+        "server": "with earlier texts of all requests",
+    }
+    return (f"drafting from text: {names} ({shared[config.share]})",)
+
+
+# --- the prompt cache
+
+
+def open_prompt_cache(config: Config, context: Context, clock: Clock) -> PromptCache[SavedSequence] | None:
+    """An empty cache; None where --cache-ram is 0."""
+    if not config.cache_ram:
+        return None
+    most = None if config.cache_ram < 0 else config.cache_ram << 20
+    models = [config.target, *([config.draft] if config.draft is not None else [])]
+    mapped = sum(model.path.stat().st_size for model in models if model.mmap)
+    return PromptCache(SequenceCopies(context.memory), most, clock, lambda: room(mapped, available()))
+
+
+def room(mapped: int, limits: Iterable[Limit]) -> int | None:
+    """Bytes that this process may still take, None where that is not known. Mapped weights are to stay in memory: the
+    system counts them as free, since it could drop them and read them again.
+    """
+    # 8 GiB free by the system, which would drop 3 GiB of mapped weights for them: 5 GiB. A container whose limit counts
+    # these weights as used, with 4 GiB left: 4 GiB. The smaller one holds.
+    return min((one.n_bytes - (0 if one.counts_mapped else mapped) for one in limits), default=None)

@@ -15,11 +15,10 @@ from uad.decode.layout import Least, longest_draft
 from uad.errors import ConfigError
 from uad.llama.context import Context, attention
 from uad.llama.memory import Way
-from uad.llama.model import Model
+from uad.llama.model import Model, training_note
 from uad.llama.probe import least_agreeing_rows
 from uad.llama.rearranged import notes as rearranged_notes
 from uad.llama.rearranged import rearranged
-from uad.llama.trained import training_note
 from uad.runtime.open import end_note, open_model, tokenizer_notes
 
 _LONG = 4096  # tokens
@@ -53,7 +52,8 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
         notes = (
             f"context: {context.n_ctx} tokens" + (f" in each of {context.n_seq} slots" if context.n_seq > 1 else ""),
             *training_note(config.target, "target", context.n_ctx, model.info.n_ctx_train, model.meta),
-            *context.noise_note(),
+            *context.notes,
+            *_sampling_note(config),
             *end_note(model),
             *memory_note(context),
             *attention_note(config.target, context.n_ctx, on_cpu=not offloads(config.target)),
@@ -76,7 +76,13 @@ def _as_wanted(config: Config) -> ModelConfig:
     if not config.drafting.exact:
         return config.target
     n_alike = attention(config.target, on_cpu=has_cpu_kernels(config.target))[1]
-    return replace(config.target, n_ubatch=min(config.target.n_ubatch, n_alike))
+    return replace(config.target, n_ubatch=min(config.target.n_ubatch, n_alike), backend_sampling=False)
+
+
+def _sampling_note(config: Config) -> tuple[str, ...]:
+    """A line where `--exact` rules out `--backend-sampling`."""
+    is_off = config.target.backend_sampling and config.drafting.exact
+    return ("--backend-sampling has no effect with --exact",) if is_off else ()
 
 
 def adapter_notes(model: Model) -> tuple[str, ...]:

@@ -10,12 +10,12 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from uad.common.logits import log_sum_exp
+from uad.common.logits import Likeliest, log_sum_exp
 from uad.grammar.protocol import Ids, Matcher
 from uad.sampling.chain import ChainFactory, StepMaker
 from uad.sampling.dry import Breakers, BreakersOf
 from uad.sampling.noise import Position, gumbel
-from uad.sampling.stages import stages
+from uad.sampling.stages import most_kept, stages
 from uad.sampling.steps import AnyIds, Candidates, Row
 from uad.types import SamplingParams, TokenProb
 
@@ -56,12 +56,19 @@ class Sampler:
         self._greedy = params.is_greedy
         self._keys = keys
         maker = StepMaker(params, seed, prompt, len(keys), chains, breakers)
-        self._steps = maker.make(stages(params, eog, n_ctx))
+        its_stages = stages(params, eog, n_ctx)
+        self._steps = maker.make(its_stages)
+        self.n_needed = 0
+        """Of the likeliest ids of a row how many the choice depends on; 0: on the whole row."""
+        if not (matcher is not None or self._n_early or params.allowed or params.bad_words):
+            self.n_needed = 1 if self._greedy and not its_stages else most_kept(its_stages)
         self._left: Candidates = None, _NO_LOGITS
 
-    def pick(self, row: Row, position: Position) -> int:
-        """The id for this position, from its logits. Depends on nothing else but what was accepted."""
-        ids, logits = self._candidates(row)
+    def pick(self, row: Row | Likeliest, position: Position) -> int:
+        """The id for this position, from its logits, or where `n_needed` allows it from the likeliest. Depends on
+        nothing else but what was accepted.
+        """
+        ids, logits = row if isinstance(row, tuple) else self._candidates(row)
         for step in self._steps:
             ids, logits = step.apply(ids, logits, position)
         self._left = ids, logits

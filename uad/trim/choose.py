@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TypeVar
 
 from uad.errors import ConfigError
+from uad.trim.vocabulary import BPE, Vocabulary
 
 DEFAULT_KEEP = 16384
 """Most tokens that stay without --keep."""
@@ -26,6 +28,8 @@ def choose(
         )
     for id_ in sorted(counts, key=lambda id_: (-counts[id_], id_)):
         new = {needed for needed in way(id_) if needed not in kept}
+        # the first one without room ends the list, though a rarer one with a shorter way may fit: what stays is then
+        # the same list for a larger `most`, only longer
         if len(kept) + len(new) > most:
             break
         kept |= new
@@ -35,3 +39,51 @@ def choose(
 def share(counts: Mapping[int, int], kept: Collection[int]) -> float:
     """How much of the corpus is written in tokens that stay."""
     return sum(counts.get(id_, 0) for id_ in kept) / max(sum(counts.values()), 1)
+
+
+Order = TypeVar("Order", int, float)
+
+
+class Ways:
+    """Asked for a token, answers with the ids of all tokens that must stay for it."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        if vocabulary.kind != BPE:
+            self._parts = self._by_scores()
+            return
+        ranks: dict[tuple[str, str], int] = {}
+        for rank, merge in enumerate(vocabulary.merges):
+            ranks.setdefault(merge, rank)
+        self._parts = lambda text: on_the_way(text, lambda left, right: ranks.get((left, right)))
+
+    def __call__(self, id_: int) -> frozenset[int]:
+        """The token, the one that its text stands for, and every token on the way to it that the vocabulary has."""
+        text, by_text = self._vocabulary.tokens[id_], self._vocabulary.by_text
+        return frozenset({id_, *(by_text[part] for part in (text, *self._parts(text)) if part in by_text)})
+
+    def _by_scores(self) -> Callable[[str], Iterator[str]]:
+        scores, by_text = self._vocabulary.scores, self._vocabulary.by_text
+
+        def order(left: str, right: str) -> float | None:
+            id_ = by_text.get(left + right)
+            return None if id_ is None else -scores[id_]
+
+        return lambda text: on_the_way(text, order)
+
+
+def on_the_way(text: str, order: Callable[[str, str], Order | None]) -> Iterator[str]:
+    """The characters of a text, and what each merge makes: of all neighbours with an order the lowest, of equal ones
+    the leftmost.
+
+    With the merges (e r), (l o), (lo w), (low er) in this order, the way to `lower` is l o w e r, er, lo, low, lower.
+    """
+    parts = list(text)
+    yield from parts
+    while True:
+        orders = [(found, i) for i in range(len(parts) - 1) if (found := order(parts[i], parts[i + 1])) is not None]
+        if not orders:
+            return
+        _, i = min(orders)
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+        yield parts[i]

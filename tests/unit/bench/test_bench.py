@@ -1,26 +1,27 @@
-"""`uad bench` on a scripted engine with known times: interleaving, arithmetic, the JSON line, and what is refused."""
+"""`uad bench` on a scripted server with known times: turns, arithmetic, the JSON line, and what is refused."""
 
 import io
+import json
 import re
+import struct
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kit.bench_kit import MATRIX, FakeEngine, fixed_speed, job, model_words, printed
+from kit.bench_kit import MATRIX, FakeClient, drafts, fixed_ms, job, model_words
 from rich.console import Console
 
-from uad.bench.measure import Answer, ArmPair, EngineArm, Measured, Sample, groups, make_job, turns
-from uad.bench.options import PLAIN, Drafters, Lineup, parse, parse_policy
-from uad.bench.report import GroupResult, Labels, is_auto, make_cell, summarize
-from uad.bench.run import Engines, add_arguments, bench
-from uad.bench.table import guessed, print_table
-from uad.bench.workloads import WorkloadPrompt, bundled, load
+from uad.bench import options as bench_options
+from uad.bench.measure import Answer, ArmPair, Measured, Sample, groups, turns
+from uad.bench.options import PLAIN, Drafters, Lineup, parse_policy
+from uad.bench.report import GroupResult, Labels, guessed, is_auto, make_cell, print_table, summarize
+from uad.bench.run import bench
+from uad.bench.workloads import bundled, load
 from uad.config import ModelConfig
-from uad.config.argv import Parser
-from uad.errors import ConfigError, DecodeError, InvalidRequestError, UadError
-from uad.events import Delta, Done, Failed
-from uad.stats import DrafterStats, DraftStats, Timings, Usage
-from uad.types import Finish, Origin, SpecPolicy, SpeculativeParams, StopKind
+from uad.errors import ConfigError, UnavailableError
+from uad.stats import DrafterStats
+from uad.types import Origin, SpecPolicy, SpeculativeParams
 
 KEYS = [
     "target",
@@ -39,15 +40,21 @@ KEYS = [
 
 
 def options(folder, *flags, draft=True):
-    """The checked command line for empty model files made in `folder`."""
-    parser = Parser("uad bench", "")
-    add_arguments(parser)
-    return parse(parser.parse([*model_words(folder, draft), *flags]))
+    """The checked command line for model files without anything in them, made in `folder`."""
+    return bench_options.parse([*model_words(folder, draft), *flags])
 
 
-def run(settings, engine):
-    """Run the bench; its JSON line as a value, and all of stdout."""
-    return printed(bench, settings, Engines(engine, engine.twin("alone")))
+def run(settings, client):
+    """Run the bench on this server; its JSON line as a value, and all of stdout."""
+    out = io.StringIO()
+
+    @contextmanager
+    def serving(words, environ):
+        yield client
+
+    assert bench(settings, serving, out, io.StringIO()) == 0
+    assert out.getvalue().endswith("}\n")
+    return json.loads(out.getvalue().splitlines()[-1]), out.getvalue()
 
 
 def one(tps, ids=(1, 2), text="ab"):
@@ -67,55 +74,21 @@ def test_turns_alternate():
     assert list(turns(3, 2, backwards=True)) == [2, 1, 0, 0, 1, 2]
 
 
-class Steady(FakeEngine):
-    """Each round takes the same time; `sizes` says how many ids come of it."""
-
-    def __init__(self, name, steps, sizes, ms):
-        super().__init__()
-        self.name, self.steps, self.sizes, self.ms = name, steps, sizes, ms
-
-    def script(self, number, request):
-        done = Done(
-            number,
-            Finish.STOP,
-            StopKind.EOS,
-            Usage(1, 0, sum(self.sizes)),
-            Timings(1.0, 1.0, 1, 0, sum(self.sizes), DraftStats()),
-        )
-        rounds = [(self.ms, [Delta(number, (1,) * n, (Origin.TARGET,) * n, "a" * n)]) for n in self.sizes]
-        rounds[-1][1].append(done)
-        return rounds
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_plain_decoding_runs_beside_each_policy_round_by_round(first):
-    """Who is behind makes the next round, and only its own rounds are its time."""
-    steps = []
-    drafted, alone = Steady("drafted", steps, (1, 4, 1), 30.0), Steady("alone", steps, (1,) * 6, 10.0)
-    arm, plain = EngineArm("auto", drafted, SpeculativeParams()), EngineArm("plain", alone, PLAIN.speculative)
-    pair = arm.beside(plain, [job()], first)
-    start = ["drafted", "alone", "drafted"] if first else ["alone", "drafted", "alone", "drafted"]
-    assert steps[: len(start)] == start
-    assert sorted(steps[len(start) :]) == ["alone"] * (9 - len(start) - 1) + ["drafted"]
-    assert (pair.plain.tps, pair.arm.tps) == (pytest.approx(100), pytest.approx(5 / 0.06))
-    assert pair.ratio == pytest.approx(5 / 6)
-
-
 def test_runs_are_interleaved_per_prompt(tmp_path):
-    engine = FakeEngine()
-    run(options(tmp_path, "--prompts", "2"), engine)
+    client = FakeClient()
+    run(options(tmp_path, "--prompts", "2"), client)
     first = [False, True, True, False, False, True]
-    assert engine.counted == first + first[::-1]
-    prompts = [request.prompt for request in engine.requests if request.max_tokens == 160]
+    assert [drafts(body) for body in client.counted] == first + first[::-1]
+    prompts = [body["messages"][0]["content"] for body in client.counted]
     assert len(set(prompts[:6])) == 1
     assert len(set(prompts[6:])) == 1
     assert prompts[0] != prompts[6]
 
 
 def test_warm_up_and_priming_are_not_counted(tmp_path):
-    engine = FakeEngine()
-    run(options(tmp_path, "--prompts", "2", "--repeats", "1"), engine)
-    assert [request.max_tokens for request in engine.requests] == [32, 32, 1, 1, 160, 160, 1, 1, 160, 160]
+    client = FakeClient()
+    run(options(tmp_path, "--prompts", "2", "--repeats", "1"), client)
+    assert [body["max_tokens"] for body in client.bodies] == [32, 32, 1, 1, 160, 160, 1, 1, 160, 160]
 
 
 def test_groups_are_full_and_distinct():
@@ -149,7 +122,7 @@ def test_ratio_is_the_median_of_the_runs_own_ratios_and_the_geometric_mean_over_
 
 
 def test_cell_of_scripted_engine(tmp_path):
-    line, _ = run(options(tmp_path, "--prompts", "3"), FakeEngine())
+    line, _ = run(options(tmp_path, "--prompts", "3"), FakeClient())
     (cell,) = line["cells"]
     assert (cell["plain_tps"], cell["tps"], cell["ratio"]) == (100, 200, 2)
     assert cell["accept_rate"] == 0.75
@@ -157,31 +130,23 @@ def test_cell_of_scripted_engine(tmp_path):
 
 
 def test_outlier_run_does_not_move_the_median(tmp_path):
-    engine = FakeEngine(lambda request: 4000.0 if len(engine.requests) == 6 else fixed_speed(request))
-    line, _ = run(options(tmp_path, "--prompts", "1"), engine)
-    assert engine.counted[1]
+    client = FakeClient(lambda body: 4000.0 if len(client.bodies) == 6 else fixed_ms(body))
+    line, _ = run(options(tmp_path, "--prompts", "1"), client)
+    assert drafts(client.counted[1])
     assert line["cells"][0]["ratio"] == 2
 
 
-def test_several_sequences_share_the_time_from_the_start():
-    result = EngineArm("plain", FakeEngine(), PLAIN.speculative).run([job("a"), job("b")])
-    assert result.tps == pytest.approx(10 / 0.041)
-    assert [answer.n_predicted for answer in result.answers] == [5, 5]
-
-
 def test_answers_too_short_to_be_timed_are_left_out_and_named(tmp_path):
-    texts = [prompt.text.encode() for prompt in load("chat").prompts]
-    engine = FakeEngine(
-        fixed_speed, ids=lambda request: (1,) if bytes(request.prompt[1:-1]) == texts[0] else (1, 2, 3, 4, 5)
-    )
-    line, text = run(options(tmp_path, "--prompts", "3"), engine)
+    first = load("chat").prompts[0].text
+    client = FakeClient(text=lambda body: "a" if body["messages"][0]["content"] == first else "abcde")
+    line, text = run(options(tmp_path, "--prompts", "3"), client)
     assert line["cells"][0]["ratio"] == 2
     assert "1 of 3 answers were too short" in text
 
 
 def test_nothing_to_time_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match="nothing to time"):
-        run(options(tmp_path), FakeEngine(ids=lambda request: (1,)))
+        run(options(tmp_path), FakeClient(text=lambda body: "a"))
 
 
 # the report
@@ -190,7 +155,7 @@ def test_nothing_to_time_is_an_error(tmp_path):
 def test_json_schema(tmp_path):
     line, _ = run(
         options(tmp_path, "--policy", "fixed,fixed:4", "--workload", "chat,code", "--temperature", "0,0.8"),
-        FakeEngine(),
+        FakeClient(),
     )
     assert list(line) == ["cells", "worst", "geomean", "policies", "best_fixed", "auto_over_best_fixed"]
     assert all(list(cell) == KEYS for cell in line["cells"])
@@ -218,42 +183,41 @@ def test_groups_of_names(tmp_path):
 
 
 def test_every_target_meets_every_draft(tmp_path):
-    line, _ = run(options(tmp_path, "--draft", str(tmp_path / "other.gguf"), "--prompts", "1"), FakeEngine())
+    line, _ = run(options(tmp_path, "--draft", str(tmp_path / "other.gguf"), "--prompts", "1"), FakeClient())
     assert [(cell["target"], cell["draft"]) for cell in line["cells"]] == [("big", "small"), ("big", "other")]
 
 
 def test_same_text_is_true_when_ids_agree(tmp_path):
-    line, text = run(options(tmp_path, "--prompts", "2"), FakeEngine())
+    line, text = run(options(tmp_path, "--prompts", "2"), FakeClient())
     assert line["cells"][0]["same_text"] is True
     assert "not the plain one" not in text
 
 
-@pytest.mark.parametrize("ids", [(1, 2, 9, 4, 5), (1, 2, 3, 4), (1, 2, 3, 4, 5, 6)])
-def test_same_text_is_false_when_one_drafted_run_differs(tmp_path, ids):
-    engine = FakeEngine(ids=lambda request: ids if len(engine.requests) == 6 else (1, 2, 3, 4, 5))
-    line, text = run(options(tmp_path, "--prompts", "2", "--verbose"), engine)
-    assert engine.counted[1]
+@pytest.mark.parametrize(("text", "at"), [("abXde", 2), ("abcd", 4), ("abcdef", 5)])
+def test_same_text_is_false_when_one_drafted_run_differs(tmp_path, text, at):
+    client = FakeClient(text=lambda body: text if len(client.bodies) == 6 else "abcde")
+    line, shown = run(options(tmp_path, "--prompts", "2", "--verbose"), client)
+    assert drafts(client.counted[1])
     assert line["cells"][0]["same_text"] is False
-    assert "not the plain one" in text
-    assert f"NO, at token {2 if ids[2] == 9 else min(5, len(ids))}" in text
+    assert "not the plain one" in shown
+    assert f"NO, at character {at}" in shown
 
 
-def test_same_text_needs_equal_ids_not_only_equal_letters():
-    same_letters = GroupResult(("a",), (ArmPair(one(1, (1, 2), "ab"), one(1, (3,), "ab")),))
-    assert same_letters.same_text
-    assert not same_letters.same_ids
+def test_same_text_needs_equal_ids_where_they_are_known():
+    assert GroupResult(("a",), (ArmPair(one(1, (), "ab"), one(1, (), "ab")),)).same_text
+    assert not GroupResult(("a",), (ArmPair(one(1, (1, 2), "ab"), one(1, (3,), "ab")),)).same_text
 
 
 def test_plain_as_a_policy_measures_the_noise(tmp_path):
-    line, _ = run(options(tmp_path, "--policy", "plain", "--prompts", "1"), FakeEngine())
+    line, _ = run(options(tmp_path, "--policy", "plain", "--prompts", "1"), FakeClient())
     (cell,) = line["cells"]
     assert (cell["policy"], cell["ratio"], cell["accept_rate"], cell["tokens_per_decode"]) == ("plain", 1, None, 1)
 
 
 def test_table_for_people_and_json_only(tmp_path):
-    _, text = run(options(tmp_path, "--prompts", "1"), FakeEngine())
+    _, text = run(options(tmp_path, "--prompts", "1"), FakeClient())
     assert all(word in text for word in ("small", "chat", "2.00", "75%", "same text"))
-    _, text = run(options(tmp_path, "--prompts", "1", "--json-only"), FakeEngine())
+    _, text = run(options(tmp_path, "--prompts", "1", "--json-only"), FakeClient())
     assert len(text.splitlines()) == 1
 
 
@@ -267,7 +231,7 @@ def test_slower_is_red_and_faster_green(tmp_path, ms, colour):
 
 
 def test_lines_under_the_table(tmp_path):
-    _, text = run(options(tmp_path, "--policy", "fixed,fixed:4", "--workload", "chat,code"), FakeEngine())
+    _, text = run(options(tmp_path, "--policy", "fixed,fixed:4", "--workload", "chat,code"), FakeClient())
     assert "fixed:4: geometric mean 4.00 over 2 cells, worst 4.00 (big, small, chat, 1 at once, temperature 0)" in text
 
 
@@ -281,17 +245,19 @@ def test_a_line_says_whose_guesses_were_accepted():
 
 
 def test_cost_emulation_is_said(tmp_path):
-    _, text = run(options(tmp_path, "--prompts", "1"), FakeEngine(desc="sample (Cost emulation of 1b)"))
-    assert "big: a cost emulation" in text
-    _, text = run(options(tmp_path, "--prompts", "1"), FakeEngine())
-    assert "cost emulation" not in text
+    settings = options(tmp_path, "--prompts", "1")
+    assert "cost emulation" not in run(settings, FakeClient())[1]
+    key = b"uad.cost_emulation"  # one value: a boolean, as lab/scale.py writes it
+    value = struct.pack("<Q", len(key)) + key + struct.pack("<I?", 7, True)
+    (tmp_path / "big.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + value)
+    assert "big: a cost emulation" in run(settings, FakeClient())[1]
 
 
 # requests
 
 
 def test_requests_carry_policy_seed_and_slot(tmp_path):
-    engine = FakeEngine()
+    client = FakeClient()
     flags = (
         "--policy",
         "fixed:8:0.25",
@@ -308,52 +274,24 @@ def test_requests_carry_policy_seed_and_slot(tmp_path):
         "-n",
         "20",
     )
-    run(options(tmp_path, *flags), engine)
-    plain, drafted = engine.requests[-4:-2], engine.requests[-2:]
-    assert [request.speculative.enabled for request in (*plain, *drafted)] == [False, False, True, True]
-    assert drafted[0].speculative == SpeculativeParams(
-        policy=SpecPolicy.FIXED, n_max=8, p_min=0.25, types=(Origin.MODEL,)
-    )
-    assert [
-        (request.sampling.seed, request.sampling.temperature, request.slot, request.max_tokens) for request in drafted
-    ] == [
+    run(options(tmp_path, *flags), client)
+    plain, drafted = client.bodies[-4:-2], client.bodies[-2:]
+    assert [body["speculative"] for body in plain] == [{"enabled": False}] * 2
+    assert drafted[0]["speculative"] == {"policy": "fixed", "n_max": 8, "p_min": 0.25, "types": ["draft-simple"]}
+    assert [(body["seed"], body["temperature"], body["id_slot"], body["max_tokens"]) for body in drafted] == [
         (40, 0.7, 0, 20),
         (41, 0.7, 1, 20),
     ]
-    assert [request.sampling for request in plain] == [request.sampling for request in drafted]
+    assert all(
+        {**one, "speculative": 0} == {**other, "speculative": 0} for one, other in zip(plain, drafted, strict=True)
+    )
 
 
-def test_prompts_go_through_the_template_only_if_chat():
-    engine = FakeEngine()
-    assert make_job(engine, WorkloadPrompt("a", "ab", True), 0.0, 1, 8).ids == (0, 97, 98, 1)
-    assert make_job(engine, WorkloadPrompt("a", "ab", False), 0.0, 1, 8).ids == (97, 98)
-
-
-def test_a_failed_request_ends_the_run_and_cancels_the_others():
-    engine = FakeEngine()
-    engine.script = lambda number, request: [
-        (1.0, [Failed(1, DecodeError("no")) if number == 1 else Delta(number, (1,), (Origin.TARGET,), "a")])
-    ]
-    with pytest.raises(DecodeError):
-        EngineArm("plain", engine, PLAIN.speculative).run([job("a"), job("b")])
-    assert engine.cancelled == [2]
-
-
-def test_a_request_that_cannot_be_submitted_cancels_the_others():
-    drafted, alone = FakeEngine(), FakeEngine()
-    alone.submit = lambda request, sink: (_ for _ in ()).throw(InvalidRequestError("no"))
-    with pytest.raises(InvalidRequestError):
-        EngineArm("auto", drafted, SpeculativeParams()).beside(
-            EngineArm("plain", alone, PLAIN.speculative), [job()], first=True
-        )
-    assert drafted.cancelled == [1]
-
-
-def test_a_request_without_an_end_is_noticed():
-    engine = FakeEngine()
-    engine.script = lambda number, request: [(1.0, [Delta(number, (1,), (Origin.TARGET,), "a")])]
-    with pytest.raises(UadError, match="lost"):
-        EngineArm("plain", engine, PLAIN.speculative).run([job()])
+def test_an_error_of_the_server_ends_the_run(tmp_path):
+    client = FakeClient()
+    client.streams = lambda requests: (_ for _ in ()).throw(UnavailableError("no"))
+    with pytest.raises(UnavailableError):
+        run(options(tmp_path), client)
 
 
 # options
@@ -428,10 +366,8 @@ def test_bad_options(tmp_path, flags, words):
 
 
 def test_target_and_draft_are_needed(tmp_path):
-    parser = Parser("uad bench", "")
-    add_arguments(parser)
     with pytest.raises(ConfigError, match="--target is missing"):
-        parse(parser.parse([]))
+        bench_options.parse([])
     with pytest.raises(ConfigError, match="--draft is missing"):
         options(tmp_path, draft=False)
     assert options(tmp_path, "--peer", "http://127.0.0.1:1/v1/", draft=False).peer.url == "http://127.0.0.1:1"
@@ -475,25 +411,24 @@ def test_variables_count_for_the_flags_that_there_are(tmp_path, monkeypatch):
 
 def test_a_prompt_that_does_not_fit_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"'function-add' of 'chat' needs .* raise --ctx-size"):
-        run(options(tmp_path, "-c", "100"), FakeEngine(n_ctx=100))
+        run(options(tmp_path, "-c", "100"), FakeClient(n_ctx=100))
 
 
 @pytest.mark.parametrize("origin", [Origin.MODEL, Origin.NGRAM_SIMPLE, Origin.SUFFIX, Origin.NGRAM_MOD])
 def test_drafters_that_remember_other_runs_are_named(tmp_path, origin):
     line = "100% of the accepted ids came from a drafter that remembers"
-    _, text = run(options(tmp_path, "--prompts", "1", "--spec-share", "server"), FakeEngine(origin=origin))
+    _, text = run(options(tmp_path, "--prompts", "1", "--spec-share", "server"), FakeClient(drafter=origin))
     assert (line in text) is (origin in (Origin.SUFFIX, Origin.NGRAM_MOD))
-    assert line not in run(options(tmp_path, "--prompts", "1"), FakeEngine(origin=origin))[1], (
+    assert line not in run(options(tmp_path, "--prompts", "1"), FakeClient(drafter=origin))[1], (
         "each has its own text only"
     )
 
 
 def test_policies_are_compared_over_a_matrix(tmp_path):
-    def speed(request):
-        longest = request.speculative.longest if request.speculative.policy is SpecPolicy.FIXED else 4
-        return 40.0 if not request.speculative.enabled else {2: 30.0, 4: 10.0, 8: 20.0, 16: 50.0}[longest]
+    def ms(body):
+        return {2: 30.0, 4: 10.0, 8: 20.0, 16: 50.0}[body["speculative"].get("n_max", 4)] if drafts(body) else 40.0
 
-    line, text = run(options(tmp_path, *MATRIX), FakeEngine(speed))
+    line, text = run(options(tmp_path, *MATRIX), FakeClient(ms))
     names = ["fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto"]
     assert [cell["policy"] for cell in line["cells"]] == names * 4
     assert list(line["policies"]) == names
@@ -559,7 +494,7 @@ def test_lists_have_the_order_of_their_engine(tmp_path):
 
 
 def test_lists_of_drafters_take_turns_in_one_engine(tmp_path):
-    engine = FakeEngine(lambda request: 20.0 if request.speculative.types == (Origin.SUFFIX,) else 40.0)
+    client = FakeClient(lambda body: 20.0 if body["speculative"].get("types") == ["suffix"] else 40.0)
     flags = (
         "--spec-type",
         "suffix",
@@ -572,29 +507,29 @@ def test_lists_of_drafters_take_turns_in_one_engine(tmp_path):
         "--policy",
         "auto,fixed",
     )
-    cells = run(options(tmp_path, *flags), engine)[0]["cells"]
+    cells = run(options(tmp_path, *flags), client)[0]["cells"]
     assert [(cell["draft"], cell["policy"], cell["ratio"]) for cell in cells] == [
         ("suffix", "auto", 2.0),
         ("suffix", "fixed", 2.0),
         ("small", "auto", 1.0),
         ("small", "fixed", 1.0),
     ]
-    counted = [one.speculative for one in engine.requests if one.max_tokens == 160 and one.speculative.enabled][:8]
-    assert len(set(counted)) == 4
-    assert counted == counted[::-1], "interleaved"
+    counted = [str(body["speculative"]) for body in client.counted]
+    assert len(set(counted)) == 5, "four, and plain decoding"
+    assert counted == counted[::-1], "in turns"
 
 
 def test_lists_of_drafters_are_shown_beside_each_other(tmp_path):
-    engine = FakeEngine(lambda request: 20.0 if request.speculative.types == (Origin.SUFFIX,) else 40.0)
+    client = FakeClient(lambda body: 20.0 if body["speculative"].get("types") == ["suffix"] else 40.0)
     lists = ("--spec-type", "suffix", "--spec-type", "draft", "--prompts", "1", "--repeats", "1")
-    _, text = run(options(tmp_path, *lists, "--workload", "chat,story"), engine)
+    _, text = run(options(tmp_path, *lists, "--workload", "chat,story"), client)
     grid = [
         line.split()
         for line in text.partition("speed-up over plain decoding")[2].splitlines()
         if "suffix" in line or "small" in line
     ]
     assert [row[-6:-1:2] for row in grid[:2]] == [["2.00", "2.00", "2.00"], ["1.00", "1.00", "1.00"]]
-    assert "speed-up over plain" not in run(options(tmp_path, *lists), engine)[1], (
+    assert "speed-up over plain" not in run(options(tmp_path, *lists), client)[1], (
         "one column would only repeat the table"
     )
 

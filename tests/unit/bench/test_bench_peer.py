@@ -3,38 +3,39 @@
 import itertools
 
 import pytest
-from kit.bench_kit import PIECES, TIMINGS, USAGE, FakeEngine, job, server
+from kit.bench_kit import PIECES, TIMINGS, USAGE, FakeClient, job, server
 from test_bench import options, run
 
-from uad.bench.client import Client, Stream
-from uad.bench.measure import BenchJob
-from uad.bench.peer import PeerArm
+from uad.bench.client import Client, Server, Stream
+from uad.bench.measure import BenchJob, ServerArm
 from uad.bench.workloads import WorkloadPrompt
 from uad.errors import UnavailableError
 
 
-def test_stream_counts_from_the_first_piece_to_the_last():
-    stream = Stream()
+def peer_arm(client, model):
+    return ServerArm(Server("peer", client, model, {}), has_slots=False)
+
+
+def test_a_stream_is_timed_from_its_first_piece_to_its_end():
+    stream = Stream(began=0.5)
     for now, chunk in enumerate([*PIECES, USAGE]):
         stream.add(chunk, float(now))
+    stream.ended = 9.0
     assert "".join(stream.text) == "abcde."
-    assert (stream.first, stream.last) == (1.0, 6.0)
-    assert stream.client_tps == 4 / 5
-    assert stream.server_tps is None
+    assert (stream.first_s, stream.total_s, stream.n_predicted) == (0.5, 8.5, 5)
+    assert stream.tps == 4 / 8
 
 
-def test_server_timings_win_and_count_like_ours():
+def test_a_stream_of_one_token_or_none_has_no_speed():
+    stream = Stream(began=1.0, ended=3.0, completion_tokens=1)
+    assert (stream.first_s, stream.total_s, stream.tps) == (2.0, 2.0, 0.0)
+
+
+def test_what_uad_says_of_its_drafts_is_kept():
     stream = Stream()
-    for now, chunk in enumerate([*PIECES, TIMINGS]):
-        stream.add(chunk, float(now))
-    assert stream.server_tps == 100.0
-    assert stream.n_predicted == 5
-
-
-def test_rate_alone_is_taken_as_it_is():
-    stream = Stream()
-    stream.add({"choices": [{"text": "a"}], "timings": {"predicted_per_second": 7.5}}, 1.0)
-    assert stream.server_tps == 7.5
+    for chunk in (PIECES[1], {**TIMINGS, "uad": {"rounds": 3}}, USAGE):
+        stream.add(chunk, 1.0)
+    assert stream.uad == {"rounds": 3}
 
 
 def test_a_server_that_tells_no_count_is_refused():
@@ -42,7 +43,7 @@ def test_a_server_that_tells_no_count_is_refused():
     for chunk in PIECES:
         stream.add(chunk, 1.0)
     with pytest.raises(UnavailableError, match="completion_tokens"):
-        _ = stream.client_tps
+        _ = stream.tps
 
 
 @pytest.mark.parametrize(
@@ -59,9 +60,9 @@ def test_odd_chunks_are_passed_over(chunk):
 def test_peer_sends_the_prompt_by_its_kind():
     with server([*PIECES, TIMINGS]) as (url, seen):
         client = Client(url, "secret")
-        arm = PeerArm(client, client.first_model())
-        arm.run([BenchJob(WorkloadPrompt("a", "hello", True), (1,), 0.5, 7, 20)])
-        arm.run([BenchJob(WorkloadPrompt("b", "def f", False), (1,), 0.5, 7, 20)])
+        arm = peer_arm(client, client.first_model())
+        arm.run([BenchJob(WorkloadPrompt("a", "hello", True), 0.5, 7, 20)])
+        arm.run([BenchJob(WorkloadPrompt("b", "def f", False), 0.5, 7, 20)])
     assert seen[0] == ("/v1/models", None, "Bearer secret")
     (chat, chat_body, key), (raw, raw_body, _) = seen[1:]
     assert (chat, raw, key) == ("/v1/chat/completions", "/v1/completions", "Bearer secret")
@@ -81,7 +82,7 @@ def test_peer_sends_the_prompt_by_its_kind():
 def test_several_jobs_share_the_wall_time():
     times = itertools.count(1.0)
     with server([*PIECES, USAGE]) as (url, _):
-        result = PeerArm(Client(url, clock=lambda: next(times)), "m").run([job("a"), job("b"), job("c")])
+        result = peer_arm(Client(url, clock=lambda: next(times)), "m").run([job("a"), job("b"), job("c")])
     n_times = 3 * (2 + len(PIECES) + 1)  # of each the beginning, its chunks and the end
     assert result.tps == 15 / (n_times - 1)
     assert [answer.text for answer in result.answers] == ["abcde."] * 3
@@ -89,24 +90,22 @@ def test_several_jobs_share_the_wall_time():
 
 def test_peer_rows(tmp_path):
     with server([*PIECES, TIMINGS]) as (url, _):
-        line, _ = run(options(tmp_path, "--vs", url, "--prompts", "2", "--temperature", "0,1"), FakeEngine())
-    rows = [
-        (cell["policy"], cell["draft"], cell["temperature"], cell["ratio"], cell["same_text"]) for cell in line["cells"]
-    ]
+        line, _ = run(options(tmp_path, "--vs", url, "--prompts", "2", "--temperature", "0,1"), FakeClient())
+    rows = [(cell["policy"], cell["draft"], cell["temperature"], cell["same_text"]) for cell in line["cells"]]
     assert rows == [
-        ("auto", "small", 0, 2, True),
-        ("peer", None, 0, 1, True),
-        ("auto", "small", 1, 2, True),
-        ("peer", None, 1, 1, None),
+        ("auto", "small", 0, True),
+        ("peer", None, 0, False),
+        ("auto", "small", 1, True),
+        ("peer", None, 1, None),
     ]
     peer = line["cells"][1]
-    assert (peer["target"], peer["tps"], peer["accept_rate"], peer["tokens_per_decode"]) == ("big", 100, 0.25, None)
+    assert (peer["target"], peer["accept_rate"], peer["tokens_per_decode"]) == ("big", 0.25, None)
     assert (line["worst"], line["geomean"]) == (2, 2)
 
 
 def test_peer_with_another_text_is_not_the_same(tmp_path):
     with server([{"choices": [{"delta": {"content": "xyz"}}]}, TIMINGS]) as (url, _):
-        line, text = run(options(tmp_path, "--peer", url, "--prompts", "1", draft=False), FakeEngine())
+        line, text = run(options(tmp_path, "--peer", url, "--prompts", "1", draft=False), FakeClient())
     assert [(cell["policy"], cell["same_text"]) for cell in line["cells"]] == [("peer", False)]
     assert (line["worst"], line["geomean"]) == (None, None)
     assert "--exact" not in text

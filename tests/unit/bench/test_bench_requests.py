@@ -6,20 +6,17 @@ import json
 import pytest
 from kit.bench_kit import PIECES, TIMINGS, USAGE, server
 
-from uad.bench.answers import Asked, Reply, rows
-from uad.bench.client import Client
-from uad.bench.requests import PLAIN, PromptMaker, Size, SizeRow, add_arguments, main, summary, table
-from uad.config.argv import Parser
+from uad.bench.answers import Asked, rows
+from uad.bench.client import Client, Stream
+from uad.bench.requests import PLAIN, PromptMaker, Size, SizeRow, main, summary, table
 from uad.errors import ConfigError, UnavailableError
 
 CHUNKS = [*PIECES, TIMINGS, USAGE]
 
 
 def run(url, *argv):
-    parser = Parser("uad bench requests", "")
-    add_arguments(parser)
     out = io.StringIO()
-    assert main(parser.parse([url, *argv]), out, io.StringIO()) == 0
+    assert main([url, *argv], out, io.StringIO()) == 0
     return out.getvalue()
 
 
@@ -130,7 +127,7 @@ def test_prompts_of_workloads_go_to_each_server_in_turn():
 
 def test_answers_are_rated_by_their_medians_and_the_worst_prompt_is_named():
     def replies(*seconds):
-        return tuple(Reply(1.0, 1.0 + one, 11, "text") for one in seconds)
+        return tuple(Stream(0.0, ["text"], 1.0, 1.0 + one, 11) for one in seconds)
 
     asked = [
         Asked("qa", "first", (replies(1.0, 5.0, 1.0), replies(2.0, 2.0, 9.0))),

@@ -96,9 +96,7 @@ def test_names_of_flags_may_have_underscores(underscored, plain):
 
 
 def test_underscores_change_nothing_in_what_is_ignored_refused_or_unknown():
-    assert load_config(["-m", "x", "--backend_sampling"], {}).notes == (
-        "ignored, without effect in uad: --backend-sampling",
-    )
+    assert load_config(["-m", "x", "--cont_batching"], {}).notes == ("ignored, without effect in uad: --cont-batching",)
     with pytest.raises(ConfigError, match="--context-shift is known to llama-server, not supported"):
         server("--context_shift")
     with pytest.raises(ConfigError, match=r"unknown flag --ctx-sise.*--ctx-size"):

@@ -54,7 +54,9 @@ def test_every_setting_of_the_target_and_the_server_has_a_flag():
     inherited |= {"draft.tensor_split"}  # a draft is small: what llama.cpp chooses will do
     inherited |= {"target.with_head", "draft.with_head"}  # where --spec-type asks for it
     inherited |= {"draft.n_checkpoints", "draft.checkpoint_step"}  # nothing of a draft is kept for later prompts
-    inherited |= {f"draft.{name}" for name in ("kv_offload", "op_offload", "no_host", "check_tensors")}
+    inherited |= {
+        f"draft.{name}" for name in ("kv_offload", "op_offload", "no_host", "check_tensors", "backend_sampling")
+    }
     inherited |= {"draft.overrides"}  # the target's file is meant
     inherited |= {"target.hub", "draft.hub"}  # part of their paths
     inherited |= {"draft.loras", "draft.apply_loras"}  # adapters are the target's

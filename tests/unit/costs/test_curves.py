@@ -37,7 +37,7 @@ class Machine:
             self.sizes.append(len(row.ids))
         self.held += len(row.ids)
 
-    def logits(self):
+    def rows(self):
         self.now += self.ms(self.sizes[-1], self.held - self.sizes[-1]) * self.slow(len(self.sizes) - 1) / 2000
         return np.zeros((1, 1), np.float32)
 

@@ -224,8 +224,8 @@ def test_it_chooses_what_the_target_draws(temperature: float) -> None:
     own = own_chooser(sampling, 2, VOCAB.texts, keys)
     other = Coupling(encoder, encoder, lambda id_: (id_,)).chooser(sampling, 2)
     for chooser in (own, other):
-        chooser.heard([1, 2])
-        chooser.heard([65, 66, END])
+        chooser.observe([1, 2])
+        chooser.observe([65, 66, END])
         chooser.start(b"")
     at, agreed = Position().after(1).after(1).after(0), 0
     for _ in range(40):

@@ -45,9 +45,9 @@ ROOMS = {
     "uad.mapping": Room((*BASE, "uad.templates", "uad.vocab", "rapidfuzz")),
     "uad.calls": Room((*BASE, "uad.templates", "uad.mapping", "uad.grammar", "uad.vocab")),
     "uad.sampling": Room((*BASE, "uad.grammar.protocol", "numpy")),
-    "uad.grammar": Room((*BASE, "uad.vocab", "uad.drafters.protocol", "llguidance", "numpy")),
+    "uad.grammar": Room((*BASE, "uad.vocab", "llguidance", "numpy")),
     "uad.drafters": Room((*BASE, "uad.vocab", "uad.mapping", "uad.sampling", "numpy")),
-    "uad.lookup": Room((*BASE, "uad.config", "uad.drafters.protocol", "uad.vocab", "numpy")),
+    "uad.lookup": Room((*BASE, "uad.config", "uad.drafters.protocol", "uad.grammar.protocol", "uad.vocab", "numpy")),
     "uad.policy": Room(BASE),
     "uad.decode": Room(
         (
@@ -70,12 +70,6 @@ ROOMS = {
             *("uad.sampling", "uad.grammar", "uad.drafters", "uad.lookup", "uad.policy", "uad.decode", "uad.costs"),
         )
     ),
-    "uad.commands": Room(
-        (
-            *(*BASE, "uad.backend", "uad.config", "uad.gguf", "uad.llama", "uad.vocab", "uad.templates", "uad.mapping"),
-            *("uad.calls", "uad.policy", "uad.trim", "uad.costs", "uad.runtime", "numpy"),
-        )
-    ),
     "uad.requests": Room((*BASE, "uad.config", "uad.calls", "uad.vocab.table", "pydantic")),
     "uad.apis": Room((*BASE, "uad.calls", "uad.requests", "pydantic")),
     "uad.server": Room(
@@ -84,10 +78,22 @@ ROOMS = {
             *("aiohttp", "numpy", "prometheus_client", "pydantic_core"),
         )
     ),
-    "uad.bench": Room((*BASE, "uad.config", "uad.console", "uad.hub", "rich", "aiohttp"), lazy=("uad.runtime",)),
+    "uad.bench": Room((*BASE, "uad.config", "uad.console", "uad.gguf", "uad.hub", "rich", "aiohttp")),
     "uad.cli": Room(
         (*BASE, "uad.config", "uad.console", "uad.hub", "uad.__version__", "rich"),
-        lazy=("uad.costs", "uad.runtime", "uad.commands", "uad.requests", "uad.server", "uad.bench"),
+        lazy=(
+            *(
+                "uad.backend",
+                "uad.gguf",
+                "uad.llama",
+                "uad.vocab",
+                "uad.mapping",
+                "uad.calls",
+                "uad.policy",
+                "uad.trim",
+            ),
+            *("uad.costs", "uad.runtime", "uad.requests", "uad.server", "uad.bench"),
+        ),
     ),
 }
 EXTRA = {

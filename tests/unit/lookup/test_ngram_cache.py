@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kit.drafter_kit import STEPS, Slot, play
 
 from uad.lookup import ngram_cache
-from uad.lookup.counts import SIZES, NgramCounts, best
+from uad.lookup.counts import SIZES, NgramCounts, Several, best
 from uad.lookup.ngram_cache import N_COPIED, N_DRAFT, drafter, store_file
 
 
@@ -46,6 +46,23 @@ def test_counts_are_a_scan_and_can_be_taken_back(ids, data):
     again = NgramCounts()
     again.load(counts.rows())
     assert counted(again) == counted(counts)
+
+
+@given(st.lists(st.integers(0, 3), max_size=80), st.data())
+def test_the_most_frequent_follower_is_remembered_rightly(ids, data):
+    """Whether or not it was asked for in between; of those that are as frequent the oldest."""
+    counts, at = NgramCounts(), 0
+    while at < len(ids):
+        n = data.draw(st.integers(1, 9))
+        counts.add(ids[: at + n], at)
+        at += n
+        if data.draw(st.booleans()):
+            counts.take(ids[:at], max(at - 2, 0))
+            counts.add(ids[:at], min(max(at - 2, 0), len(ids)))
+        if data.draw(st.booleans()):
+            for known in counts.table.values():
+                if isinstance(known, Several):
+                    assert known.best() == best(known.counts)
 
 
 def test_ageing_forgets_what_was_seen_once():

@@ -33,10 +33,8 @@ from uad.errors import ConfigError, ModelLoadError
 from uad.gguf import BLOCKS, GgufFile, NewTensor
 from uad.gguf import write as write_gguf
 from uad.trim import corpus
-from uad.trim.choose import choose, share
-from uad.trim.cut import check_output, check_source, kept_merges, write_trimmed
-from uad.trim.estimate import saving
-from uad.trim.merging import Ways, on_the_way
+from uad.trim.choose import Ways, choose, on_the_way, share
+from uad.trim.cut import check_output, check_source, kept_merges, saving, write_trimmed
 from uad.trim.vocabulary import Vocabulary, byte_letters, read_vocabulary
 
 SAMPLES = Path(__file__).parents[3] / "samples"

@@ -1,8 +1,10 @@
-"""How good a draft is for a target, measured on texts: for `uad inspect --measure`. Knows no terminal and chooses no
-text.
+"""How well a draft foretells a target: `python lab/measure_pair.py TARGET DRAFT [--text FILE] [--json]`.
+
+KL divergence and agreement of the likeliest tokens where both have a token boundary, over the tokens that both can
+express and for the next byte; accepted tokens, and the speed-up to expect on this machine.
 
 The target answers or continues prompts greedily; then both models read what it wrote, each in its own tokens and its
-own chat format (by the rules that drafting uses), and uad.commands.agreement compares. The body is the target's
+own chat format (by the rules that drafting uses), and agreement compares. The body is the target's
 own greedy answer. So the tokens at which a greedy draft goes on rightly are those that would be accepted, with two
 simplifications that lie on different sides: a guess that ends inside the draft's usual token counts as right, and
 where a target's token ends inside a draft's, healing and salvage are left out.
@@ -11,12 +13,28 @@ where a target's token ends inside a draft's, healing and salvage are left out.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+import json
+import logging
+import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
-from uad.commands.agreement import DraftComparison, Reading, Tally, Track, predict
+from agreement import DraftComparison, Reading, Tally, Track, predict
+from rich.table import Table
+from rich.text import Text
+
+from uad.bench.gain import PER_WORKLOAD, PIECE, WORKLOADS, chunks, pieces_of
+from uad.bench.workloads import PROMPT_DIR, load
+from uad.cli import run
+from uad.cli.models import parse
+from uad.common.files import path_of, read_text
 from uad.config import Config, ModelConfig
+from uad.config.argv import Parser
+from uad.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMPLATES, TOKENIZERS
+from uad.console import console_on
+from uad.console import progress as shown
 from uad.costs import profile
 from uad.costs.fit import fitted_alone
 from uad.costs.profile_store import curve
@@ -26,13 +44,14 @@ from uad.llama.head_file import head_in, refuse_alone
 from uad.mapping.plan import plan
 from uad.mapping.rules import CompiledRules, Item, normalise
 from uad.policy.cost import CostCurve
-from uad.runtime.open import open_model, side, template_options
+from uad.runtime.open import connected, open_model, side, template_options
 from uad.runtime.prompts import Prompts
-from uad.runtime.remote import connected
 from uad.runtime.target import Progress
 from uad.types import Rows, SpecPolicy
 from uad.vocab.encode import Encoder
 
+GROUPS = (MODEL, CONTEXT, DRAFT, DRAFTING, TOKENIZERS, TEMPLATES, GENERAL)
+_PIECES = 3
 _N_SEQ = 4
 _N_CTX = 2048
 _N_WRITTEN = 64
@@ -62,7 +81,7 @@ class SampleText:
 class Line:
     """The result for one kind of text, shares from 0 to 1.
 
-    places: compared places (see uad.commands.agreement); `kl` and `kl_byte` are means over them, in nats. same: the
+    places: compared places (see agreement); `kl` and `kl_byte` are means over them, in nats. same: the
     likeliest tokens are the same bytes; alike: one begins with the other. *_mass: the probability that lies on tokens
     which both can express. The rest is None where the target wrote nothing: `accepted` tokens of those it wrote, and by
     replay with the best fixed length: that length, tokens per pass, speed-up.
@@ -118,7 +137,7 @@ class _OpenPair:
 
     def __init__(self, config: Config, progress: Progress) -> None:
         if config.draft is None:
-            raise ConfigError("inspect --measure needs a target and a draft")
+            raise ConfigError("measuring needs a target and a draft")
         for role, path in (("target", config.target.path), ("draft", config.draft.path)):
             refuse_alone(head_in(path), f"{role} {path}")
         self._progress = progress
@@ -355,14 +374,105 @@ def _read_prompt(context: Context, seq: int, ids: Sequence[int]) -> None:
         context.decode([Rows(seq, at, part, 0)])
 
 
-def chunks(text: str, size: int, most: int) -> Iterator[str]:
-    """A long text in pieces of about `size` characters that end with a line where one ends near; at most `most`
-    pieces.
-    """
-    at = 0
-    for _ in range(most):
-        if at >= len(text):
-            return
-        end = text.rfind("\n", at + size // 2, at + size) + 1 or at + size
-        yield text[at:end]
-        at = end
+# --- the command
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print a table or, with --json, one line. Raises UadError."""
+    parser = Parser("lab/measure_pair.py", "How well a draft foretells a target.", "", "TARGET DRAFT")
+    parser.add_argument("target", metavar="TARGET", help="GGUF file of the target model")
+    parser.add_argument("draft", metavar="DRAFT", help="GGUF file of the draft model")
+    parser.add_argument("--text", metavar="FILE", help="read this text, and what the target writes after it")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    args, config = parse(parser, argv, GROUPS, ("target", "draft"), logging.WARNING)
+    samples = _own_samples(path_of(args.text)) if args.text else _bundled_samples()
+    with shown(sys.stderr) as report:
+        _show(measure_pair(config, samples, report), args.json)
+    return 0
+
+
+def _bundled_samples() -> list[SampleText]:
+    """Prompts of the bench for the target to answer or continue, and its texts to read."""
+    samples = []
+    for name in WORKLOADS:
+        prompts = load(name).head(PER_WORKLOAD).prompts
+        samples += [SampleText(name, prompt.text, Form.CHAT if prompt.chat else Form.CONTINUE) for prompt in prompts]
+    for file in sorted((PROMPT_DIR.parent / "texts").glob("*.txt")):
+        text = read_text(file)
+        samples += [SampleText(f"{file.stem} text, read", piece, Form.READ) for piece in chunks(text, PIECE, _PIECES)]
+    return samples
+
+
+def _own_samples(path: Path) -> list[SampleText]:
+    """A file in pieces, each to be read, and its first half to be continued."""
+    pieces = pieces_of(path)
+    read = [SampleText("text, read", piece, Form.READ) for piece in pieces]
+    return read + [SampleText("text, continued", piece[: max(len(piece) // 2, 1)], Form.CONTINUE) for piece in pieces]
+
+
+def _show(found: PairMeasures, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(asdict(found)))
+        return
+    console = console_on()
+    console.print(_table(found))
+    for note in found.notes:
+        console.print(Text(note), soft_wrap=True)
+    console.print(Text(_verdict(found.lines[-1], found.lines)), soft_wrap=True)
+
+
+def _table(found: PairMeasures) -> Table:
+    title = Text(f"{found.draft} as a draft for {found.target}")
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    table.add_column("text", style="cyan")
+    for name in (
+        "tokens",
+        "places",
+        "KL",
+        "KL byte",
+        "top 1",
+        "alike",
+        "mass t/d",
+        "accepted",
+        "length",
+        "per pass",
+        "speed-up",
+    ):
+        table.add_column(name, justify="right")
+    for line in found.lines:
+        table.add_row(
+            Text(line.kind),
+            f"{line.n_tokens:,}",
+            f"{line.n_places:,}",
+            f"{line.kl:.2f}",
+            f"{line.kl_byte:.2f}",
+            f"{line.same:.0%}",
+            f"{line.alike:.0%}",
+            f"{line.target_mass:.0%}/{line.draft_mass:.0%}",
+            "" if line.accepted is None else f"{line.accepted:.0%}",
+            "" if line.length is None else str(line.length),
+            "" if line.per_round is None else f"{line.per_round:.1f}",
+            Text("") if line.speed_up is None else Text(f"{line.speed_up:.2f}", _style(line.speed_up)),
+        )
+    return table
+
+
+def _style(speed_up: float) -> str:
+    return "green" if speed_up >= 1.3 else "yellow" if speed_up > 1.0 else "red"
+
+
+def _verdict(last: Line, lines: Sequence[Line]) -> str:
+    written = [line for line in lines if line.speed_up is not None]
+    if not written or last.speed_up is None:
+        return "the target wrote nothing, so no speed-up can be foretold"
+    low, high = min(line.speed_up or 1.0 for line in written), max(line.speed_up or 1.0 for line in written)
+    if high <= 1.0:
+        return "this draft will not pay on this machine"
+    return (
+        f"expected speed-up on this machine, greedy, one sequence, best fixed length: {last.speed_up:.2f} "
+        f"({low:.2f} to {high:.2f})"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run(main, sys.argv[1:]))

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from agreement import Prediction, accepted, divergence, predict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uad.commands.agreement import Prediction, accepted, divergence, predict
 from uad.policy.cost import CostCurve, CostSample
 
 WEIGHTS = st.lists(st.floats(1e-6, 10), min_size=2, max_size=8)

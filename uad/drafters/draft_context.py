@@ -1,14 +1,45 @@
-"""Few rows of one sequence decoded one by one, where that is faster than one pass of them."""
+"""What drafting needs of a context; and few rows of one sequence decoded one by one, where that is faster."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from uad.drafters.draft_work import DraftContext
 from uad.types import Rows
+from uad.vocab.table import VocabTable
+
+
+class DraftContext(Protocol):
+    """What drafting needs of a context; `uad.llama.context.Context` is one."""
+
+    n_ctx: int
+    n_batch: int
+    vocab: VocabTable
+
+    def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
+        """What is left to decode of these rows, when all is done that lets the last n_unsure of each be taken back."""
+        ...
+
+    def decode(self, rows: Sequence[Rows]) -> None:
+        """Raises NoKvRoomError or DecodeError."""
+
+    def logits(self) -> npt.NDArray[np.float32]:
+        """[rows that wanted logits, n_vocab] in the order of the rows; valid until the next decode."""
+        ...
+
+    def reach(self, seq: int, n: int) -> int:
+        """How many ids `take_back(seq, n)` would leave."""
+        ...
+
+    def take_back(self, seq: int, n: int) -> int:
+        """Forget positions >= n, and more where the memory cannot stop there; returns how many ids are left."""
+        ...
+
+    def clear(self, seq: int) -> None:
+        """Forget all positions."""
 
 
 class RowByRow:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from uad.drafters.row_by_row import RowByRow
+from uad.drafters.draft_context import RowByRow
 from uad.types import Rows
 
 

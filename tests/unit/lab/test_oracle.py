@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 import pytest
-from bench import LabEngines, add_arguments, bench, options_from
+from bench import LabEngines, bench, parse
 from facts import Bin, collect
 from foresight import hindsight_of
 from foresight import speed_up as foreseen
@@ -20,7 +20,6 @@ from report import write_report
 
 from uad.bench.options import parse_policy
 from uad.bench.workloads import WorkloadPrompt, load
-from uad.config.argv import Parser
 from uad.errors import ConfigError
 from uad.events import Delta, Done
 from uad.policy.cost import CostCurve, CostSample
@@ -47,9 +46,7 @@ FLAT = Table(lambda n: 10.0)
 
 def options(folder, *flags):
     """The checked command line for empty model files made in `folder`."""
-    parser = Parser("lab/bench.py", "")
-    add_arguments(parser)
-    return options_from(parser.parse([*model_words(folder), *flags]))
+    return parse([*model_words(folder), *flags])
 
 
 def run(settings, engine):

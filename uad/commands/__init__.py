@@ -1,3 +1,0 @@
-"""The work of the commands that open models without serving them: inspect, mapping, profile, trim, rpc-worker. Knows no
-terminal.
-"""
