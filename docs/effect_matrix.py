@@ -12,12 +12,12 @@ import queue
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from uad.bench.workloads import WorkloadPrompt, load
-from uad.config import Config, ModelConfig, TemplateConfig
-from uad.events import Done, Failed
-from uad.runtime import Runtime
-from uad.stats import DraftStats
-from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.base.config import Config, ModelConfig, TemplateConfig
+from uad.base.events import Done, Failed
+from uad.base.stats import DraftStats
+from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.runtime.runtime import Runtime
+from uad.tools.bench.workloads import WorkloadPrompt, load
 
 SAMPLES = Path(__file__).parent.parent / "samples"
 MAX_TOKENS = 160

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 import numpy.typing as npt
 
-from uad.common.logits import log_sum_exp
-from uad.mapping.rules import CompiledRules
-from uad.policy.cost import CostCurve
-from uad.vocab.table import VocabTable
+from uad.base.common.logits import log_sum_exp
+from uad.engine.policy.cost import CostCurve
+from uad.text.mapping.rules import CompiledRules
+from uad.text.vocab.table import VocabTable
 
 Row = npt.NDArray[np.float32]
 Weights = npt.NDArray[np.float64]

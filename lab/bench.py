@@ -25,17 +25,17 @@ from oracle import Round
 from recorder import Recorded, Recorder
 from report import write_report
 
-from uad.bench.measure import Arm, BenchJob, Measured
-from uad.bench.options import PLAIN, BenchOptions, Drafters, Lineup, PolicyOption, parse_with
-from uad.bench.report import Cell, is_auto
-from uad.bench.run import Findings, Pairing, measure_all, show
-from uad.bench.workloads import WorkloadPrompt
-from uad.cli import run as run_command
-from uad.common.files import path_of
-from uad.config import MODEL_TYPE, Config
-from uad.config.argv import Parser
-from uad.console import Bar, Report, console_on, set_up_logging
-from uad.errors import ConfigError
+from uad.base.common.files import path_of
+from uad.base.config import MODEL_TYPE, Config
+from uad.base.config.argv import Parser
+from uad.base.console import Bar, Report, console_on, set_up_logging
+from uad.base.errors import ConfigError
+from uad.tools.bench.measure import Arm, BenchJob, Measured
+from uad.tools.bench.options import PLAIN, BenchOptions, Drafters, Lineup, PolicyOption, parse_with
+from uad.tools.bench.report import Cell, is_auto
+from uad.tools.bench.run import Findings, Pairing, measure_all, show
+from uad.tools.bench.workloads import WorkloadPrompt
+from uad.tools.cli import run as run_command
 
 DESCRIPTION = """`uad bench` in one process, with bounds, plots, counted time and prescribed answers. The last line of
 output is JSON."""

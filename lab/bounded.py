@@ -11,8 +11,8 @@ from statistics import geometric_mean
 from rich.console import Console
 from rich.table import Table
 
-from uad.bench.report import PEER, Cell, coloured, is_auto, rounded
-from uad.bench.report import summary as measured
+from uad.tools.bench.report import PEER, Cell, coloured, is_auto, rounded
+from uad.tools.bench.report import summary as measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,20 +13,20 @@ from pathlib import Path
 
 from experiment import Experiment
 
-from uad.config import ModelConfig
-from uad.costs import profile_store
-from uad.decode.drafting import NO_MATCHERS, Drafting
-from uad.decode.layout import sizes_of_passes
-from uad.decode.target import Target
-from uad.drafters.head import Head
-from uad.drafters.protocol import Drafter, Pace
-from uad.errors import ConfigError
-from uad.grammar.protocol import Matcher
+from uad.base.config import ModelConfig
+from uad.base.errors import ConfigError
+from uad.base.types import GREEDY, Ask, Commit, Draft, Origin, Rows, SamplingParams
+from uad.drafts.model.head import Head
+from uad.engine.decode.drafting import NO_MATCHERS, Drafting
+from uad.engine.decode.layout import sizes_of_passes
+from uad.engine.decode.target import Target
+from uad.engine.drafter import Drafter, Pace
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.protocol import Policy
 from uad.llama.head import HeadContext
 from uad.llama.model import Model
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.protocol import Policy
-from uad.types import GREEDY, Ask, Commit, Draft, Origin, Rows, SamplingParams
+from uad.runtime.costs import profile_store
+from uad.text.grammar.protocol import Matcher
 
 _CALL_MS = {Origin.MODEL: 0.7}
 _LOOKUP_MS = 0.03

@@ -15,9 +15,9 @@ from time import perf_counter
 
 from ideal import N_DRAFT, Side
 
-from uad.drafters.mirror import Mirror
-from uad.vocab.encode import Encoder
-from uad.vocab.translate import Translator
+from uad.drafts.model.mirror import Mirror
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.translate import Translator
 
 _AHEAD = 80
 _N_TAIL = 48

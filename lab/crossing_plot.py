@@ -7,7 +7,7 @@ from pathlib import Path
 
 from crossing import Curve
 
-from uad.cli.cost_plot import pyplot, save
+from uad.tools.cli.cost_plot import pyplot, save
 
 _OURS, _NAIVE = "#1e8449", "#c0392b"
 

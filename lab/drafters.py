@@ -21,15 +21,15 @@ from time import perf_counter
 import policy
 from rich.table import Table
 
-from uad.cli import run
-from uad.config import LookupConfig
-from uad.config.argv import Parser, typed
-from uad.config.drafter_types import LOOKUP_TYPES
-from uad.config.kinds import integer
-from uad.console import Bar, console_on
-from uad.errors import ConfigError
-from uad.lookup.drafter import LookupDrafter
-from uad.types import N_MAX_AUTO, Ask, Commit, Origin
+from uad.base.config import LookupConfig
+from uad.base.config.argv import Parser, typed
+from uad.base.config.drafter_types import LOOKUP_TYPES
+from uad.base.config.kinds import integer
+from uad.base.console import Bar, console_on
+from uad.base.errors import ConfigError
+from uad.base.types import N_MAX_AUTO, Ask, Commit, Origin
+from uad.drafts.lookup.drafter import LookupDrafter
+from uad.tools.cli import run
 
 HISTORIES = (1024, 8192, 32768, 131072)
 TYPES = tuple(str(one.origin) for one in LOOKUP_TYPES if not one.by_request)
@@ -89,7 +89,7 @@ class Cell:
 
 def main(argv: Sequence[str]) -> int:
     """Measure and print; the last line on stdout is JSON. Raises ConfigError."""
-    from uad.lookup.build import build_one
+    from uad.drafts.lookup.build import build_one
 
     args = parse(argv)
     types, histories = _types(args.types), _histories(args.history)

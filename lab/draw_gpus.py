@@ -15,7 +15,7 @@ from curves import GPUS, Curve
 from replay import automatic, calibrated_ms, hindsight_of, oracle_ms, score
 from rounds import Recording, read
 
-from uad.types import SpeculativeParams
+from uad.base.types import SpeculativeParams
 
 HERE = Path(__file__).parent
 DRAFTS = {"smollm2": "SmolLM2-135M, other vocabulary", "qwen0.5b": "Qwen2.5-Coder-0.5B, same vocabulary"}

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from uad.bench.client import per_second
-from uad.bench.measure import Answer, Arm, ArmPair, BenchJob, Measured, Sample, turns
-from uad.bench.workloads import WorkloadPrompt
-from uad.errors import UadError
-from uad.events import Delta, Done, Event, Failed, Progress, RuntimeInfo, Sink
-from uad.types import Clock, Request, SamplingParams, SpeculativeParams
+from uad.base.errors import UadError
+from uad.base.events import Delta, Done, Event, Failed, Progress, RuntimeInfo, Sink
+from uad.base.types import Clock, Request, SamplingParams, SpeculativeParams
+from uad.tools.bench.client import per_second
+from uad.tools.bench.measure import Answer, Arm, ArmPair, BenchJob, Measured, Sample, turns
+from uad.tools.bench.workloads import WorkloadPrompt
 
 
 class BenchEngine(Protocol):

@@ -10,14 +10,14 @@ from time import perf_counter
 from oracle import Round
 from prescribed import prescribing
 
-from uad.decode.drafting import NO_MATCHERS, Drafting
-from uad.decode.scheduler import SamplerFactory
-from uad.drafters.protocol import Drafter
-from uad.grammar.protocol import Matcher
+from uad.base.types import Clock, Commit, Draft, SamplingParams
+from uad.engine.decode.drafting import NO_MATCHERS, Drafting
+from uad.engine.decode.scheduler import SamplerFactory
+from uad.engine.drafter import Drafter
+from uad.engine.policy.protocol import Policy
 from uad.llama.model import Model
-from uad.policy.protocol import Policy
 from uad.runtime.open import Wiring
-from uad.types import Clock, Commit, Draft, SamplingParams
+from uad.text.grammar.protocol import Matcher
 
 Rounds = dict[int, list[Round]]
 """Rounds by slot, of the last request there that could draft; the first is the prompt's decode."""

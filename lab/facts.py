@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from oracle import Costs, Round
 
-from uad.policy.calibration import Calibration
+from uad.engine.policy.calibration import Calibration
 
 _ROWS = 33  # of the cost curve
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from uad.errors import ConfigError
+from uad.base.errors import ConfigError
 
 WIDTH_STEP = 256  # the block size of K-quants: whatever is made of the file later, rows divide into blocks
 ASPECT = 113.0  # width over layers, as in models of 1b (2048 x 18) to 7b (4096 x 32)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from uad.vocab.encode import Encoder
-from uad.vocab.translate import Translator
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.translate import Translator
 
 N_DRAFT = 8
 _N_TAIL = 48

@@ -13,9 +13,9 @@ from facts import Bin
 from oracle import Costs, Round
 from prescribed import Told
 
-from uad.bench.measure import ArmPair, BenchJob
-from uad.bench.workloads import WorkloadPrompt
-from uad.types import Request, SpecPolicy, SpeculativeParams
+from uad.base.types import Request, SpecPolicy, SpeculativeParams
+from uad.tools.bench.measure import ArmPair, BenchJob
+from uad.tools.bench.workloads import WorkloadPrompt
 
 T = TypeVar("T")
 

@@ -25,30 +25,30 @@ from agreement import DraftComparison, Reading, Tally, Track, predict
 from rich.table import Table
 from rich.text import Text
 
-from uad.bench.gain import PER_WORKLOAD, PIECE, WORKLOADS, chunks, pieces_of
-from uad.bench.workloads import PROMPT_DIR, load
-from uad.cli import run
-from uad.cli.models import parse
-from uad.common.files import path_of, read_text
-from uad.config import Config, ModelConfig
-from uad.config.argv import Parser
-from uad.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMPLATES, TOKENIZERS
-from uad.console import console_on
-from uad.console import progress as shown
-from uad.costs import profile
-from uad.costs.fit import fitted_alone
-from uad.costs.profile_store import curve
-from uad.errors import ConfigError
+from uad.base.common.files import path_of, read_text
+from uad.base.config import Config, ModelConfig
+from uad.base.config.argv import Parser
+from uad.base.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMPLATES, TOKENIZERS
+from uad.base.console import console_on
+from uad.base.console import progress as shown
+from uad.base.errors import ConfigError
+from uad.base.types import Rows, SpecPolicy
+from uad.engine.policy.cost import CostCurve
 from uad.llama.context import Context
 from uad.llama.head_file import head_in, refuse_alone
-from uad.mapping.plan import plan
-from uad.mapping.rules import CompiledRules, Item, normalise
-from uad.policy.cost import CostCurve
+from uad.runtime.costs import profile
+from uad.runtime.costs.fit import fitted_alone
+from uad.runtime.costs.profile_store import curve
 from uad.runtime.open import connected, open_model, side, template_options
 from uad.runtime.prompts import Prompts
 from uad.runtime.target import Progress
-from uad.types import Rows, SpecPolicy
-from uad.vocab.encode import Encoder
+from uad.text.mapping.plan import plan
+from uad.text.mapping.rules import CompiledRules, Item, normalise
+from uad.text.vocab.encode import Encoder
+from uad.tools.bench.gain import PER_WORKLOAD, PIECE, WORKLOADS, chunks, pieces_of
+from uad.tools.bench.workloads import PROMPT_DIR, load
+from uad.tools.cli import run
+from uad.tools.cli.models import parse
 
 GROUPS = (MODEL, CONTEXT, DRAFT, DRAFTING, TOKENIZERS, TEMPLATES, GENERAL)
 _PIECES = 3

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from uad.config import Config, DraftingConfig, ModelConfig
-from uad.events import Delta, Done, Event, Failed
+from uad.base.config import Config, DraftingConfig, ModelConfig
+from uad.base.events import Delta, Done, Event, Failed
+from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.llama.memory import Way
-from uad.runtime import Runtime
-from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.runtime.runtime import Runtime
 
 FOREIGN = Path(__file__).parent.parent / "samples" / "draft-zephyr.gguf"
 PROMPTS = (

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from uad.policy.cost import CostCurve
+from uad.engine.policy.cost import CostCurve
 
 _REFINEMENTS = 6  # of the exchange rate between ids and milliseconds; it settles after two or three
 

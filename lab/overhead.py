@@ -30,19 +30,19 @@ from rich.console import Console
 from rich.table import Table
 from words import words_of
 
-from uad.bench.client import Client
-from uad.bench.measure import turns
-from uad.bench.options import OWN, context_for
-from uad.bench.workloads import WorkloadPrompt, load
-from uad.cli import run
-from uad.config import Config, ModelConfig
-from uad.config.argv import Parser, add_group, typed
-from uad.config.flags import CONTEXT, MODEL
-from uad.config.kinds import FILE, integer
-from uad.config.load import models_from
-from uad.console import Bar, set_up_logging
-from uad.errors import ConfigError, UnavailableError
-from uad.types import Rows
+from uad.base.config import Config, ModelConfig
+from uad.base.config.argv import Parser, add_group, typed
+from uad.base.config.flags import CONTEXT, MODEL
+from uad.base.config.kinds import FILE, integer
+from uad.base.config.load import models_from
+from uad.base.console import Bar, set_up_logging
+from uad.base.errors import ConfigError, UnavailableError
+from uad.base.types import Rows
+from uad.tools.bench.client import Client
+from uad.tools.bench.measure import turns
+from uad.tools.bench.options import OWN, context_for
+from uad.tools.bench.workloads import WorkloadPrompt, load
+from uad.tools.cli import run
 
 DESCRIPTION = "Measure plain decoding over HTTP against a bare decode loop. The last line of output is JSON."
 
@@ -249,9 +249,9 @@ class BareLoop:
     """
 
     def __init__(self, target: ModelConfig) -> None:
-        from uad.costs.fit import fitted
         from uad.llama.context import Context
         from uad.llama.model import Model
+        from uad.runtime.costs.fit import fitted
 
         config = fitted(Config(target=target)).config
         with ExitStack() as stack:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from bounded import Bounded
 from facts import PairFacts
 
-from uad.bench.report import SLOWER, is_auto, summarize
-from uad.cli.cost_plot import pyplot, save
-from uad.types import N_MAX_AUTO
+from uad.base.types import N_MAX_AUTO
+from uad.tools.bench.report import SLOWER, is_auto, summarize
+from uad.tools.cli.cost_plot import pyplot, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

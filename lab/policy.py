@@ -15,11 +15,11 @@ from time import perf_counter
 
 from rich.table import Table
 
-from uad.policy.auto import AutoPolicy
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import Machine
-from uad.policy.protocol import Chosen, Decoded, Drafted, Wish
-from uad.types import Ask, Commit, Draft, Origin, SpeculativeParams
+from uad.base.types import Ask, Commit, Draft, Origin, SpeculativeParams
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.machine import Machine
+from uad.engine.policy.protocol import Chosen, Decoded, Drafted, Wish
 
 N_SEQS = (1, 4)
 N_IDS = (0, 4, 8, 16)

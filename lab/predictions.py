@@ -15,16 +15,16 @@ from typing import NamedTuple
 
 from rich.table import Table
 
-from uad.bench.workloads import PROMPT_DIR
-from uad.cli import run
-from uad.common.files import path_of
-from uad.common.sequences import common_prefix
-from uad.config.argv import Parser, typed
-from uad.config.kinds import integer
-from uad.console import console_on
-from uad.lookup import prediction
-from uad.types import Ask, Commit
-from uad.vocab.encode import Encoder
+from uad.base.common.files import path_of
+from uad.base.common.sequences import common_prefix
+from uad.base.config.argv import Parser, typed
+from uad.base.config.kinds import integer
+from uad.base.console import console_on
+from uad.base.types import Ask, Commit
+from uad.drafts.lookup import prediction
+from uad.text.vocab.encode import Encoder
+from uad.tools.bench.workloads import PROMPT_DIR
+from uad.tools.cli import run
 
 _TEXTS = ("code", "mixed")
 _SIZE = 6000  # bytes of a text

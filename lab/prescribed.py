@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from uad.common.logits import Likeliest, Logits
-from uad.decode.scheduler import SamplerFactory
-from uad.decode.verify import Picker
-from uad.sampling.noise import Position
-from uad.types import Request, TokenProb
+from uad.base.common.logits import Likeliest, Logits
+from uad.base.types import Request, TokenProb
+from uad.engine.decode.scheduler import SamplerFactory
+from uad.engine.decode.verify import Picker
+from uad.engine.sampling.noise import Position
 
 
 @dataclass(frozen=True, slots=True)

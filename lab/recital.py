@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from experiment import Experiment
 
-from uad.decode.engine import Engine
-from uad.decode.target import Target
-from uad.policy.auto import AutoPolicy
+from uad.base.types import Rows
+from uad.engine.decode.engine import Engine
+from uad.engine.decode.target import Target
+from uad.engine.policy.auto import AutoPolicy
 from uad.runtime.parts import Parts
-from uad.types import Rows
 
 
 def recital(parts: Parts) -> Parts:

@@ -16,12 +16,12 @@ from pathlib import Path
 from rounds import Answer, Guess, Recording, read, write
 from stepper import alone
 
-from uad.bench.workloads import WorkloadPrompt, category_names, load
-from uad.config import load_config
-from uad.drafters.protocol import Drafter
-from uad.events import Delta, Done, Event
+from uad.base.config import load_config
+from uad.base.events import Delta, Done, Event
+from uad.base.types import Ask, Commit, Origin, Request, SamplingParams, SpeculativeParams
+from uad.engine.drafter import Drafter
 from uad.runtime.parts import Parts, build, build_lookups
-from uad.types import Ask, Commit, Origin, Request, SamplingParams, SpeculativeParams
+from uad.tools.bench.workloads import WorkloadPrompt, category_names, load
 
 N_DRAFT, LEAST = 20, 0.003
 PLAIN = SpeculativeParams(enabled=False)

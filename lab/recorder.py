@@ -14,8 +14,8 @@ from foresight import speed_up as foreseen
 from jobs import KnownEngine, LabArm, told
 from oracle import Costs, Round, speed_up
 
-from uad.bench.measure import BenchJob, Sample
-from uad.types import N_MAX_AUTO, Origin, SpecPolicy, SpeculativeParams
+from uad.base.types import N_MAX_AUTO, Origin, SpecPolicy, SpeculativeParams
+from uad.tools.bench.measure import BenchJob, Sample
 
 RECORDING = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=N_MAX_AUTO, p_min=0.0, types=(Origin.MODEL,))
 """What the oracle knows: how many of the most ids that an automatic policy drafts would have been accepted in each

@@ -23,11 +23,11 @@ from curves import Curve, curves
 from hindsight import Hindsight
 from rounds import Answer, Guess, Recording, read
 
-from uad.policy.auto import AutoPolicy
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import Machine
-from uad.policy.protocol import Chosen, Decoded, Drafted, Ended, Policy, Wish
-from uad.types import Ask, Commit, Draft, Origin, SpecPolicy, SpeculativeParams
+from uad.base.types import Ask, Commit, Draft, Origin, SpecPolicy, SpeculativeParams
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.machine import Machine
+from uad.engine.policy.protocol import Chosen, Decoded, Drafted, Ended, Policy, Wish
 
 MODEL = str(Origin.MODEL)
 NOISE = 0.03  # of the logarithm of a decode's time

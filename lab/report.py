@@ -10,8 +10,8 @@ import plots
 from bounded import Bounded, bounds
 from facts import PairFacts
 
-from uad.bench.report import FASTER, PEER, SLOWER, is_auto, summarize, totals
-from uad.errors import ConfigError
+from uad.base.errors import ConfigError
+from uad.tools.bench.report import FASTER, PEER, SLOWER, is_auto, summarize, totals
 
 T = TypeVar("T")
 

@@ -20,13 +20,13 @@ import numpy as np
 from geometry import WIDTH_STEP, Geometry, parse_params, plan, short
 from numpy.typing import NDArray
 
-from uad.cli import run
-from uad.common.files import check_room, path_of
-from uad.common.names import did_you_mean
-from uad.config.argv import Parser, typed
-from uad.config.kinds import integer
-from uad.console import progress
-from uad.errors import ConfigError, ModelLoadError
+from uad.base.common.files import check_room, path_of
+from uad.base.common.names import did_you_mean
+from uad.base.config.argv import Parser, typed
+from uad.base.config.kinds import integer
+from uad.base.console import progress
+from uad.base.errors import ConfigError, ModelLoadError
+from uad.tools.cli import run
 
 if TYPE_CHECKING:
     from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, ReaderField, ReaderTensor

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scale import import_gguf, quantizable, raw_value, read_gguf, replacing
 
-from uad.common.files import check_room
-from uad.errors import ConfigError, ModelLoadError
+from uad.base.common.files import check_room
+from uad.base.errors import ConfigError, ModelLoadError
 
 if TYPE_CHECKING:
     from gguf import GGUFReader, GGUFWriter, ReaderTensor

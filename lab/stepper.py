@@ -16,17 +16,17 @@ from oracle import RoundCosts
 from prescribed import Told
 from recital import recital
 
-from uad.config import Config
-from uad.costs.fit import fitted_alone
-from uad.errors import InvalidRequestError
-from uad.events import Sink
+from uad.base.config import Config
+from uad.base.errors import InvalidRequestError
+from uad.base.events import Sink
+from uad.base.types import Origin, Request
+from uad.engine.policy.drafter import CallCost
 from uad.llama.context import Context
-from uad.policy.drafter import CallCost
+from uad.runtime.costs.fit import fitted_alone
 from uad.runtime.loaded import Loaded
 from uad.runtime.open import WIRING, Wiring
 from uad.runtime.parts import Parts, build, engine_on, turns_on
 from uad.runtime.target import Progress
-from uad.types import Origin, Request
 
 
 class Stepper(Loaded):

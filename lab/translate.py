@@ -18,16 +18,16 @@ import ideal
 from rich.console import Console
 from rich.table import Table
 
-from uad.bench.workloads import PROMPT_DIR
-from uad.cli import run
-from uad.cli.cost_plot import check
-from uad.common.files import path_of
-from uad.config.argv import Parser, typed
-from uad.config.kinds import integer
-from uad.console import Bar, console_on
-from uad.errors import ConfigError
-from uad.vocab.encode import Encoder
-from uad.vocab.table import VocabTable
+from uad.base.common.files import path_of
+from uad.base.config.argv import Parser, typed
+from uad.base.config.kinds import integer
+from uad.base.console import Bar, console_on
+from uad.base.errors import ConfigError
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.table import VocabTable
+from uad.tools.bench.workloads import PROMPT_DIR
+from uad.tools.cli import run
+from uad.tools.cli.cost_plot import check
 
 LoadVocab = Callable[[Path], VocabTable]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from uad.config import KvOverride, LoraConfig, ModelConfig, Place
-from uad.config.flags import FLAGS
+from uad.base.config import KvOverride, LoraConfig, ModelConfig, Place
+from uad.base.config.flags import FLAGS
 
 
 def words_of(target: ModelConfig) -> list[str]:

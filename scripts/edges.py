@@ -23,17 +23,17 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
 from engines import EngineArm, EngineJob, make_job
 from stepper import Stepper
 
-from uad.bench.workloads import WorkloadPrompt
-from uad.config import Config, DraftingConfig, ModelConfig
-from uad.decode.drafting import Drafting
-from uad.drafters.model import ModelDrafter
+from uad.base.config import Config, DraftingConfig, ModelConfig
+from uad.base.types import GREEDY, Commit, Draft, Rows, SpecPolicy, SpeculativeParams
+from uad.drafts.model.drafter import ModelDrafter
+from uad.engine.decode.drafting import Drafting
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.protocol import Wish
 from uad.llama.context import Context
-from uad.mapping.plan import plan
-from uad.policy.auto import AutoPolicy
-from uad.policy.protocol import Wish
 from uad.runtime.open import open_model, side, template_options
-from uad.types import GREEDY, Commit, Draft, Rows, SpecPolicy, SpeculativeParams
-from uad.vocab.encode import Encoder
+from uad.text.mapping.plan import plan
+from uad.text.vocab.encode import Encoder
+from uad.tools.bench.workloads import WorkloadPrompt
 
 SAMPLES = Path(__file__).parent.parent / "samples"
 

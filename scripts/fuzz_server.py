@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from uad.decode.drafting import Drafting
-from uad.errors import DecodeError, NoKvRoomError
+from uad.base.errors import DecodeError, NoKvRoomError
+from uad.engine.decode.drafting import Drafting
 from uad.llama.context import Context
 
 QUIET_S = 4.0
@@ -91,7 +91,7 @@ def main() -> int:
         seed, probability, where = asked.split(":")
         chance = Chance(seed, float(probability))
         (fail_drafters if where == "drafters" else fail_context)(chance)
-    from uad.cli import main as uad
+    from uad.tools.cli import main as uad
 
     return uad(sys.argv[1:])
 

@@ -12,14 +12,14 @@ from time import process_time, thread_time
 
 import numpy as np
 
-from uad.grammar.grammars import Grammars
-from uad.grammar.vocabulary import GrammarVocabulary
+from uad.base.types import Constraint, ConstraintKind, SamplingParams
+from uad.engine.sampling.noise import Position, token_keys
+from uad.engine.sampling.sampler import Sampler
 from uad.llama.samplers import SamplerChain
 from uad.llama.vocab import load_vocab
-from uad.sampling.noise import Position, token_keys
-from uad.sampling.sampler import Sampler
-from uad.types import Constraint, ConstraintKind, SamplingParams
-from uad.vocab.encode import Encoder
+from uad.text.grammar.grammars import Grammars
+from uad.text.grammar.vocabulary import GrammarVocabulary
+from uad.text.vocab.encode import Encoder
 
 N_ANSWERS, N_TOKENS = 8, 60
 _ITEM = {"name": {"type": "string"}, "count": {"type": "integer"}, "kind": {"enum": ["river", "stone", "cart"]}}

@@ -1,4 +1,4 @@
-"""The tables of request fields in docs/http.md, made of the rows in `uad/requests/fields.py` and `uad/types.py`, and
+"""The tables of request fields in docs/http.md, made of the rows in `http/requests/fields.py` and `base/types.py`, and
 random values for them: `python scripts/http_fields.py` writes the tables anew.
 """
 
@@ -12,8 +12,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from uad.common.samplers import SAMPLERS, SETTINGS
-from uad.requests.fields import (
+from uad.base.common.samplers import SAMPLERS, SETTINGS
+from uad.base.types import Request
+from uad.http.requests.fields import (
     REQUEST_ROWS,
     ChatBody,
     CompletionBody,
@@ -27,7 +28,6 @@ from uad.requests.fields import (
     TemplateBody,
     TokenizeBody,
 )
-from uad.types import Request
 
 PAGE = Path(__file__).parent.parent / "docs" / "http.md"
 BEGIN, END = "<!-- fields: made by scripts/http_fields.py -->\n", "<!-- end of fields -->\n"

@@ -56,12 +56,16 @@ def main() -> int:
 
 
 def is_amx_broken() -> bool:
-    """Whether llama.cpp as it is installed crashes on AMX units of this processor (`uad/backend/amx.py`): a wheel from
-    pip's cache may.
+    """Whether llama.cpp as it is installed crashes on AMX units of this processor: a wheel from pip's cache may (see
+    `uad/llama/backend/amx.py`).
     """
     return (
         subprocess.run(
-            [sys.executable, "-c", "import sys; from uad.backend import amx; sys.exit(7 if amx.is_broken() else 0)"]
+            [
+                sys.executable,
+                "-c",
+                "import sys; from uad.llama.backend import amx; sys.exit(7 if amx.is_broken() else 0)",
+            ]
         ).returncode
         == 7
     )

@@ -17,19 +17,19 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
 from prescribed import Told
 from stepper import LabStepper, Stepper
 
-from uad.config import load_config
-from uad.events import Delta, Done, Event
-from uad.stats import DraftStats
-from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.base.config import load_config
+from uad.base.events import Delta, Done, Event
+from uad.base.stats import DraftStats
+from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 ROOT = Path(__file__).parent.parent
 N_TOKENS, N_CHARS = 100, 9500
 PLAIN = SpeculativeParams(enabled=False)
 FIXED = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=8, p_min=0.5)
 EDITS = {
-    "uad/decode/prefill.py": "Rename the class Prefill to PromptReader, and write the whole file anew.",
-    "uad/drafters/recall.py": "Rename _LONGEST to _MOST_COMPARED and write the whole file anew.",
-    "uad/policy/calibration.py": (
+    "uad/engine/decode/prefill.py": "Rename the class Prefill to PromptReader, and write the whole file anew.",
+    "uad/drafts/model/recall.py": "Rename _LONGEST to _MOST_COMPARED and write the whole file anew.",
+    "uad/engine/policy/calibration.py": (
         "Give every method of this file a type-checked wrapper. Show the whole class Calibration with the change."
     ),
 }

@@ -2,7 +2,7 @@
 
 import sys
 
-from uad.cli import main
+from uad.tools.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,7 +10,7 @@ from aiohttp import ClientSession
 from kit.calls_kit import FORMATS
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import with_server
-from uad.calls.format import AnswerFormat
+from uad.text.calls.format import AnswerFormat
 
 ANSWERS = AnswerFormat((FORMATS["hermes"],))
 CALL = '<tool_call>\n{"name": "look_up", "arguments": {"word": "tea"}}\n</tool_call>'

@@ -15,11 +15,11 @@ from typing import Any, Self, TextIO, TypeVar
 
 from engines import EngineJob, EngineText
 
-from uad.bench.client import Stream
-from uad.bench.workloads import WorkloadPrompt
-from uad.events import Delta, Done, Event, ModelInfo, RuntimeInfo, Sink
-from uad.stats import DrafterStats, DraftStats, Timings, Usage
-from uad.types import Finish, Origin, Request, StopKind
+from uad.base.events import Delta, Done, Event, ModelInfo, RuntimeInfo, Sink
+from uad.base.stats import DrafterStats, DraftStats, Timings, Usage
+from uad.base.types import Finish, Origin, Request, StopKind
+from uad.tools.bench.client import Stream
+from uad.tools.bench.workloads import WorkloadPrompt
 
 MATRIX = (
     *("--policy", "matrix", "--workload", "chat,code"),

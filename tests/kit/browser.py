@@ -14,9 +14,9 @@ import pytest
 
 from kit.fake_runtime import FakeRuntime
 from kit.listening import base_url, listen
-from uad.config import ServerConfig
-from uad.server import make_app, make_runner
-from uad.types import Origin
+from uad.base.config import ServerConfig
+from uad.base.types import Origin
+from uad.http.server import make_app, make_runner
 
 CONFIG = ServerConfig(port=0, alias="toy", max_queue=8)
 EXPECTED = ("status of 401", "net::ERR_")  # no key yet; the server of a test that is over

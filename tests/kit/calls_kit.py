@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from uad.calls.events import Arguments, CallEnd, CallStart, Content, Event, Thought
-from uad.calls.files import load_all_calls
-from uad.calls.format import AnswerFormat
-from uad.calls.parser import AnswerParser, Start
-from uad.calls.tools import Calls, Tool
-from uad.mapping.families import bundled_mappings
+from uad.text.calls.events import Arguments, CallEnd, CallStart, Content, Event, Thought
+from uad.text.calls.files import load_all_calls
+from uad.text.calls.format import AnswerFormat
+from uad.text.calls.parser import AnswerParser, Start
+from uad.text.calls.tools import Calls, Tool
+from uad.text.mapping.families import bundled_mappings
 
 FILES = load_all_calls([bundled_mappings()])
 FORMATS = {name: file.format for name, file in FILES.items()}

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from kit.calls_kit import FORMATS
 from kit.templates_real import folder
-from uad.calls.format import QUOTE, AnswerFormat, CallFormat
-from uad.calls.recognise import GENERIC, answer_format
-from uad.calls.tools import Calls, Tool
-from uad.calls.values import kind_of
-from uad.common.sequences import common_prefix
-from uad.templates.calling import _OPEN_NAME, Calling, calling
-from uad.templates.conversation import Talk, converse
+from uad.base.common.sequences import common_prefix
+from uad.text.calls.format import QUOTE, AnswerFormat, CallFormat
+from uad.text.calls.recognise import GENERIC, answer_format
+from uad.text.calls.tools import Calls, Tool
+from uad.text.calls.values import kind_of
+from uad.text.templates.calling import _OPEN_NAME, Calling, calling
+from uad.text.templates.conversation import Talk, converse
 
 REAL = {path.stem: path for path in sorted((folder() or Path("none")).glob("templates/*.jinja"))}
 NO_CALLS = {"muse-glimmer"}

@@ -44,7 +44,7 @@ else:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Have llama.cpp's last words printed, where a test may have loaded it."""
-    if abort := sys.modules.get("uad.backend.abort"):
+    if abort := sys.modules.get("uad.llama.backend.abort"):
         captured = session.config.pluginmanager.getplugin("capturemanager")
 
         def tell(said: str) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kit.simulator import Cost, Position, Simulation, text
-from uad.policy.auto import AutoPolicy
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import Machine
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.machine import Machine
 
 ANSWER = 80
 """Ids of one answer."""

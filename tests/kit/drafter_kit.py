@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from uad.drafters.protocol import Pace
-from uad.lookup.aligner import CopyAligner
-from uad.lookup.drafter import LookupDrafter
-from uad.types import Ask, Commit, Draft
+from uad.base.types import Ask, Commit, Draft
+from uad.drafts.lookup.aligner import CopyAligner
+from uad.drafts.lookup.drafter import LookupDrafter
+from uad.engine.drafter import Pace
 
 
 class Slot:

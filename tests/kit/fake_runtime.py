@@ -14,10 +14,9 @@ from pathlib import Path
 from types import TracebackType
 
 from kit.grammar_kit import GRAMMARS, TABLE
-from uad.calls.format import AnswerFormat
-from uad.config import Config, ModelConfig
-from uad.errors import ContextOverflowError, UadError, UnavailableError
-from uad.events import (
+from uad.base.config import Config, ModelConfig
+from uad.base.errors import ContextOverflowError, UadError, UnavailableError
+from uad.base.events import (
     AdapterInfo,
     Delta,
     Done,
@@ -33,9 +32,10 @@ from uad.events import (
     TokenText,
     Totals,
 )
-from uad.stats import DrafterStats, DraftStats, Timings, Usage
-from uad.types import Constraint, Crossing, Finish, Origin, Request, SamplingParams, StopKind, TokenProb
-from uad.vocab.table import VocabTable
+from uad.base.stats import DrafterStats, DraftStats, Timings, Usage
+from uad.base.types import Constraint, Crossing, Finish, Origin, Request, SamplingParams, StopKind, TokenProb
+from uad.text.calls.format import AnswerFormat
+from uad.text.vocab.table import VocabTable
 
 BOS, EOS, TURN = 256, 257, 258
 SPECIALS = {BOS: b"<s>", EOS: b"</s>", TURN: b"<|turn|>"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uad.grammar.gbnf_reader import Chars, Either, GbnfReader, GbnfText, Node, Ref, Repeat, Seq
+from uad.text.grammar.gbnf_reader import Chars, Either, GbnfReader, GbnfText, Node, Ref, Repeat, Seq
 
 
 class Meaning:

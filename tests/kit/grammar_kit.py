@@ -6,12 +6,12 @@ import json
 import random
 from collections.abc import Sequence
 
-from uad.grammar.grammars import Grammars
-from uad.grammar.matcher import GrammarMatcher
-from uad.grammar.vocabulary import GrammarVocabulary
-from uad.types import Constraint, ConstraintKind
-from uad.vocab.encode import Encoder
-from uad.vocab.table import VocabTable
+from uad.base.types import Constraint, ConstraintKind
+from uad.text.grammar.grammars import Grammars
+from uad.text.grammar.matcher import GrammarMatcher
+from uad.text.grammar.vocabulary import GrammarVocabulary
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.table import VocabTable
 
 _WORDS = (
     '{"',

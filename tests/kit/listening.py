@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from uad.config import ServerConfig
-from uad.server.listener import Listener, url_of
+from uad.base.config import ServerConfig
+from uad.http.server.listener import Listener, url_of
 
 
 async def listen(runner: web.AppRunner, config: ServerConfig) -> None:

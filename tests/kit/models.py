@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from kit.toys import Collector
-from uad.config import Config, DraftingConfig, ModelConfig
-from uad.events import Delta, Event
-from uad.runtime import Runtime
-from uad.types import Request
+from uad.base.config import Config, DraftingConfig, ModelConfig
+from uad.base.events import Delta, Event
+from uad.base.types import Request
+from uad.runtime.runtime import Runtime
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 TARGET = SAMPLES / "target-chatml.gguf"
@@ -58,7 +58,7 @@ def quantized(kind: str, folder: Path) -> Path:
     """The bundled target in another number type, written once."""
     import llama_cpp.llama_cpp as lib
 
-    from uad.backend import native
+    from uad.llama.backend import native
 
     out = folder / f"target-{kind}.gguf"
     if not out.exists():

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kit.simulator import Cost
-from uad.common.sequences import common_prefix
-from uad.lookup.prediction import drafter
-from uad.policy.auto import AutoPolicy
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import Machine
-from uad.policy.protocol import Decoded, Drafted, Ended, Wish
-from uad.types import Commit, Draft, Origin, SpeculativeParams
-from uad.vocab.encode import Encoder
-from uad.vocab.table import VocabTable
+from uad.base.common.sequences import common_prefix
+from uad.base.types import Commit, Draft, Origin, SpeculativeParams
+from uad.drafts.lookup.prediction import drafter
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.machine import Machine
+from uad.engine.policy.protocol import Decoded, Drafted, Ended, Wish
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.table import VocabTable
 
 PLAIN_MS: Final = 100.0
 LOOK_MS: Final = 0.2

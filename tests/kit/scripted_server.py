@@ -14,9 +14,9 @@ from typing import Any
 from kit.api_kit import ANSWERS
 from kit.fake_runtime import FakeRuntime, turns
 from kit.listening import base_url, listen
-from uad.config import ServerConfig
-from uad.server import make_app, make_runner
-from uad.types import ConstraintKind, Request
+from uad.base.config import ServerConfig
+from uad.base.types import ConstraintKind, Request
+from uad.http.server import make_app, make_runner
 
 THOUGHT = "<think>\nLet me see.\n</think>\n\n"
 PERSON = {"name": "Bob", "age": 42, "city": "Rome"}

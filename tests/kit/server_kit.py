@@ -13,8 +13,8 @@ from aiohttp import ClientSession
 
 from kit.fake_runtime import FakeRuntime
 from kit.listening import base_url, listen
-from uad.config import ServerConfig
-from uad.server import make_app, make_runner
+from uad.base.config import ServerConfig
+from uad.http.server import make_app, make_runner
 
 CONFIG = ServerConfig(port=0, alias="toy", max_queue=2)
 CHAT = "/v1/chat/completions"

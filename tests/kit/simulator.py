@@ -7,11 +7,11 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from uad.policy.auto import AutoPolicy
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import Machine
-from uad.policy.protocol import Decoded, Drafted, Ended, Wish
-from uad.types import Commit, Draft, Origin, SpeculativeParams
+from uad.base.types import Commit, Draft, Origin, SpeculativeParams
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.machine import Machine
+from uad.engine.policy.protocol import Decoded, Drafted, Ended, Wish
 
 Cost = Callable[[int], float]
 """Milliseconds of a decode of n rows."""

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from kit.templates_real import BOS, CONVERSATIONS, EOS, Real, real_templates
 from kit.templates_toys import named, toy
-from uad.mapping.compile import compile_rules
-from uad.mapping.derive import Derived, derive
-from uad.mapping.families import ROLES, Family, Message, Turn, bundled_mappings, load_families
-from uad.mapping.patterns import encode_parts, normalise
-from uad.mapping.recognise import bos_name, eos_name, recognise
-from uad.templates.seams import Part
+from uad.text.mapping.compile import compile_rules
+from uad.text.mapping.derive import Derived, derive
+from uad.text.mapping.families import ROLES, Family, Message, Turn, bundled_mappings, load_families
+from uad.text.mapping.patterns import encode_parts, normalise
+from uad.text.mapping.recognise import bos_name, eos_name, recognise
+from uad.text.templates.seams import Part
 
 SPY = toy("spy", (BOS, EOS, *(f"<<{role}>>" for role in ROLES), "<<end>>"))
 SPY_FAMILY = Family("spy", "", Path(), (), "", "turn", {role: Turn(f"<<{role}>>", "<<end>>") for role in ROLES})

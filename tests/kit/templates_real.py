@@ -17,10 +17,10 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from kit.templates_toys import toy
-from uad.errors import InvalidRequestError
-from uad.mapping.families import Message
-from uad.mapping.recognise import Side
-from uad.templates.render import render
+from uad.base.errors import InvalidRequestError
+from uad.text.mapping.families import Message
+from uad.text.mapping.recognise import Side
+from uad.text.templates.render import render
 
 SYSTEM = Message("system", "Be brief; answer in French.")
 TALK = (

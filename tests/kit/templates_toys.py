@@ -10,10 +10,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from uad.mapping.families import Family
-from uad.mapping.patterns import Item, normalise
-from uad.mapping.plan import Side
-from uad.vocab.table import VocabTable
+from uad.text.mapping.families import Family
+from uad.text.mapping.patterns import Item, normalise
+from uad.text.mapping.plan import Side
+from uad.text.vocab.table import VocabTable
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 FAMILY_SPECIALS = {

@@ -16,26 +16,26 @@ from typing import Any
 
 import numpy as np
 
-from uad.decode.drafting import Drafting
-from uad.decode.engine import Engine
-from uad.decode.layout import Least, sizes_of_passes
-from uad.decode.prompt_cache import PromptCache
-from uad.decode.sequence import ends_of
-from uad.drafters.protocol import Drafter, Pace
-from uad.errors import AbortedError
-from uad.events import Delta, Done, Event, Failed, Progress
-from uad.grammar.grammars import Grammars
-from uad.grammar.protocol import Matcher
+from uad.base.errors import AbortedError
+from uad.base.events import Delta, Done, Event, Failed, Progress
+from uad.base.types import GREEDY, READ_AGAIN, Ask, Clock, Commit, Draft, Origin, Request, Rows, SamplingParams
+from uad.drafts.lookup.forced import GrammarDrafter
+from uad.engine.decode.drafting import Drafting
+from uad.engine.decode.engine import Engine
+from uad.engine.decode.layout import Least, sizes_of_passes
+from uad.engine.decode.prompt_cache import PromptCache
+from uad.engine.decode.sequence import ends_of
+from uad.engine.drafter import Drafter, Pace
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.protocol import Policy
+from uad.engine.sampling.dry import breakers_of
+from uad.engine.sampling.noise import token_keys
+from uad.engine.sampling.sampler import Sampler
+from uad.engine.sampling.stages import Stage
 from uad.llama.samplers import SamplerChain
-from uad.lookup.forced import GrammarDrafter
-from uad.policy.auto import AutoPolicy
-from uad.policy.protocol import Policy
-from uad.sampling.dry import breakers_of
-from uad.sampling.noise import token_keys
-from uad.sampling.sampler import Sampler
-from uad.sampling.stages import Stage
-from uad.types import GREEDY, READ_AGAIN, Ask, Clock, Commit, Draft, Origin, Request, Rows, SamplingParams
-from uad.vocab.table import VocabTable
+from uad.text.grammar.grammars import Grammars
+from uad.text.grammar.protocol import Matcher
+from uad.text.vocab.table import VocabTable
 
 SCRIPT = (
     "The quick brown fox jumps over the lazy dog; then it rests.\n    def speak(self):\n        return 'naïve café — "

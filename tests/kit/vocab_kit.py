@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from uad.llama.vocab import load_vocab
-from uad.vocab.encode import Encoder
-from uad.vocab.table import VocabTable
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.table import VocabTable
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -37,7 +37,7 @@ GENERATING = (
 """Vocabularies of models that write text."""
 
 BUNDLED = ("target-chatml", "draft-zephyr", "draft-gemma")
-TEXTS = {name: (ROOT / "uad" / "bench" / "texts" / f"{name}.txt").read_bytes() for name in ("code", "mixed")}
+TEXTS = {name: (ROOT / "uad" / "tools" / "bench" / "texts" / f"{name}.txt").read_bytes() for name in ("code", "mixed")}
 
 
 def path_of(name: str) -> Path:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from kit.process import ENV, free_port
-from uad.backend import rpc
+from uad.llama.backend import rpc
 
 needs_rpc = pytest.mark.skipif(
     not rpc.is_built(), reason="llama.cpp was built without RPC (make clean test CMAKE_ARGS=-DGGML_RPC=on)"

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kit.simulator import Cost
-from uad.policy.auto import AutoPolicy
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import Machine
-from uad.policy.protocol import Decoded, Drafted, Ended, Wish
-from uad.types import Commit, Draft, Origin, SpeculativeParams
+from uad.base.types import Commit, Draft, Origin, SpeculativeParams
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.machine import Machine
+from uad.engine.policy.protocol import Decoded, Drafted, Ended, Wish
 
 GPU_MS = 20.0
 LONGEST = 16

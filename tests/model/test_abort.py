@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from uad.backend import abort
+from uad.llama.backend import abort
 
 GIVES_UP = """
-from uad.backend import abort, ggml, native
+from uad.llama.backend import abort, ggml, native
 from ctypes import c_char_p, c_int
 native.start()
 abort.listen(lambda message: print(f"told: {message}"))

@@ -12,9 +12,9 @@ from kit.listening import base_url, listen
 from kit.models import config
 from kit.server_kit import CHAT
 
-from uad.config import ServerConfig
-from uad.runtime import Runtime
-from uad.server import make_app, make_runner
+from uad.base.config import ServerConfig
+from uad.http.server import make_app, make_runner
+from uad.runtime.runtime import Runtime
 
 SAID = "Write a Python class named Cart with the fields a, b, c."
 FIELDS = {"temperature": 0.8, "seed": 7, "top_k": 0}

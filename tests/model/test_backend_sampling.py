@@ -15,14 +15,14 @@ from kit.models import DRAFTS, TARGET, chat_prompts, chat_requests, config, fini
 from kit.tiny_models import make
 from kit.toys import TARGET_VOCAB, ScriptedModel, make_engine, run
 
-from uad.config import ModelConfig
-from uad.errors import ConfigError
+from uad.base.config import ModelConfig
+from uad.base.errors import ConfigError
+from uad.base.types import Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.llama import backend_sampling
 from uad.llama.backend_sampling import MOST_ROWS, BackendSampling
 from uad.llama.context import Context
 from uad.llama.model import Model
-from uad.runtime import Runtime
-from uad.types import Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.runtime.runtime import Runtime
 
 pytestmark = pytest.mark.model
 CONFIG = ModelConfig(TARGET, n_ctx=1024, n_batch=128, n_threads=2, backend_sampling=True)

@@ -14,14 +14,14 @@ from drafters import TYPES, WORKLOADS, measure, rounds
 from kit.drafter_kit import Slot
 from kit.toys import TARGET_VOCAB
 
-from uad.cli import run
-from uad.config import DraftingConfig, LookupConfig
-from uad.config.drafter_types import NgramCacheConfig, NgramConfig, SuffixConfig
-from uad.lookup import ngram_simple
-from uad.lookup.build import build_one
-from uad.lookup.store import fingerprint
+from uad.base.config import DraftingConfig, LookupConfig
+from uad.base.config.drafter_types import NgramCacheConfig, NgramConfig, SuffixConfig
+from uad.base.types import Origin
+from uad.drafts.lookup import ngram_simple
+from uad.drafts.lookup.build import build_one
+from uad.drafts.lookup.store import fingerprint
 from uad.runtime.parts import build_lookups, lookup_notes
-from uad.types import Origin
+from uad.tools.cli import run
 
 
 def test_table_and_last_line(capsys):

@@ -14,10 +14,10 @@ from oracle import RoundCosts
 from recorder import RECORDING, Recorder
 from stepper import LabStepper
 
-from uad.bench.options import PLAIN, parse_policy
-from uad.bench.workloads import WorkloadPrompt
-from uad.policy.cost import CostCurve, CostSample
-from uad.types import SpeculativeParams
+from uad.base.types import SpeculativeParams
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.tools.bench.options import PLAIN, parse_policy
+from uad.tools.bench.workloads import WorkloadPrompt
 
 pytestmark = pytest.mark.model
 

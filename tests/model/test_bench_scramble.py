@@ -7,7 +7,7 @@ from kit.models import DRAFTS, SAMPLES
 from scale import main
 from scramble import scramble, sentence
 
-from uad.errors import ConfigError, ModelLoadError
+from uad.base.errors import ConfigError, ModelLoadError
 
 ZEPHYR = DRAFTS["zephyr"]
 TEXT = (

@@ -6,8 +6,8 @@ import os
 import pytest
 from kit.models import DRAFTS, TARGET
 
-from uad.bench import serving
-from uad.cli import main
+from uad.tools.bench import serving
+from uad.tools.cli import main
 
 pytestmark = pytest.mark.model
 

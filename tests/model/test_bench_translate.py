@@ -9,7 +9,7 @@ import pytest
 from kit.vocab_kit import path_of
 from translate import main
 
-from uad.cli import run
+from uad.tools.cli import run
 
 PAIR = ["--pair", str(path_of("target-chatml")), str(path_of("draft-gemma"))]
 

@@ -11,8 +11,8 @@ from kit.tiny_models import make
 from kit.toys import Collector
 from stepper import Stepper
 
-from uad.config import Config, DraftingConfig, ModelConfig
-from uad.types import Request, SamplingParams, SpeculativeParams
+from uad.base.config import Config, DraftingConfig, ModelConfig
+from uad.base.types import Request, SamplingParams, SpeculativeParams
 
 pytestmark = pytest.mark.model
 N_SLOTS = 4

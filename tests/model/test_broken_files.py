@@ -14,14 +14,14 @@ from kit.process import uad
 from kit.tiny_models import N_CTX, SPECIALS, make
 from kit.vocab_makers import CONTROL, NORMAL
 
-from uad.config import Config, KvOverride, ModelConfig
-from uad.errors import ModelLoadError
-from uad.gguf import GgufFile
+from uad.base.config import Config, KvOverride, ModelConfig
+from uad.base.errors import ModelLoadError
+from uad.base.gguf import GgufFile
+from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.llama.footprint import Footprint
 from uad.llama.model import Model
 from uad.llama.vocab import load_vocab
-from uad.runtime import Runtime
-from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.runtime.runtime import Runtime
 
 EOS, BOS = "tokenizer.ggml.eos_token_id", "tokenizer.ggml.bos_token_id"
 COMMA = 11  # llama.cpp's EOS of BPE where it finds none

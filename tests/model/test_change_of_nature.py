@@ -12,9 +12,9 @@ from jobs import LabArm, told
 from kit.models import DRAFTS, config
 from stepper import LabStepper
 
-from uad.bench.options import parse_policy
-from uad.bench.workloads import WorkloadPrompt, load
-from uad.policy.cost import CostSample
+from uad.engine.policy.cost import CostSample
+from uad.tools.bench.options import parse_policy
+from uad.tools.bench.workloads import WorkloadPrompt, load
 
 pytestmark = pytest.mark.model
 COSTS = Costs(

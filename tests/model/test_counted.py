@@ -9,9 +9,9 @@ from bench import main
 from counted import Costs, Counting
 from kit.models import DRAFTS, TARGET
 
-from uad.errors import ConfigError
-from uad.policy.cost import CostSample
-from uad.types import Ask, Draft, Origin, Rows
+from uad.base.errors import ConfigError
+from uad.base.types import Ask, Draft, Origin, Rows
+from uad.engine.policy.cost import CostSample
 
 TARGET_COSTS = tuple(CostSample(n, depth, 10.0 + n + depth / 100) for n in (1, 2, 4, 8, 16) for depth in (0, 1000))
 

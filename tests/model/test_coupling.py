@@ -12,15 +12,15 @@ from kit.models import DRAFTS, TARGET, chat_prompts, config
 from kit.toys import DRAFT_VOCAB, KEYS, TARGET_VOCAB, Collector, toy_vocab
 from stepper import Stepper
 
-from uad.decode.drafting import Drafting
-from uad.drafters.choosing import LIKELIEST
-from uad.drafters.coupling import Continuation, Coupling
+from uad.base.types import GREEDY, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.drafts.model.choosing import LIKELIEST
+from uad.drafts.model.coupling import Continuation, Coupling
+from uad.engine.decode.drafting import Drafting
+from uad.engine.sampling.noise import Position, gumbel
+from uad.engine.sampling.sampler import Sampler
 from uad.llama.samplers import SamplerChain
-from uad.sampling.noise import Position, gumbel
-from uad.sampling.sampler import Sampler
-from uad.types import GREEDY, Request, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.vocab.encode import Encoder
-from uad.vocab.table import VocabTable
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.table import VocabTable
 
 NOTHING = -1
 

@@ -22,14 +22,14 @@ from kit.toys import (
     run,
 )
 
-from uad.console import LogLines
-from uad.decode.layout import Least, padding, passes
-from uad.drafters.model import ModelDrafter
-from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UnavailableError
-from uad.policy.auto import AutoPolicy
-from uad.policy.protocol import Decoded, Seen
-from uad.types import Ask, Commit, Draft, Origin, Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.vocab.encode import Encoder
+from uad.base.console import LogLines
+from uad.base.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UnavailableError
+from uad.base.types import Ask, Commit, Draft, Origin, Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.drafts.model.drafter import ModelDrafter
+from uad.engine.decode.layout import Least, padding, passes
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.protocol import Decoded, Seen
+from uad.text.vocab.encode import Encoder
 
 GREEDY = SamplingParams(temperature=0)
 OFF = SpeculativeParams(enabled=False)

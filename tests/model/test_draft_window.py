@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from kit.toys import DRAFT_END as END
 from kit.toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, ToyRules, make_engine, run
 
-from uad.drafters.model import ModelDrafter
-from uad.policy.auto import AutoPolicy
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import Machine
-from uad.types import Ask, Commit, Request, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.vocab.encode import Encoder
+from uad.base.types import Ask, Commit, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.drafts.model.drafter import ModelDrafter
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.machine import Machine
+from uad.text.vocab.encode import Encoder
 
 ENCODER = Encoder(TARGET_VOCAB)
 IDS = tuple(TARGET_VOCAB.tokenize(SCRIPT * 40))

@@ -18,21 +18,22 @@ from kit.models import DRAFTS, TARGET, chat_prompts, chat_requests, config, fini
 from kit.process import Server, uad
 from kit.toys import TARGET_VOCAB, Collector, ScriptedModel, make_engine
 
-from uad.config import Config
-from uad.costs import profile_store
-from uad.errors import ConfigError, DecodeError, ModelLoadError, UnavailableError
+from uad.base.config import Config
+from uad.base.errors import ConfigError, DecodeError, ModelLoadError, UnavailableError
+from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.drafts.lookup.store import StoreFile
 from uad.llama.context import Context
-from uad.lookup.store import StoreFile
-from uad.runtime import Runtime, draft_model, parts, runtime
+from uad.runtime import draft_model, parts, runtime
 from uad.runtime import open as opening
 from uad.runtime.adapters import AdapterTurns
-from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.runtime.costs import profile_store
+from uad.runtime.runtime import Runtime
 
 BREAKS = """
 import sys
-import uad.server.lifecycle as life
-from uad.cli import main
-from uad.errors import DecodeError
+import uad.http.server.lifecycle as life
+from uad.tools.cli import main
+from uad.base.errors import DecodeError
 from uad.llama.context import Context
 
 real, make_runner, broken = Context.decode, life.make_runner, []

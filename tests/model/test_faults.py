@@ -27,19 +27,19 @@ from kit.toys import (
     run,
 )
 
-from uad.config import DraftingConfig, LookupConfig
-from uad.config.drafter_types import NgramConfig, NgramModConfig
-from uad.decode.drafting import Drafting
-from uad.decode.engine import Engine
-from uad.drafters.model import ModelDrafter
-from uad.errors import DecodeError, NoKvRoomError, UadError
-from uad.lookup.build import build_one
-from uad.policy.auto import AutoPolicy
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import Machine
+from uad.base.config import DraftingConfig, LookupConfig
+from uad.base.config.drafter_types import NgramConfig, NgramModConfig
+from uad.base.errors import DecodeError, NoKvRoomError, UadError
+from uad.base.types import Draft, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.drafts.lookup.build import build_one
+from uad.drafts.model.drafter import ModelDrafter
+from uad.engine.decode.drafting import Drafting
+from uad.engine.decode.engine import Engine
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.machine import Machine
 from uad.runtime import parts
-from uad.types import Draft, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.vocab.encode import Encoder
+from uad.text.vocab.encode import Encoder
 
 START = TARGET_VOCAB.specials["<|im_start|>"]
 SHORT = NgramConfig(2, 8, 1)
@@ -425,7 +425,7 @@ def test_fail_all_tells_everyone_though_a_drafter_cannot_end() -> None:
 def test_a_drafter_that_cannot_be_made_is_named_and_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("uad.lookup.suffix.drafter", lambda *_: 1 / 0)
+    monkeypatch.setattr("uad.drafts.lookup.suffix.drafter", lambda *_: 1 / 0)
     built = parts.build_lookups(DraftingConfig(types=(Origin.SUFFIX, Origin.NGRAM_SIMPLE)), TARGET_VOCAB, 1)
     assert [one.origin for one in built] == [Origin.NGRAM_SIMPLE]
     assert "suffix failed at start (ZeroDivisionError" in caplog.text
@@ -456,7 +456,7 @@ def test_a_request_that_cannot_start_leaves_no_sampler_open(owner: str, monkeypa
     asked = requests(FIXED, n=2)
     with monkeypatch.context() as patched:
         if owner == "Running":
-            patched.setattr("uad.decode.scheduler.Running", broken)
+            patched.setattr("uad.engine.decode.scheduler.Running", broken)
         else:
             patched.setattr(engine._drafting, "begin", broken)
         for sink in run(engine, asked):

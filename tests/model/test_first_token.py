@@ -12,12 +12,13 @@ from types import SimpleNamespace
 import pytest
 from kit.toys import SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, make_engine, run
 
-from uad.config import Config
-from uad.errors import AbortedError
-from uad.events import Event
-from uad.runtime import Runtime, runtime
+from uad.base.config import Config
+from uad.base.errors import AbortedError
+from uad.base.events import Event
+from uad.base.types import Request, Rows, SamplingParams, SpeculativeParams
+from uad.runtime import runtime
 from uad.runtime.adapters import AdapterTurns
-from uad.types import Request, Rows, SamplingParams, SpeculativeParams
+from uad.runtime.runtime import Runtime
 
 IDS = tuple(TARGET_VOCAB.tokenize(SCRIPT * 8))
 WAIT_S = 10.0

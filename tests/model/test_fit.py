@@ -17,11 +17,11 @@ from kit.models import DRAFTS, TARGET, config
 from kit.process import ENV
 from kit.tiny_models import NAMES, make
 
-from uad.config import ModelConfig, load_config
-from uad.costs.available import Limit
-from uad.costs.fit import Total, choose, fitted, fitted_alone, room
-from uad.errors import ConfigError
+from uad.base.config import ModelConfig, load_config
+from uad.base.errors import ConfigError
 from uad.llama.footprint import Footprint, NeedUnknownError, offloaded, read
+from uad.runtime.costs.available import Limit
+from uad.runtime.costs.fit import Total, choose, fitted, fitted_alone, room
 
 MIB, GIB = 1 << 20, 1 << 30
 

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.model
 GIVES_UP = """
 import sys, threading
 from ctypes import c_char_p, c_int
-from uad.cli import main, serve
-from uad.backend import ggml
+from uad.tools.cli import main, serve
+from uad.llama.backend import ggml
 from uad.llama.context import Context
 
 real, greeting = Context.decode, serve.greeting

@@ -13,8 +13,8 @@ import pytest
 from kit.grammar_kit import choice, grammar, regex, schema
 from kit.models import DRAFTS, chat_prompts, chat_requests, config, finish, quantized
 
-from uad.runtime import Runtime
-from uad.types import Constraint, Finish, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.base.types import Constraint, Finish, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.runtime.runtime import Runtime
 
 pytestmark = pytest.mark.model
 PROMPTS = chat_prompts(4)

@@ -11,15 +11,7 @@ import pytest
 from kit.grammar_kit import choice, grammar, regex, schema
 from kit.toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, RandomDrafter, ScriptedModel, ToyRules, make_engine, run
 
-from uad.drafters.model import ModelDrafter
-from uad.drafters.protocol import Drafter, Pace
-from uad.grammar.grammars import Grammars
-from uad.grammar.vocabulary import GrammarVocabulary
-from uad.lookup import suffix
-from uad.policy.auto import AutoPolicy
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import Machine
-from uad.types import (
+from uad.base.types import (
     GREEDY,
     Ask,
     Commit,
@@ -33,7 +25,15 @@ from uad.types import (
     SpeculativeParams,
     ThoughtBounds,
 )
-from uad.vocab.encode import Encoder
+from uad.drafts.lookup import suffix
+from uad.drafts.model.drafter import ModelDrafter
+from uad.engine.drafter import Drafter, Pace
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.machine import Machine
+from uad.text.grammar.grammars import Grammars
+from uad.text.grammar.vocabulary import GrammarVocabulary
+from uad.text.vocab.encode import Encoder
 
 ENCODER = Encoder(TARGET_VOCAB)
 GRAMMARS = Grammars(GrammarVocabulary(TARGET_VOCAB, ENCODER.encode))

@@ -7,10 +7,10 @@ import json
 import pytest
 from kit.vocab_kit import BUNDLED, GENERATING, encoder, vocab
 
-from uad.grammar.grammars import Grammars
-from uad.grammar.matcher import GrammarMatcher
-from uad.grammar.vocabulary import GrammarVocabulary
-from uad.types import Constraint, ConstraintKind
+from uad.base.types import Constraint, ConstraintKind
+from uad.text.grammar.grammars import Grammars
+from uad.text.grammar.matcher import GrammarMatcher
+from uad.text.grammar.vocabulary import GrammarVocabulary
 
 SCHEMA = {
     "type": "object",

@@ -13,16 +13,16 @@ from kit.models import DRAFTS, finish
 from kit.tiny_models import make
 from measure_pair import Form, SampleText, measure_pair
 
-from uad.cli.inspect import inspect_pair
-from uad.cli.profile import measure_profiles
-from uad.config import Config, DraftingConfig, ModelConfig
-from uad.costs import profile
-from uad.errors import ConfigError
+from uad.base.config import Config, DraftingConfig, ModelConfig
+from uad.base.errors import ConfigError
+from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.engine.policy.cost import CostCurve, CostSample
 from uad.llama.footprint import Footprint
 from uad.llama.nextn import HiddenRows
-from uad.policy.cost import CostCurve, CostSample
-from uad.runtime import Runtime
-from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.runtime.costs import profile
+from uad.runtime.runtime import Runtime
+from uad.tools.cli.inspect import inspect_pair
+from uad.tools.cli.profile import measure_profiles
 
 pytestmark = pytest.mark.model
 HEAD = (str(Origin.HEAD),)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from kit.toys import SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, make_engine, run
 
-from uad.config import LookupConfig
-from uad.config.drafter_types import NgramConfig
-from uad.lookup.build import build_one
-from uad.requests.infill import FimParts
-from uad.types import FimTokens, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.base.config import LookupConfig
+from uad.base.config.drafter_types import NgramConfig
+from uad.base.types import FimTokens, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.drafts.lookup.build import build_one
+from uad.http.requests.infill import FimParts
 
 MARK = TARGET_VOCAB.specials["<|im_start|>"]
 FIM = FimTokens(MARK, MARK, MARK)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from kit.models import TARGET
 
-from uad.config import ModelConfig
+from uad.base.config import ModelConfig
+from uad.base.types import SamplingParams
+from uad.engine.sampling.stages import SamplerStage, stages
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
-from uad.sampling.stages import SamplerStage, stages
-from uad.types import SamplingParams
 
 pytestmark = pytest.mark.model
 

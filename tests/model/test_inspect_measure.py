@@ -5,8 +5,8 @@ import json
 import pytest
 from kit.models import DRAFTS, TARGET
 
-from uad.bench import serving
-from uad.cli import main
+from uad.tools.bench import serving
+from uad.tools.cli import main
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import pytest
 from kit.models import TARGET, config
 from stepper import Stepper
 
-from uad.errors import AbortedError
+from uad.base.errors import AbortedError
+from uad.base.types import Rows
 from uad.llama.context import Context
 from uad.llama.model import Model
-from uad.types import Rows
 
 N = 700
 CONFIG = replace(config(TARGET).target, n_ctx=1024)

@@ -14,10 +14,14 @@ import numpy as np
 import pytest
 from kit.models import DRAFTS, TARGET
 
-from uad.backend import amx
-from uad.common.samplers import SAMPLERS, SETTINGS
-from uad.config import ModelConfig, load_config
-from uad.errors import ConfigError, DecodeError
+from uad.base.common.samplers import SAMPLERS, SETTINGS
+from uad.base.config import ModelConfig, load_config
+from uad.base.errors import ConfigError, DecodeError
+from uad.base.types import Rows, SamplingParams
+from uad.engine.sampling.noise import Position, token_keys
+from uad.engine.sampling.sampler import Sampler
+from uad.engine.sampling.stages import LogitBias, SamplerStage, Stage, stages
+from uad.llama.backend import amx
 from uad.llama.context import Context, attention
 from uad.llama.memory import Way
 from uad.llama.model import Model
@@ -26,10 +30,6 @@ from uad.llama.samplers import SamplerChain
 from uad.llama.vocab import load_vocab
 from uad.runtime.parts import build
 from uad.runtime.target import attention_note, open_target
-from uad.sampling.noise import Position, token_keys
-from uad.sampling.sampler import Sampler
-from uad.sampling.stages import LogitBias, SamplerStage, Stage, stages
-from uad.types import Rows, SamplingParams
 
 pytestmark = pytest.mark.model
 CONFIG = ModelConfig(TARGET, n_ctx=512, n_batch=64, n_threads=2)

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from uad.backend.native import Log
+from uad.llama.backend.native import Log
 
 PIECES = [(3, b"a warning\n"), (2, b"loading "), (5, b"."), (5, b".\nnext\n"), (1, b"detail\n"), (4, b"an error\n")]
 

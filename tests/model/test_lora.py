@@ -9,11 +9,11 @@ import pytest
 from kit.models import config, finish
 from kit.tiny_models import make, make_adapter
 
-from uad.config import LoraConfig, ModelConfig
-from uad.costs import profile_store
-from uad.errors import ModelLoadError
-from uad.runtime import Runtime
-from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.base.config import LoraConfig, ModelConfig
+from uad.base.errors import ModelLoadError
+from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.runtime.costs import profile_store
+from uad.runtime.runtime import Runtime
 
 PLAIN = SpeculativeParams(enabled=False)
 DRAFTED = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=6, p_min=0.05)

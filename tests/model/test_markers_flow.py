@@ -10,16 +10,16 @@ import pytest
 from kit.templates_toys import named, toy
 from kit.toys import TARGET_VOCAB, ScriptedModel, make_engine, run
 
-from uad.drafters.coupling import Coupling
-from uad.drafters.mirror import Mirror
-from uad.mapping.compile import compile_rules
-from uad.mapping.families import bundled_mappings, load_families
-from uad.mapping.patterns import encode_parts
-from uad.sampling.noise import Position, token_keys
-from uad.templates.seams import Part
-from uad.types import Request, SamplingParams, SpeculativeParams
-from uad.vocab.encode import Encoder
-from uad.vocab.table import VocabTable
+from uad.base.types import Request, SamplingParams, SpeculativeParams
+from uad.drafts.model.coupling import Coupling
+from uad.drafts.model.mirror import Mirror
+from uad.engine.sampling.noise import Position, token_keys
+from uad.text.mapping.compile import compile_rules
+from uad.text.mapping.families import bundled_mappings, load_families
+from uad.text.mapping.patterns import encode_parts
+from uad.text.templates.seams import Part
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.table import VocabTable
 
 FAMILIES = load_families([bundled_mappings()])
 MARK = "<tool_call>"

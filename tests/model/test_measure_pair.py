@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from kit.models import DRAFTS, TARGET, config
 from measure_pair import Form, SampleText, draft_track, main, measure_pair, target_track
 
-from uad.bench.gain import chunks
-from uad.errors import ConfigError
-from uad.policy.cost import CostSample
-from uad.types import Rows
+from uad.base.errors import ConfigError
+from uad.base.types import Rows
+from uad.engine.policy.cost import CostSample
+from uad.tools.bench.gain import chunks
 
 CHAT = tuple(
     SampleText("chat", text, Form.CHAT)

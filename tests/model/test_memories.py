@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 from kit.toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, RandomDrafter, ScriptedModel, ToyRules, make_engine, run
 
-from uad.decode.layout import Least, passes
-from uad.drafters.model import ModelDrafter
-from uad.policy.auto import AutoPolicy
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import Machine
-from uad.types import GREEDY, Request, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.vocab.encode import Encoder
+from uad.base.types import GREEDY, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.drafts.model.drafter import ModelDrafter
+from uad.engine.decode.layout import Least, passes
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.machine import Machine
+from uad.text.vocab.encode import Encoder
 
 ENCODER = Encoder(TARGET_VOCAB)
 OFF = SpeculativeParams(enabled=False)

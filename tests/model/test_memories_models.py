@@ -15,13 +15,13 @@ from kit.models import DRAFTS, TARGET, Waiter, finish
 from kit.tiny_models import NAMES, Kind, make
 from numpy.typing import NDArray
 
-from uad.config import Config, DraftingConfig, ModelConfig
+from uad.base.config import Config, DraftingConfig, ModelConfig
+from uad.base.types import Origin, Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.llama.context import Context
 from uad.llama.memory import TAIL, Way
 from uad.llama.model import Model
-from uad.runtime import Runtime
+from uad.runtime.runtime import Runtime
 from uad.runtime.target import open_target
-from uad.types import Origin, Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
 
 pytestmark = pytest.mark.model
 OFF = SpeculativeParams(enabled=False)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.toys import DRAFT_VOCAB, SCRIPT
 
-from uad.drafters.heal import Healer
-from uad.drafters.mirror import Mirror
-from uad.vocab.encode import Encoder
+from uad.drafts.model.heal import Healer
+from uad.drafts.model.mirror import Mirror
+from uad.text.vocab.encode import Encoder
 
 ENCODER = Encoder(DRAFT_VOCAB)
 END = DRAFT_VOCAB.eos

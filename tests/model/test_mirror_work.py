@@ -10,9 +10,9 @@ import pytest
 from kit.toys import DRAFT_VOCAB
 from kit.vocab_kit import BUNDLED, vocab
 
-from uad.drafters.mirror import Mirror
-from uad.vocab.encode import Encoder
-from uad.vocab.table import VocabTable
+from uad.drafts.model.mirror import Mirror
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.table import VocabTable
 
 RUNS = (b"x", b"=", b"0", "\u00e9".encode(), b"ab", b"\n")
 PER_ROUND = 12

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from kit.models import DRAFTS, chat_prompts, chat_requests, config, finish, quantized
 
-from uad.runtime import Runtime
-from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.runtime.runtime import Runtime
 
 pytestmark = pytest.mark.model
 PROMPTS = (*chat_prompts(8), chat_prompts(10)[9])

@@ -8,10 +8,10 @@ import pytest
 from drafters import TYPES
 from kit.toys import SCRIPT, TARGET_VOCAB, ScriptedModel, make_engine, run
 
-from uad.config import LookupConfig
-from uad.config.drafter_types import NgramConfig, NgramModConfig
-from uad.lookup.build import build_one
-from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.base.config import LookupConfig
+from uad.base.config.drafter_types import NgramConfig, NgramModConfig
+from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.drafts.lookup.build import build_one
 
 START = TARGET_VOCAB.specials["<|im_start|>"]
 SHORT = NgramConfig(2, 8, 1)

@@ -9,8 +9,8 @@ from kit.fake_runtime import REJECTED, FakeRuntime
 from kit.server_kit import CHAT, HELLO, post, stream
 from kit.toys import SCRIPT, TARGET_VOCAB, RandomDrafter, ScriptedModel, make_engine, run
 
-from uad.calls.format import AnswerFormat, ThoughtFormat
-from uad.types import GREEDY, Origin, Request, SpecPolicy, SpeculativeParams
+from uad.base.types import GREEDY, Origin, Request, SpecPolicy, SpeculativeParams
+from uad.text.calls.format import AnswerFormat, ThoughtFormat
 
 FIXED = SpeculativeParams(n_max=6, p_min=0.0, policy=SpecPolicy.FIXED)
 TEXT = "Ein Käse — 東京 😀 für später"

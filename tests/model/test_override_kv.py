@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from kit.tiny_models import N_CTX, make, split
 
-from uad.config import KvOverride, ModelConfig, Place
-from uad.errors import ConfigError
+from uad.base.config import KvOverride, ModelConfig, Place
+from uad.base.errors import ConfigError
 from uad.llama import placement
 from uad.llama.context import context_params
 from uad.llama.footprint import Footprint

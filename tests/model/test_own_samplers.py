@@ -12,19 +12,19 @@ import pytest
 from kit.models import TARGET
 from kit.toys import TARGET_VOCAB, ScriptedModel, make_engine, run
 
-from uad.common.samplers import SETTINGS, SamplerEntry
-from uad.config import ModelConfig
-from uad.errors import NotSupportedError
+from uad.base.common.samplers import SETTINGS, SamplerEntry
+from uad.base.config import ModelConfig
+from uad.base.errors import NotSupportedError
+from uad.base.types import Request, SamplingParams, SpeculativeParams
+from uad.engine.sampling.chain import StepMaker
+from uad.engine.sampling.dry import Breakers, Dry, breakers_of
+from uad.engine.sampling.noise import Position
+from uad.engine.sampling.sampler import Sampler
+from uad.engine.sampling.stages import SamplerStage, Stage, stages
+from uad.engine.sampling.steps import AdaptiveP, Mirostat
 from uad.llama import samplers
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
-from uad.sampling.chain import StepMaker
-from uad.sampling.dry import Breakers, Dry, breakers_of
-from uad.sampling.noise import Position
-from uad.sampling.sampler import Sampler
-from uad.sampling.stages import SamplerStage, Stage, stages
-from uad.sampling.steps import AdaptiveP, Mirostat
-from uad.types import Request, SamplingParams, SpeculativeParams
 
 OFF = SamplingParams(**{name: one.off[0] for name, one in SETTINGS.items() if one.off})
 HERE = Position()

@@ -8,11 +8,12 @@ import pytest
 from kit.models import DRAFTS, finish
 from kit.models import TARGET as TARGET_FILE
 
-from uad.config import Config, DraftingConfig, ModelConfig
-from uad.policy.cost import CostSample
-from uad.runtime import Runtime, pacing
+from uad.base.config import Config, DraftingConfig, ModelConfig
+from uad.base.types import Request, SamplingParams
+from uad.engine.policy.cost import CostSample
+from uad.runtime import pacing
 from uad.runtime.open import Wiring
-from uad.types import Request, SamplingParams
+from uad.runtime.runtime import Runtime
 
 CONFIG = SimpleNamespace(drafting=DraftingConfig(), n_parallel=1)
 TARGET = SimpleNamespace(

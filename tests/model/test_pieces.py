@@ -9,11 +9,11 @@ import random
 import pytest
 from kit.vocab_kit import encoder
 
-from uad.checkpoint import DroppedError, wanted_while
-from uad.errors import InvalidRequestError
+from uad.base.checkpoint import DroppedError, wanted_while
+from uad.base.errors import InvalidRequestError
 from uad.runtime import prompts
 from uad.runtime.prompts import LONGEST, encode_in_pieces
-from uad.vocab.table import VocabTable
+from uad.text.vocab.table import VocabTable
 
 WORDS = ["word", " ", "\n", "x" * 99, "'s", "東京", " 42", "é", ";;", "\t", "\U0001f642"]
 

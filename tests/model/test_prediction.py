@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from kit.toys import SCRIPT, TARGET_END, TARGET_VOCAB
 
-from uad.drafters.protocol import Predicted
-from uad.lookup import prediction
-from uad.lookup.history import BELIEFS
-from uad.types import Ask, Commit, Draft, Origin
-from uad.vocab.encode import Encoder
+from uad.base.types import Ask, Commit, Draft, Origin
+from uad.drafts.lookup import prediction
+from uad.drafts.lookup.history import BELIEFS
+from uad.engine.drafter import Predicted
+from uad.text.vocab.encode import Encoder
 
 ENCODER = Encoder(TARGET_VOCAB)
 START = TARGET_VOCAB.specials["<|im_start|>"]

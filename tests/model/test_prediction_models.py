@@ -9,8 +9,8 @@ import pytest
 from kit.models import chat_prompts, chat_requests, config, finish, quantized
 from kit.tiny_models import make
 
-from uad.runtime import Runtime
-from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.runtime.runtime import Runtime
 
 pytestmark = pytest.mark.model
 PROMPTS = chat_prompts(4)

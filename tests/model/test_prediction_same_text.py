@@ -15,12 +15,12 @@ from kit.toys import (
     run,
 )
 
-from uad.lookup import prediction
-from uad.policy.auto import AutoPolicy
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import Machine
-from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.vocab.encode import Encoder
+from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.drafts.lookup import prediction
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.machine import Machine
+from uad.text.vocab.encode import Encoder
 
 START = TARGET_VOCAB.specials["<|im_start|>"]
 ENCODER = Encoder(TARGET_VOCAB)

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.toys import SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, SimulatedClock, TimedModel, make_engine, run
 
-from uad.decode.layout import passes
-from uad.decode.prefill import Prefill
-from uad.events import Delta
-from uad.types import Request, SamplingParams, SpeculativeParams
+from uad.base.events import Delta
+from uad.base.types import Request, SamplingParams, SpeculativeParams
+from uad.engine.decode.layout import passes
+from uad.engine.decode.prefill import Prefill
 
 LONG, SHORT = 12_000, 6
 IDS = tuple(TARGET_VOCAB.tokenize(SCRIPT * 220))

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from kit.models import DRAFTS, TARGET
 
-from uad.backend.devices import devices
-from uad.cli import cost_plot, main
-from uad.cli.cost_plot import MeasuredCurve
-from uad.config import ModelConfig, load_config
-from uad.costs import profile_store
-from uad.errors import ConfigError, ModelLoadError
-from uad.policy.cost import CostSample
+from uad.base.config import ModelConfig, load_config
+from uad.base.errors import ConfigError, ModelLoadError
+from uad.engine.policy.cost import CostSample
+from uad.llama.backend.devices import devices
+from uad.runtime.costs import profile_store
+from uad.tools.cli import cost_plot, main
+from uad.tools.cli.cost_plot import MeasuredCurve
 
 SAMPLES = (CostSample(1, 0, 2.5), CostSample(2, 0, 3.0), CostSample(1, 512, 2.75))
 

@@ -20,12 +20,12 @@ from kit.toys import (
     run,
 )
 
-from uad.decode.engine import Engine
-from uad.decode.prompt_cache import PromptCache
-from uad.errors import UadError
-from uad.events import Failed
-from uad.policy.auto import AutoPolicy
-from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.base.errors import UadError
+from uad.base.events import Failed
+from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.engine.decode.engine import Engine
+from uad.engine.decode.prompt_cache import PromptCache
+from uad.engine.policy.auto import AutoPolicy
 
 GREEDY, OFF = SamplingParams(temperature=0), SpeculativeParams(enabled=False)
 A = tuple(TARGET_VOCAB.tokenize(SCRIPT * 4)[:200])

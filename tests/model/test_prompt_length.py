@@ -6,11 +6,11 @@ import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.toys import TARGET_VOCAB
 
-from uad.config import TemplateConfig
-from uad.errors import ContextOverflowError
-from uad.requests.prompt_ids import encode_prompt
+from uad.base.config import TemplateConfig
+from uad.base.errors import ContextOverflowError
+from uad.http.requests.prompt_ids import encode_prompt
 from uad.runtime.prompts import Prompts
-from uad.vocab.encode import Encoder
+from uad.text.vocab.encode import Encoder
 
 TEMPLATE = "{{ messages[0].content }}"
 

@@ -16,13 +16,13 @@ import pytest
 from kit.models import TARGET
 from kit.tiny_models import make
 
-from uad.backend import amx
-from uad.backend.ggml import function
-from uad.config import ModelConfig
+from uad.base.config import ModelConfig
+from uad.base.types import Rows
 from uad.llama import rearranged, rearranging
+from uad.llama.backend import amx
+from uad.llama.backend.ggml import function
 from uad.llama.context import Context
 from uad.llama.model import Model, model_params
-from uad.types import Rows
 
 K_B, V_B = "blk.0.attn_k_b.weight", "blk.1.attn_v_b.weight"
 GAVE_UP = b"some line\nuad: error: llama.cpp gave up: GGML_ASSERT(*cur_backend_id != -1) failed (ggml-backend.cpp)\n"

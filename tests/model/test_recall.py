@@ -14,13 +14,13 @@ from kit.models import DRAFTS, TARGET, config
 from kit.toys import DRAFT_VOCAB, Collector, toy_vocab
 from stepper import Stepper
 
-from uad.bench import workloads
-from uad.drafters.choosing import LIKELIEST, Recalled
-from uad.drafters.coupling import likely
-from uad.drafters.mirror import Mirror
-from uad.drafters.recall import Recall
-from uad.types import GREEDY, Request, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.vocab.encode import Encoder
+from uad.base.types import GREEDY, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.drafts.model.choosing import LIKELIEST, Recalled
+from uad.drafts.model.coupling import likely
+from uad.drafts.model.mirror import Mirror
+from uad.drafts.model.recall import Recall
+from uad.text.vocab.encode import Encoder
+from uad.tools.bench import workloads
 
 LETTERS = toy_vocab("letters", "", ("<end>",), ("<end>",))  # a byte an id
 

@@ -12,13 +12,13 @@ import pytest
 from kit.models import DRAFTS, TARGET, config
 from words import words_of
 
-from uad.config import ModelConfig, load_config
-from uad.errors import ConfigError
+from uad.base.config import ModelConfig, load_config
+from uad.base.errors import ConfigError
+from uad.base.types import Rows
 from uad.llama.context import Context, context_params
 from uad.llama.model import Model, trained_context, training_note
 from uad.runtime.parts import build
 from uad.runtime.target import open_target
-from uad.types import Rows
 
 PLAIN = {"general.architecture": "llama"}
 YARN = {

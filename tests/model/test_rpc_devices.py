@@ -11,12 +11,12 @@ import pytest
 from kit.models import TARGET
 from kit.process import free_port
 
-from uad.backend import devices, rpc
-from uad.backend.devices import Device, has_cpu_kernels, named, offloads, used
-from uad.cli.rpc_worker import Worker, WorkerConfig, device_lines
-from uad.config import ModelConfig
-from uad.costs import profile_store
-from uad.errors import ConfigError
+from uad.base.config import ModelConfig
+from uad.base.errors import ConfigError
+from uad.llama.backend import devices, rpc
+from uad.llama.backend.devices import Device, has_cpu_kernels, named, offloads, used
+from uad.runtime.costs import profile_store
+from uad.tools.cli.rpc_worker import Worker, WorkerConfig, device_lines
 
 WORKER = Device("RPC0", "10.0.0.2:50052", takes_layers=True, is_remote=True, handle=1)
 GPU = Device("CUDA0", "a card", takes_layers=True, is_remote=False, handle=2)

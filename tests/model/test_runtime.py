@@ -9,11 +9,12 @@ from types import SimpleNamespace
 import pytest
 from kit.toys import TARGET_VOCAB, Collector, ScriptedModel, make_engine
 
-from uad.config import Config
-from uad.errors import UadError, UnavailableError
-from uad.runtime import Runtime, runtime
+from uad.base.config import Config
+from uad.base.errors import UadError, UnavailableError
+from uad.base.types import Request
+from uad.runtime import runtime
 from uad.runtime.adapters import AdapterTurns
-from uad.types import Request
+from uad.runtime.runtime import Runtime
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import post
 
-from uad.common.samplers import INFILL, SAMPLERS, SETTINGS, SamplerEntry
-from uad.config import load_config
-from uad.errors import ConfigError
-from uad.sampling.noise import Position, chance, token_keys
-from uad.sampling.sampler import Sampler as Draw
-from uad.sampling.stages import SamplerStage, stages
-from uad.types import SamplingParams
+from uad.base.common.samplers import INFILL, SAMPLERS, SETTINGS, SamplerEntry
+from uad.base.config import load_config
+from uad.base.errors import ConfigError
+from uad.base.types import SamplingParams
+from uad.engine.sampling.noise import Position, chance, token_keys
+from uad.engine.sampling.sampler import Sampler as Draw
+from uad.engine.sampling.stages import SamplerStage, stages
 
 DOCS = Path(__file__).parents[2] / "docs" / "http.md"
 OFF = SamplingParams(**{name: one.off[0] for name, one in SETTINGS.items() if one.off})

@@ -17,15 +17,15 @@ from kit.fake_runtime import FakeRuntime, Running
 from kit.models import TARGET, config
 from kit.server_kit import CHAT, HELLO
 
-from uad.config import ServerConfig
-from uad.events import Delta
-from uad.requests import engine
-from uad.requests.engine import Backend
-from uad.runtime import Runtime
-from uad.server import make_app, make_runner
-from uad.server.live import WATCH
-from uad.server.state import STATE
-from uad.types import Origin, StopKind
+from uad.base.config import ServerConfig
+from uad.base.events import Delta
+from uad.base.types import Origin, StopKind
+from uad.http.requests import engine
+from uad.http.requests.engine import Backend
+from uad.http.server import make_app, make_runner
+from uad.http.server.live import WATCH
+from uad.http.server.state import STATE
+from uad.runtime.runtime import Runtime
 
 LARGE = "x" * (1 << 16)
 LONG_INBOX = engine.Inbox
@@ -42,7 +42,7 @@ class Flood(FakeRuntime):
 def _little_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """A short inbox, and no time to make up for it."""
     monkeypatch.setattr(engine, "Inbox", functools.partial(engine.Inbox, capacity=4))
-    monkeypatch.setattr("uad.server.completions.STALLED_SECONDS", 0.0)
+    monkeypatch.setattr("uad.http.server.completions.STALLED_SECONDS", 0.0)
 
 
 @asynccontextmanager
@@ -114,9 +114,9 @@ def test_three_hundred_stalled_readers_leave_all_places_to_others() -> None:
 
 
 def test_views_that_are_not_read_leave_their_places_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uad.server.live.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("uad.http.server.live.LEAST_SECONDS", 0.0)
     told = []
-    monkeypatch.setattr("uad.server.live.live_json", lambda state, view: told.append(view) or {"text": LARGE})
+    monkeypatch.setattr("uad.http.server.live.live_json", lambda state, view: told.append(view) or {"text": LARGE})
 
     async def run() -> None:
         async with listening(FakeRuntime(), ServerConfig(timeout=0.1)) as (runner, address):

@@ -8,11 +8,11 @@ import pytest
 from kit.models import config, finish
 from kit.tiny_models import make, split
 
-from uad.config import ModelConfig
-from uad.errors import ModelLoadError
+from uad.base.config import ModelConfig
+from uad.base.errors import ModelLoadError
+from uad.base.types import GREEDY, Request, SpeculativeParams
 from uad.llama.model import Model
-from uad.runtime import Runtime
-from uad.types import GREEDY, Request, SpeculativeParams
+from uad.runtime.runtime import Runtime
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from kit.models import config
 from kit.server_kit import CONFIG, get
 from kit.tiny_models import make
 
-from uad.backend.devices import every
-from uad.config import ModelConfig
-from uad.runtime import Runtime
+from uad.base.config import ModelConfig
+from uad.llama.backend.devices import every
+from uad.runtime.runtime import Runtime
 
 GAINS_NOTHING = "drafts that cost as much as what they replace gain nothing"
 NO_GPU = "this llama.cpp finds no GPU"

@@ -22,11 +22,11 @@ from kit.toys import (
     run,
 )
 
-from uad.decode.sequence import ends_of
-from uad.decode.text import Search, TextStream
-from uad.drafters.model import ModelDrafter
-from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.vocab.encode import Encoder
+from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.drafts.model.drafter import ModelDrafter
+from uad.engine.decode.sequence import ends_of
+from uad.engine.decode.text import Search, TextStream
+from uad.text.vocab.encode import Encoder
 
 START, END = TARGET_VOCAB.specials["<|im_start|>"], TARGET_VOCAB.specials["<|im_end|>"]
 PROMPT = (START, *TARGET_VOCAB.tokenize(SCRIPT[:20]))

@@ -15,9 +15,9 @@ from kit.listening import base_url, listen
 from kit.models import TARGET, config
 from kit.server_kit import CHAT, HELLO, events, post
 
-from uad.config import Config, ServerConfig
-from uad.runtime import Runtime
-from uad.server import make_app, make_runner
+from uad.base.config import Config, ServerConfig
+from uad.http.server import make_app, make_runner
+from uad.runtime.runtime import Runtime
 
 ROUTES = (CHAT, "/v1/completions", "/completion")
 MARK = "<|im_start|>"

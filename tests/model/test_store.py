@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kit.toys import TARGET_VOCAB
 
-from uad.lookup.store import StoreError, StoreFile, fingerprint
+from uad.drafts.lookup.store import StoreError, StoreFile, fingerprint
 
 ROWS = np.arange(12, dtype=np.int32).reshape(6, 2) - 3
 in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

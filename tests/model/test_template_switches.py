@@ -8,12 +8,12 @@ import pytest
 from kit.templates_real import folder, real_templates
 from kit.templates_toys import family_vocab
 
-from uad.config import TemplateConfig, load_config
-from uad.errors import ConfigError, InvalidRequestError
+from uad.base.config import TemplateConfig, load_config
+from uad.base.errors import ConfigError, InvalidRequestError
 from uad.runtime.prompts import Prompts
-from uad.templates.render import render, settle_kwargs
-from uad.templates.sandbox import compile_template
-from uad.vocab.encode import Encoder
+from uad.text.templates.render import render, settle_kwargs
+from uad.text.templates.sandbox import compile_template
+from uad.text.vocab.encode import Encoder
 
 NO = ("false", "False", " no ", "off", "0", 0, 0.0, "disabled")
 YES = ("true", "TRUE", "yes", "on", "1", 1, 1.0, "enabled")

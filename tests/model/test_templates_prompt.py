@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.templates_toys import FAMILY_SPECIALS, family_vocab, toy
 
-from uad.config import TemplateConfig
-from uad.errors import ConfigError, InvalidRequestError
-from uad.mapping.patterns import encode_parts, encode_text
+from uad.base.config import TemplateConfig
+from uad.base.errors import ConfigError, InvalidRequestError
 from uad.runtime.prompts import Prompts
-from uad.templates.conversation import MAX_TEXT, Talk, converse
-from uad.templates.render import Rendered, render
-from uad.templates.sandbox import Budget, ChatTemplate
-from uad.templates.seams import Part
-from uad.vocab.encode import Encoder
-from uad.vocab.table import VocabTable
+from uad.text.mapping.patterns import encode_parts, encode_text
+from uad.text.templates.conversation import MAX_TEXT, Talk, converse
+from uad.text.templates.render import Rendered, render
+from uad.text.templates.sandbox import Budget, ChatTemplate
+from uad.text.templates.seams import Part
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.table import VocabTable
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"

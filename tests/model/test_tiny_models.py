@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from kit.tiny_models import N_CTX, NAMES, SPECIALS, WINDOW, Kind, make
 
-from uad.config import ModelConfig
+from uad.base.config import ModelConfig
+from uad.base.types import Rows
 from uad.llama.context import Context, context_params
 from uad.llama.model import Model
-from uad.types import Rows
 
 ENDING = b" 1234567890 the same."
 """More ids than the convolutions of a recurrent model reach back."""

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from kit.toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, ScriptedModel, ToyRules, make_engine, run
 
-from uad.drafters.model import ModelDrafter
-from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.vocab.encode import Encoder
+from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.drafts.model.drafter import ModelDrafter
+from uad.text.vocab.encode import Encoder
 
 ENCODER = Encoder(TARGET_VOCAB)
 PROMPT = tuple(TARGET_VOCAB.tokenize(SCRIPT[:60]))

@@ -10,22 +10,22 @@ import pytest
 from kit.models import DRAFTS, TARGET, chat_prompts, chat_requests, config, finish, quantized
 from kit.vocab_makers import ALPHABET, CONTROL, NORMAL, USER_DEFINED, bpe, byte_to_unicode, scored, write
 
-from uad.cli import main
-from uad.cli import trim as trimming
-from uad.config import ModelConfig
-from uad.errors import ConfigError, ModelLoadError
-from uad.gguf import GgufFile
+from uad.base.config import ModelConfig
+from uad.base.errors import ConfigError, ModelLoadError
+from uad.base.gguf import GgufFile
+from uad.base.types import Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.llama.context import Context
 from uad.llama.model import TYPES, Model
 from uad.llama.vocab import load_vocab
-from uad.runtime import Runtime
-from uad.trim import cut
-from uad.trim.choose import DEFAULT_KEEP, Ways, choose
-from uad.trim.cut import write_trimmed
-from uad.trim.vocabulary import read_vocabulary
-from uad.types import Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.vocab.encode import Encoder
-from uad.vocab.table import VocabTable
+from uad.runtime.runtime import Runtime
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.table import VocabTable
+from uad.tools.cli import main
+from uad.tools.cli import trim as trimming
+from uad.tools.trim import cut
+from uad.tools.trim.choose import DEFAULT_KEEP, Ways, choose
+from uad.tools.trim.cut import write_trimmed
+from uad.tools.trim.vocabulary import read_vocabulary
 
 pytestmark = pytest.mark.model
 TEXT = (

@@ -10,16 +10,17 @@ from types import SimpleNamespace
 import pytest
 from kit.toys import SCRIPT, TARGET_VOCAB, RandomDrafter, ScriptedModel, make_engine, run
 
-from uad.config import Config
-from uad.decode.engine import Engine
-from uad.events import EngineView
-from uad.policy.auto import AutoPolicy
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import Machine
-from uad.policy.protocol import PolicyView
-from uad.runtime import Runtime, runtime
+from uad.base.config import Config
+from uad.base.events import EngineView
+from uad.base.types import GREEDY, Origin, Request, SpecPolicy, SpeculativeParams
+from uad.engine.decode.engine import Engine
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.machine import Machine
+from uad.engine.policy.protocol import PolicyView
+from uad.runtime import runtime
 from uad.runtime.adapters import AdapterTurns
-from uad.types import GREEDY, Origin, Request, SpecPolicy, SpeculativeParams
+from uad.runtime.runtime import Runtime
 
 
 def policy() -> AutoPolicy:

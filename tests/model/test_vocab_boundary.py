@@ -15,7 +15,7 @@ from kit.vocab_kit import BUNDLED, GENERATING, TEXTS, encoder, vocab
 from kit.vocab_makers import ALPHABET, bpe, raw_bpe, rwkv, scored
 
 from uad.llama.vocab import load_vocab
-from uad.vocab.encode import Encoder
+from uad.text.vocab.encode import Encoder
 
 PRE_TOKENIZERS = (  # noqa: SIM905
     "default minicpm5 llama-bpe deepseek-llm deepseek-coder deepseek-v3 spark2_5 youtu falcon mpt starcoder gpt-2 "

@@ -14,13 +14,13 @@ from kit.vocab_makers import bpe
 from test_vocab_boundary import PRE_TOKENIZERS
 
 import uad.llama.vocab
-from uad.backend.native import build_info
-from uad.errors import InvalidRequestError, ModelLoadError
+from uad.base.errors import InvalidRequestError, ModelLoadError
+from uad.llama.backend.native import build_info
 from uad.llama.vocab import load_vocab
-from uad.vocab import bounded
-from uad.vocab.boundary import Boundaries
-from uad.vocab.encode import Encoder
-from uad.vocab.table import VocabTable
+from uad.text.vocab import bounded
+from uad.text.vocab.boundary import Boundaries
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.table import VocabTable
 
 DEEP = [
     pre
@@ -34,7 +34,7 @@ CLASSES = ("a", "=", " ", "1", "\u00e9", "\n", "好", "a ", "' ", " \n", "\u3000
 PROGRAM = """
 import sys
 from pathlib import Path
-from uad.errors import ModelLoadError
+from uad.base.errors import ModelLoadError
 from uad.llama.vocab import load_vocab
 folder, n, *names = sys.argv[1:]
 for pre in names:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from kit.toys import toy_vocab
 from kit.vocab_kit import GENERATING, TEXTS, encoder, vocab
 
-from uad.vocab.edge import Ranking
-from uad.vocab.encode import Encoder, WordCache
-from uad.vocab.table import VocabTable
+from uad.text.vocab.edge import Ranking
+from uad.text.vocab.encode import Encoder, WordCache
+from uad.text.vocab.table import VocabTable
 
 SEAMS = [
     part.encode()

@@ -14,9 +14,9 @@ from kit.tokenizer_files import CONTROL, byte_level, edited
 from kit.vocab_kit import TEXTS, path_of, vocab
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 
-from uad.errors import ConfigError
-from uad.vocab.encode import Encoder
-from uad.vocab.hf import hf_tokenize
+from uad.base.errors import ConfigError
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.hf import hf_tokenize
 
 
 def sentence_piece(out: Path) -> Path:

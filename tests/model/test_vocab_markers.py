@@ -18,11 +18,11 @@ from kit.vocab_kit import encoder, path_of, vocab
 from kit.vocab_makers import CONTROL, USER_DEFINED, bpe, scored
 
 from uad.llama.vocab import load_vocab
-from uad.mapping.patterns import encode_parts, encode_text
-from uad.templates.seams import Part
-from uad.vocab.encode import Encoder
-from uad.vocab.hf import hf_tokenize
-from uad.vocab.markers import is_marker, longest_of
+from uad.text.mapping.patterns import encode_parts, encode_text
+from uad.text.templates.seams import Part
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.hf import hf_tokenize
+from uad.text.vocab.markers import is_marker, longest_of
 
 NAMES = ("<think>", "</think>", "<|im_start|>", "[INST]", "<tool_call>", "<｜fim▁hole｜>", "<|a|>", "<|a|>Z1|>")
 TEXTUAL = ("  ", "\n\n\n", "<table>", "</h1>", "é✓")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kit.vocab_kit import encoder
 
-from uad.vocab.encode import Encoder
-from uad.vocab.meter import Meter
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.meter import Meter
 
 
 def test_words_and_time_inside_and_nothing_outside() -> None:

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from kit.vocab_kit import TEXTS, exact, path_of, vocab
 from kit.vocab_makers import CONTROL, NORMAL, USER_DEFINED, bpe, byte_to_unicode, write
 
-from uad.gguf import read_texts
+from uad.base.gguf import read_texts
 from uad.llama.vocab import load_vocab
-from uad.vocab.quick import KNOWN, quick_tokenize
-from uad.vocab.table import Tokenize
+from uad.text.vocab.quick import KNOWN, quick_tokenize
+from uad.text.vocab.table import Tokenize
 
 QUICK = ("aquila", "gpt-neox", "falcon", "starcoder", "refact", "command-r", "deepseek-llm", "deepseek-coder")
 FRAGMENTS = (
@@ -49,7 +49,7 @@ text = st.lists(
 
 
 def is_quick(tokenize: Tokenize) -> bool:
-    return tokenize.__module__ == "uad.vocab.quick"
+    return tokenize.__module__ == "uad.text.vocab.quick"
 
 
 @pytest.mark.model

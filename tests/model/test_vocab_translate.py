@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.vocab_kit import BUNDLED, GENERATING, TEXTS, encoder, vocab
 
-from uad.vocab.encode import Encoder
-from uad.vocab.translate import Translator
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.translate import Translator
 
 PAIRS = [(target, draft) for target in GENERATING for draft in GENERATING if target != draft]
 ISSUE = [pair for pair in PAIRS if "aquila" not in pair]

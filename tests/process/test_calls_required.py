@@ -15,17 +15,17 @@ from kit.calls_kit import BEGINNING, FORMATS, said
 from kit.grammar_kit import PIECES as WORDS
 from kit.grammar_kit import tokenize
 
-from uad.calls.forced import behind_thoughts, call_constraint
-from uad.calls.format import AnswerFormat
-from uad.calls.parser import Start
-from uad.calls.tools import Calls, Tool
-from uad.errors import NotSupportedError
-from uad.grammar.grammars import Grammars
-from uad.grammar.matcher import GrammarMatcher
-from uad.grammar.vocabulary import GrammarVocabulary
-from uad.types import Constraint, ConstraintKind
-from uad.vocab.encode import Encoder
-from uad.vocab.table import VocabTable
+from uad.base.errors import NotSupportedError
+from uad.base.types import Constraint, ConstraintKind
+from uad.text.calls.forced import behind_thoughts, call_constraint
+from uad.text.calls.format import AnswerFormat
+from uad.text.calls.parser import Start
+from uad.text.calls.tools import Calls, Tool
+from uad.text.grammar.grammars import Grammars
+from uad.text.grammar.matcher import GrammarMatcher
+from uad.text.grammar.vocabulary import GrammarVocabulary
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.table import VocabTable
 
 pytestmark = pytest.mark.long
 MARKERS = (

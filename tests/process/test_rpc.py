@@ -17,8 +17,8 @@ from kit.models import DRAFTS, TARGET
 from kit.process import Server, uad
 from kit.workers import WorkerProcess, free_port, needs_rpc, workers
 
-from uad.backend import rpc
-from uad.errors import ConfigError
+from uad.base.errors import ConfigError
+from uad.llama.backend import rpc
 
 pytestmark = [needs_rpc, pytest.mark.model]
 PAIR = ("--target", str(TARGET), "--draft", str(DRAFTS["zephyr"]), "-c", "2048", "-t", "1", "-td", "1")

@@ -16,13 +16,13 @@ from kit.fake_runtime import FakeRuntime
 from kit.listening import base_url, listen
 from kit.server_kit import CHAT, CONFIG, HELLO, get, serving
 
-from uad.config import ServerConfig
-from uad.errors import ConfigError, DecodeError, SlowReaderError, UnavailableError
-from uad.events import Delta, Done, Failed
-from uad.requests.engine import Generation, Inbox, merge
-from uad.server import make_app, make_runner, serve
-from uad.stats import Timings, Usage
-from uad.types import Finish, Origin, StopKind
+from uad.base.config import ServerConfig
+from uad.base.errors import ConfigError, DecodeError, SlowReaderError, UnavailableError
+from uad.base.events import Delta, Done, Failed
+from uad.base.stats import Timings, Usage
+from uad.base.types import Finish, Origin, StopKind
+from uad.http.requests.engine import Generation, Inbox, merge
+from uad.http.server import make_app, make_runner, serve
 
 ENDLESS = b"x" * 50_000_000
 

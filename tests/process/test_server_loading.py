@@ -19,10 +19,10 @@ import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.process import free_port
 
-from uad.config import ServerConfig
-from uad.errors import ConfigError, ModelLoadError
-from uad.server import serve
-from uad.server.listener import Listener
+from uad.base.config import ServerConfig
+from uad.base.errors import ConfigError, ModelLoadError
+from uad.http.server import serve
+from uad.http.server.listener import Listener
 
 LOADS = """
 import sys, time
@@ -30,11 +30,11 @@ from contextlib import ExitStack, contextmanager, suppress
 
 sys.path += ["tests"]
 import logging
-from uad.cli import run
-from uad.config import ServerConfig
-from uad.console import set_up_logging
-from uad.errors import ModelLoadError
-from uad.server import serve
+from uad.tools.cli import run
+from uad.base.config import ServerConfig
+from uad.base.console import set_up_logging
+from uad.base.errors import ModelLoadError
+from uad.http.server import serve
 
 @contextmanager
 def loading():

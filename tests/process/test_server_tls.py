@@ -12,10 +12,10 @@ from kit.fake_runtime import FakeRuntime
 from kit.listening import base_url, listen
 from kit.tls import CERTIFICATE, KEY, LOCKED_KEY, OTHER_KEY
 
-from uad.config import ServerConfig
-from uad.errors import ConfigError
-from uad.server import make_app, make_runner
-from uad.server.listener import tls_context
+from uad.base.config import ServerConfig
+from uad.base.errors import ConfigError
+from uad.http.server import make_app, make_runner
+from uad.http.server.listener import tls_context
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ import pytest
 from kit.fake_runtime import FakeRuntime, Running
 from kit.server_kit import CHAT, HELLO, events
 
-from uad.config import ServerConfig
-from uad.server import app, lifecycle, serve
+from uad.base.config import ServerConfig
+from uad.http.server import app, lifecycle, serve
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 CONFIG = ServerConfig(port=0, alias="toy", shutdown_timeout=20.0)
@@ -268,8 +268,8 @@ from pathlib import Path
 
 sys.path += ["tests"]
 from kit.fake_runtime import FakeRuntime, Running
-from uad.config import ServerConfig
-from uad.server import serve
+from uad.base.config import ServerConfig
+from uad.http.server import serve
 
 @contextmanager
 def opened():
@@ -298,7 +298,7 @@ def test_a_terminal_that_is_closed_and_hangs_up_more_than_once_cuts_nothing_shor
 
 def test_a_fatal_error_is_not_waited_for() -> None:
     """Twenty seconds would be given to what runs, if it could run on."""
-    from uad.errors import DecodeError
+    from uad.base.errors import DecodeError
 
     fake = FakeRuntime()
 
@@ -312,15 +312,15 @@ def test_a_fatal_error_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("value", ["-1", "nan", "soon"])
 def test_a_wrong_time_is_refused(value: str) -> None:
-    from uad.config import load_config
-    from uad.errors import ConfigError
+    from uad.base.config import load_config
+    from uad.base.errors import ConfigError
 
     with pytest.raises(ConfigError, match="--shutdown-timeout"):
         load_config(["-m", "t", "--shutdown-timeout", value], {})
 
 
 def test_the_time_can_be_set_by_flag_variable_and_file(tmp_path: Path) -> None:
-    from uad.config import load_config
+    from uad.base.config import load_config
 
     file = tmp_path / "uad.yaml"
     file.write_text("shutdown-timeout: 5\n")

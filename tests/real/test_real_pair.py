@@ -8,8 +8,8 @@ import pytest
 from kit.models import chat_requests, config, finish
 from kit.real_models import real_model
 
-from uad.runtime import Runtime
-from uad.types import Finish, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.base.types import Finish, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.runtime.runtime import Runtime
 
 pytestmark = [pytest.mark.real, pytest.mark.model]
 TARGET = "qwen2.5-coder-0.5b-q8_0"

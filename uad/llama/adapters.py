@@ -9,10 +9,10 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
-from uad.backend import native
-from uad.config import LoraConfig
-from uad.errors import DecodeError, ModelLoadError
-from uad.events import AdapterInfo
+from uad.base.config import LoraConfig
+from uad.base.errors import DecodeError, ModelLoadError
+from uad.base.events import AdapterInfo
+from uad.llama.backend import native
 
 _TASK, _PREFIX = "adapter.lora.task_name", "adapter.lora.prompt_prefix"
 _TEXT = 4096  # bytes

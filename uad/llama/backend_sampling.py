@@ -26,10 +26,10 @@ from typing import Any
 import llama_cpp.llama_cpp as binding
 import numpy as np
 
-from uad.backend import ggml, native, symbols
-from uad.common.logits import Likeliest, Logits
-from uad.errors import ConfigError
-from uad.types import Rows
+from uad.base.common.logits import Likeliest, Logits
+from uad.base.errors import ConfigError
+from uad.base.types import Rows
+from uad.llama.backend import ggml, native, symbols
 
 MOST_ROWS = 64
 """Rows of a sequence in one decode whose ids are found so. Where it has more, as echoed prompts do, all are whole."""

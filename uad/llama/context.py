@@ -17,17 +17,17 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
-from uad.backend import abort, native
-from uad.backend.devices import has_cpu_kernels
-from uad.common.logits import Likeliest, Logits, Outputs
-from uad.config import ModelConfig
-from uad.errors import AbortedError, DecodeError, ModelLoadError, NoKvRoomError
+from uad.base.common.logits import Likeliest, Logits, Outputs
+from uad.base.config import ModelConfig
+from uad.base.errors import AbortedError, DecodeError, ModelLoadError, NoKvRoomError
+from uad.base.types import READ_AGAIN, Rows
 from uad.llama import backend_sampling
+from uad.llama.backend import abort, native
+from uad.llama.backend.devices import has_cpu_kernels
 from uad.llama.backend_sampling import BackendSampling
 from uad.llama.memory import TAIL, Memory, Way
 from uad.llama.model import Model
 from uad.llama.nextn import HiddenRows
-from uad.types import READ_AGAIN, Rows
 
 _TIMED_STEPS = 9
 _PROBED, _PROBED_TOP = 8, 40  # ids of a probe, and how many of the likeliest are compared

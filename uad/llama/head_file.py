@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from uad.errors import ConfigError, ModelLoadError
-from uad.gguf import GgufFile, all_tensors
+from uad.base.errors import ConfigError, ModelLoadError
+from uad.base.gguf import GgufFile, all_tensors
 
 # architectures whose heads llama.cpp 0.3.36's can run; others (exaone, bailingmoe2, dots …) load theirs for nothing
 RUNNABLE = frozenset(

@@ -21,9 +21,9 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
-from uad.common.logits import Logits
-from uad.errors import DecodeError
-from uad.types import Rows
+from uad.base.common.logits import Logits
+from uad.base.errors import DecodeError
+from uad.base.types import Rows
 
 FREE = 1 << 30  # ids: any number can be taken back
 TAIL = 16  # ids of a prompt that are decoded apart, after a mark: the next turn often differs from there on

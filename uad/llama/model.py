@@ -12,15 +12,15 @@ from typing import Any, Final
 
 import llama_cpp.llama_cpp as lib
 
-from uad.backend import abort, native
-from uad.backend.devices import place
-from uad.common.files import no_such_file
-from uad.common.splits import part_of
-from uad.config import ModelConfig
-from uad.errors import ConfigError, ModelLoadError
-from uad.events import ModelInfo
+from uad.base.common.files import no_such_file
+from uad.base.common.splits import part_of
+from uad.base.config import ModelConfig
+from uad.base.errors import ConfigError, ModelLoadError
+from uad.base.events import ModelInfo
 from uad.llama import nextn, placement
 from uad.llama.adapters import Adapters
+from uad.llama.backend import abort, native
+from uad.llama.backend.devices import place
 from uad.llama.rearranged import rearranged
 from uad.llama.vocab import made_quick, metadata, read_vocab, vocab_overrides
 

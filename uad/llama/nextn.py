@@ -17,9 +17,9 @@ import llama_cpp.llama_cpp as binding
 import numpy as np
 import numpy.typing as npt
 
-from uad.backend import native, symbols
-from uad.errors import ConfigError, DecodeError
-from uad.types import Rows
+from uad.base.errors import ConfigError, DecodeError
+from uad.base.types import Rows
+from uad.llama.backend import native, symbols
 
 Hidden = npt.NDArray[np.float32]
 """Hidden rows, [n, width]."""

@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from uad.backend.ggml import function
-from uad.config import Place
-from uad.errors import ConfigError
-from uad.gguf import all_tensors
+from uad.base.config import Place
+from uad.base.errors import ConfigError
+from uad.base.gguf import all_tensors
+from uad.llama.backend.ggml import function
 from uad.llama.rearranged import patterns
 
 CPU = "CPU"

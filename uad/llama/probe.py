@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from uad.base.types import Rows
 from uad.llama.context import Context
-from uad.types import Rows
 
 _FIRST = (1, 2, 4, 8, 16)
 _N_IDS = 48

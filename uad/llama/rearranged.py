@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from uad.backend import amx
-from uad.backend.devices import used
-from uad.config import ModelConfig
+from uad.base.config import ModelConfig
+from uad.llama.backend import amx
+from uad.llama.backend.devices import used
 
 CHILD = "uad.llama.rearranging"
 ONLY_TRY = "--only-try"

@@ -20,10 +20,10 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
-from uad.backend import amx, native
-from uad.backend.ggml import function, has
-from uad.config import ModelConfig
+from uad.base.config import ModelConfig
 from uad.llama import nextn, placement
+from uad.llama.backend import amx, native
+from uad.llama.backend.ggml import function, has
 from uad.llama.context import context_params
 from uad.llama.head_file import head_in
 from uad.llama.model import model_params

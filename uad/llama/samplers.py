@@ -12,10 +12,10 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
-from uad.backend import native
-from uad.common.logits import likeliest
-from uad.errors import NotSupportedError
-from uad.sampling.stages import LogitBias, Stage, most_kept
+from uad.base.common.logits import likeliest
+from uad.base.errors import NotSupportedError
+from uad.engine.sampling.stages import LogitBias, Stage, most_kept
+from uad.llama.backend import native
 
 _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
@@ -47,7 +47,7 @@ class SamplerChain:
     def apply(
         self, row: npt.NDArray[np.float32], ids: npt.NDArray[np.intp] | None = None
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        """See `uad.sampling.steps.Chain`."""
+        """See `uad.engine.sampling.steps.Chain`."""
         if ids is None and self._most_kept:
             # writing and sorting 150,000 records takes longer than finding the few that a leading top_k keeps
             ids = likeliest(row, self._most_kept)

@@ -12,16 +12,16 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
-from uad.backend import native
-from uad.config import KvOverride
-from uad.errors import ModelLoadError
-from uad.gguf import read_texts
-from uad.types import FimTokens
-from uad.vocab.bounded import bounded, is_never_deep
-from uad.vocab.letters import lettered
-from uad.vocab.markers import is_marker
-from uad.vocab.quick import KNOWN, quick_tokenize
-from uad.vocab.table import VocabTable, is_text
+from uad.base.config import KvOverride
+from uad.base.errors import ModelLoadError
+from uad.base.gguf import read_texts
+from uad.base.types import FimTokens
+from uad.llama.backend import native
+from uad.text.vocab.bounded import bounded, is_never_deep
+from uad.text.vocab.letters import lettered
+from uad.text.vocab.markers import is_marker
+from uad.text.vocab.quick import KNOWN, quick_tokenize
+from uad.text.vocab.table import VocabTable, is_text
 
 _ATTR_UNKNOWN, _ATTR_CONTROL, _ATTR_USER_DEFINED, _ATTR_LSTRIP, _ATTR_RSTRIP = 1, 8, 16, 128, 256
 _VOCAB_NONE, _VOCAB_SPM, _VOCAB_BPE, _VOCAB_UGM = 0, 1, 2, 4

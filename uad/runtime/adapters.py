@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from uad.decode.engine import Engine
-from uad.decode.guard import deliver, known
-from uad.errors import UadError
-from uad.events import Failed, Sink
-from uad.types import Request
+from uad.base.errors import UadError
+from uad.base.events import Failed, Sink
+from uad.base.types import Request
+from uad.engine.decode.engine import Engine
+from uad.engine.decode.guard import deliver, known
 
 Scales = tuple[float, ...]
 

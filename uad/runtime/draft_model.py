@@ -6,24 +6,24 @@ import logging
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from uad.backend.devices import offloads
-from uad.common.files import size_text
-from uad.config import Config, ModelConfig
-from uad.costs.profile import most_singly
-from uad.decode.guard import reason, warn
-from uad.drafters.draft_context import DraftContext, RowByRow
-from uad.drafters.model import ModelDrafter
-from uad.errors import ConfigError, MappingError, ModelLoadError
-from uad.events import ModelInfo
+from uad.base.common.files import size_text
+from uad.base.config import Config, ModelConfig
+from uad.base.errors import ConfigError, MappingError, ModelLoadError
+from uad.base.events import ModelInfo
+from uad.base.types import Origin
+from uad.drafts.model.draft_context import DraftContext, RowByRow
+from uad.drafts.model.drafter import ModelDrafter
+from uad.engine.decode.guard import reason, warn
+from uad.llama.backend.devices import offloads
 from uad.llama.context import Context
 from uad.llama.model import Model, training_note
 from uad.llama.rearranged import notes as rearranged_notes
-from uad.mapping.plan import plan
+from uad.runtime.costs.profile import most_singly
 from uad.runtime.open import Wiring, open_model, side, template_options, tokenizer_notes
 from uad.runtime.pacing import Steps, draft_steps
 from uad.runtime.target import LoadedTarget, Progress
-from uad.types import Origin
-from uad.vocab.encode import Encoder
+from uad.text.mapping.plan import plan
+from uad.text.vocab.encode import Encoder
 
 _log = logging.getLogger("uad")
 

@@ -10,12 +10,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from uad.config import HEAD_TYPE, MODEL_TYPE, Config, ModelConfig
-from uad.decode.guard import reason, warn
-from uad.drafters.choosing import Chooser
-from uad.drafters.coupling import own_chooser
-from uad.drafters.head import HeadDrafter
-from uad.errors import ConfigError, ModelLoadError
+from uad.base.config import HEAD_TYPE, MODEL_TYPE, Config, ModelConfig
+from uad.base.errors import ConfigError, ModelLoadError
+from uad.base.types import SamplingParams
+from uad.drafts.model.choosing import Chooser
+from uad.drafts.model.coupling import own_chooser
+from uad.drafts.model.head import HeadDrafter
+from uad.engine.decode.guard import reason, warn
+from uad.engine.sampling.noise import token_keys
 from uad.llama import nextn
 from uad.llama.head import HeadContext
 from uad.llama.head_file import HeadFile, head_in, refuse_alone
@@ -23,8 +25,6 @@ from uad.llama.model import Model
 from uad.runtime.open import Wiring, open_model
 from uad.runtime.pacing import Steps, draft_steps
 from uad.runtime.target import LoadedTarget, Progress
-from uad.sampling.noise import token_keys
-from uad.types import SamplingParams
 
 _log = logging.getLogger("uad")
 _BATCH = 512  # rows of a head's pass at most: hidden rows take room

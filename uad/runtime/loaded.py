@@ -7,11 +7,11 @@ from itertools import chain
 from types import TracebackType
 from typing import Self
 
-from uad.errors import InvalidRequestError
-from uad.events import AdapterInfo, EngineSnapshot, RuntimeInfo
+from uad.base.errors import InvalidRequestError
+from uad.base.events import AdapterInfo, EngineSnapshot, RuntimeInfo
+from uad.base.types import Clock, Request
 from uad.runtime.parts import Parts
 from uad.runtime.prompts import TextService
-from uad.types import Clock, Request
 
 
 class Loaded:

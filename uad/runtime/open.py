@@ -8,25 +8,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 
-from uad.backend import rpc
-from uad.backend.devices import every, named, used
-from uad.common.files import size_text
-from uad.config import Config, ModelConfig
-from uad.costs.profile_store import curve
-from uad.decode.drafting import NO_MATCHERS, Drafting
-from uad.decode.scheduler import SamplerFactory
-from uad.decode.target import Target
-from uad.drafters.head import Head
-from uad.drafters.protocol import Drafter
-from uad.grammar.protocol import Matcher
+from uad.base.common.files import size_text
+from uad.base.config import Config, ModelConfig
+from uad.drafts.model.head import Head
+from uad.engine.decode.drafting import NO_MATCHERS, Drafting
+from uad.engine.decode.scheduler import SamplerFactory
+from uad.engine.decode.target import Target
+from uad.engine.drafter import Drafter
+from uad.engine.policy.cost import CostSample
+from uad.engine.policy.protocol import Policy
+from uad.llama.backend import rpc
+from uad.llama.backend.devices import every, named, used
 from uad.llama.context import Context
 from uad.llama.head import HeadContext
 from uad.llama.model import Model
-from uad.mapping.plan import Options
-from uad.mapping.recognise import Side
-from uad.policy.cost import CostSample
-from uad.policy.protocol import Policy
-from uad.vocab.hf import hf_tokenize
+from uad.runtime.costs.profile_store import curve
+from uad.text.grammar.protocol import Matcher
+from uad.text.mapping.plan import Options
+from uad.text.mapping.recognise import Side
+from uad.text.vocab.hf import hf_tokenize
 
 
 def open_model(config: ModelConfig, role: str, progress: Callable[[float], None] | None = None) -> Model:

@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from uad.config import Config, ModelConfig
-from uad.costs.profile import alike, as_at_rest, disturbance, quick
+from uad.base.config import Config, ModelConfig
+from uad.base.types import Clock, Origin, SpecPolicy
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.machine import Machine
 from uad.llama.context import Context
-from uad.policy.auto import AutoPolicy
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import Machine
+from uad.runtime.costs.profile import alike, as_at_rest, disturbance, quick
 from uad.runtime.open import Wiring
 from uad.runtime.target import LoadedTarget
-from uad.types import Clock, Origin, SpecPolicy
 
 _TARGET_SECONDS, _DRAFT_SECONDS = 1.7, 0.3
 _MOST_SEQUENCES = 16

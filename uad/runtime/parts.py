@@ -8,48 +8,48 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from uad.backend import native
-from uad.config import Config, DraftingConfig, LookupConfig
-from uad.config.drafter_types import LOOKUP_TYPES
-from uad.costs.available import Limit, available
-from uad.costs.fit import fitted
-from uad.decode.drafting import Drafting
-from uad.decode.engine import Engine
-from uad.decode.guard import reason, warn
-from uad.decode.prompt_cache import PromptCache
-from uad.decode.scheduler import SamplerFactory
-from uad.decode.sequence import ends_of, name_of
-from uad.drafters.model import ModelDrafter
-from uad.drafters.protocol import Drafter
-from uad.errors import ConfigError, InvalidRequestError, NotSupportedError
-from uad.events import ModelInfo, RuntimeInfo
-from uad.grammar.grammars import Grammars
-from uad.grammar.protocol import Matcher
-from uad.grammar.vocabulary import GrammarVocabulary
+from uad.base.config import Config, DraftingConfig, LookupConfig
+from uad.base.config.drafter_types import LOOKUP_TYPES
+from uad.base.errors import ConfigError, InvalidRequestError, NotSupportedError
+from uad.base.events import ModelInfo, RuntimeInfo
+from uad.base.types import BY_REQUEST, WRITERS, Clock, Origin, Request
+from uad.drafts.lookup.build import build_one
+from uad.drafts.lookup.drafter import LookupDrafter
+from uad.drafts.lookup.forced import GrammarDrafter
+from uad.drafts.lookup.store import fingerprint
+from uad.drafts.model.drafter import ModelDrafter
+from uad.engine.decode.drafting import Drafting
+from uad.engine.decode.engine import Engine
+from uad.engine.decode.guard import reason, warn
+from uad.engine.decode.prompt_cache import PromptCache
+from uad.engine.decode.scheduler import SamplerFactory
+from uad.engine.decode.sequence import ends_of, name_of
+from uad.engine.drafter import Drafter
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.sampling.dry import BreakersOf, breakers_of
+from uad.engine.sampling.noise import token_keys
+from uad.engine.sampling.sampler import Sampler
+from uad.engine.sampling.stages import Stage
+from uad.llama.backend import native
 from uad.llama.context import Context
 from uad.llama.memory import SavedSequence, SequenceCopies
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
-from uad.lookup.build import build_one
-from uad.lookup.drafter import LookupDrafter
-from uad.lookup.forced import GrammarDrafter
-from uad.lookup.store import fingerprint
-from uad.mapping.recognise import bos_name, eos_name
-from uad.policy.auto import AutoPolicy
 from uad.runtime.adapters import AdapterTurns
+from uad.runtime.costs.available import Limit, available
+from uad.runtime.costs.fit import fitted
 from uad.runtime.draft_model import open_draft
 from uad.runtime.heads import open_head, plan_head
 from uad.runtime.open import WIRING, Wiring, connected, device_notes
 from uad.runtime.pacing import Policies, Remeasurement, open_policy
 from uad.runtime.prompts import TextService
 from uad.runtime.target import LoadedTarget, Progress, open_target
-from uad.sampling.dry import BreakersOf, breakers_of
-from uad.sampling.noise import token_keys
-from uad.sampling.sampler import Sampler
-from uad.sampling.stages import Stage
-from uad.types import BY_REQUEST, WRITERS, Clock, Origin, Request
-from uad.vocab.encode import Encoder
-from uad.vocab.table import VocabTable
+from uad.text.grammar.grammars import Grammars
+from uad.text.grammar.protocol import Matcher
+from uad.text.grammar.vocabulary import GrammarVocabulary
+from uad.text.mapping.recognise import bos_name, eos_name
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.table import VocabTable
 
 _log = logging.getLogger("uad")
 _BY_REQUEST = [one.origin for one in LOOKUP_TYPES if one.by_request]

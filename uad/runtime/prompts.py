@@ -7,26 +7,26 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 
-from uad.calls.files import load_all_calls
-from uad.calls.format import AnswerFormat
-from uad.calls.recognise import answer_format
-from uad.checkpoint import checkpoint
-from uad.config import TemplateConfig
-from uad.errors import ConfigError, ContextOverflowError, InvalidRequestError
-from uad.grammar.grammars import Grammars
-from uad.mapping.families import bundled_mappings, find_family, load_families
-from uad.mapping.patterns import encode_parts, encode_text
-from uad.mapping.plan import Options, usable_template
-from uad.mapping.recognise import Side, bos_name, eos_name, recognise
-from uad.sampling.dry import BreakersOf
-from uad.templates.calling import calling, capabilities
-from uad.templates.conversation import Talk, converse
-from uad.templates.prefill import without_thoughts
-from uad.templates.render import Rendered, settle_kwargs
-from uad.templates.sandbox import compile_template
-from uad.types import Constraint, SamplingParams
-from uad.vocab.encode import Encoder
-from uad.vocab.table import VocabTable
+from uad.base.checkpoint import checkpoint
+from uad.base.config import TemplateConfig
+from uad.base.errors import ConfigError, ContextOverflowError, InvalidRequestError
+from uad.base.types import Constraint, SamplingParams
+from uad.engine.sampling.dry import BreakersOf
+from uad.text.calls.files import load_all_calls
+from uad.text.calls.format import AnswerFormat
+from uad.text.calls.recognise import answer_format
+from uad.text.grammar.grammars import Grammars
+from uad.text.mapping.families import bundled_mappings, find_family, load_families
+from uad.text.mapping.patterns import encode_parts, encode_text
+from uad.text.mapping.plan import Options, usable_template
+from uad.text.mapping.recognise import Side, bos_name, eos_name, recognise
+from uad.text.templates.calling import calling, capabilities
+from uad.text.templates.conversation import Talk, converse
+from uad.text.templates.prefill import without_thoughts
+from uad.text.templates.render import Rendered, settle_kwargs
+from uad.text.templates.sandbox import compile_template
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.table import VocabTable
 
 _log = logging.getLogger("uad")
 _THINKING = ("enable_thinking", "thinking")

@@ -12,19 +12,19 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 
-from uad.backend import abort, rpc
-from uad.config import Config
-from uad.decode.engine import Engine
-from uad.decode.guard import logged, reason, warn
-from uad.errors import UadError, UnavailableError
-from uad.events import EngineView, Sink
+from uad.base.config import Config
+from uad.base.errors import UadError, UnavailableError
+from uad.base.events import EngineView, Sink
+from uad.base.stats import DrafterStats
+from uad.base.types import Request
+from uad.engine.decode.engine import Engine
+from uad.engine.decode.guard import logged, reason, warn
+from uad.llama.backend import abort, rpc
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.loaded import Loaded
 from uad.runtime.pacing import Remeasurement
 from uad.runtime.parts import Parts, build
 from uad.runtime.target import Progress
-from uad.stats import DrafterStats
-from uad.types import Request
 
 _log = logging.getLogger("uad")
 _Command = Callable[[], None]

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from uad.backend import amx
-from uad.backend.devices import has_cpu_kernels, offloads
-from uad.config import Config, ModelConfig
-from uad.decode.layout import Least, longest_draft
-from uad.errors import ConfigError
+from uad.base.config import Config, ModelConfig
+from uad.base.errors import ConfigError
+from uad.engine.decode.layout import Least, longest_draft
+from uad.llama.backend import amx
+from uad.llama.backend.devices import has_cpu_kernels, offloads
 from uad.llama.context import Context, attention
 from uad.llama.memory import Way
 from uad.llama.model import Model, training_note

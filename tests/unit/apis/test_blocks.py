@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from uad.apis.blocks import Added, Blocks
-from uad.calls.events import Content, Event, Thought
-from uad.types import TokenProb
+from uad.base.types import TokenProb
+from uad.http.apis.blocks import Added, Blocks
+from uad.text.calls.events import Content, Event, Thought
 
 
 class ScriptedParser:

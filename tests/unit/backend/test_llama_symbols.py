@@ -1,5 +1,5 @@
-"""Every name that uad.backend and uad.llama use of the binding is checked at start, and what is missing is said in one
-line. Needs no llama.cpp.
+"""Every name that uad.llama uses of the binding is checked at start, and what is missing is said in one line. Needs no
+llama.cpp.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 ROOT = Path(__file__).parents[3]
-ROOMS = (ROOT / "uad" / "backend", ROOT / "uad" / "llama")
+ROOMS = (ROOT / "uad" / "llama" / "backend", ROOT / "uad" / "llama")
 SYMBOLS, NEXTN = ROOMS[0] / "symbols.py", ROOMS[1] / "nextn.py"
 
 
 def symbols() -> SimpleNamespace:
-    """uad/backend/symbols.py, read without its room, which needs llama.cpp."""
+    """uad/llama/backend/symbols.py, read without its room, which needs llama.cpp."""
     names: dict[str, object] = {}
     exec(compile(SYMBOLS.read_text(encoding="utf-8"), "symbols.py", "exec"), names)
     return SimpleNamespace(**names)
@@ -71,7 +71,7 @@ def set_fields(tree: ast.Module) -> set[tuple[str, str]]:
 
 def test_the_checked_names_are_those_that_the_rooms_use() -> None:
     used = set().union(*map(used_names, trees()))
-    assert set(symbols().SYMBOLS) == used, "bring SYMBOLS in uad/backend/symbols.py up to date"
+    assert set(symbols().SYMBOLS) == used, "bring SYMBOLS in uad/llama/backend/symbols.py up to date"
     assert sorted(set(symbols().SYMBOLS)) == list(symbols().SYMBOLS)
 
 
@@ -83,7 +83,7 @@ def test_the_checked_fields_are_those_that_the_rooms_set() -> None:
         if structure.startswith("llama_")
     }
     assert len(used) > 15
-    assert used <= fields, "bring FIELDS in uad/backend/symbols.py up to date"
+    assert used <= fields, "bring FIELDS in uad/llama/backend/symbols.py up to date"
 
 
 def test_the_search_finds_names_and_fields() -> None:
@@ -163,7 +163,7 @@ import sys, types
 package, lib = types.ModuleType("llama_cpp"), types.ModuleType("llama_cpp.llama_cpp")
 package.__path__, package.__version__, package.llama_cpp = [], "0.2.9", lib
 {binding}
-from uad.cli import main
+from uad.tools.cli import main
 sys.exit(main(["serve", "--target", "no.gguf", "--port", "0"]))
 """
     return subprocess.run(

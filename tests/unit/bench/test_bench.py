@@ -12,16 +12,16 @@ import pytest
 from kit.bench_kit import MATRIX, FakeClient, drafts, fixed_ms, job, model_words
 from rich.console import Console
 
-from uad.bench import options as bench_options
-from uad.bench.measure import Answer, ArmPair, Measured, Sample, groups, turns
-from uad.bench.options import PLAIN, Drafters, Lineup, parse_policy
-from uad.bench.report import GroupResult, Labels, guessed, is_auto, make_cell, print_table, summarize
-from uad.bench.run import bench
-from uad.bench.workloads import bundled, load
-from uad.config import ModelConfig
-from uad.errors import ConfigError, UnavailableError
-from uad.stats import DrafterStats
-from uad.types import Origin, SpecPolicy, SpeculativeParams
+from uad.base.config import ModelConfig
+from uad.base.errors import ConfigError, UnavailableError
+from uad.base.stats import DrafterStats
+from uad.base.types import Origin, SpecPolicy, SpeculativeParams
+from uad.tools.bench import options as bench_options
+from uad.tools.bench.measure import Answer, ArmPair, Measured, Sample, groups, turns
+from uad.tools.bench.options import PLAIN, Drafters, Lineup, parse_policy
+from uad.tools.bench.report import GroupResult, Labels, guessed, is_auto, make_cell, print_table, summarize
+from uad.tools.bench.run import bench
+from uad.tools.bench.workloads import bundled, load
 
 KEYS = [
     "target",

@@ -6,10 +6,10 @@ import pytest
 from kit.bench_kit import PIECES, TIMINGS, USAGE, FakeClient, job, server
 from test_bench import options, run
 
-from uad.bench.client import Client, Server, Stream
-from uad.bench.measure import BenchJob, ServerArm
-from uad.bench.workloads import WorkloadPrompt
-from uad.errors import UnavailableError
+from uad.base.errors import UnavailableError
+from uad.tools.bench.client import Client, Server, Stream
+from uad.tools.bench.measure import BenchJob, ServerArm
+from uad.tools.bench.workloads import WorkloadPrompt
 
 
 def peer_arm(client, model):

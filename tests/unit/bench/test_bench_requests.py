@@ -6,10 +6,10 @@ import json
 import pytest
 from kit.bench_kit import PIECES, TIMINGS, USAGE, server
 
-from uad.bench.answers import Asked, rows
-from uad.bench.client import Client, Stream
-from uad.bench.requests import PLAIN, PromptMaker, Size, SizeRow, main, summary, table
-from uad.errors import ConfigError, UnavailableError
+from uad.base.errors import ConfigError, UnavailableError
+from uad.tools.bench.answers import Asked, rows
+from uad.tools.bench.client import Client, Stream
+from uad.tools.bench.requests import PLAIN, PromptMaker, Size, SizeRow, main, summary, table
 
 CHUNKS = [*PIECES, TIMINGS, USAGE]
 

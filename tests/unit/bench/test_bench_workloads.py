@@ -2,8 +2,8 @@
 
 import pytest
 
-from uad.bench.workloads import bundled, category_names, load, load_all, read
-from uad.errors import ConfigError
+from uad.base.errors import ConfigError
+from uad.tools.bench.workloads import bundled, category_names, load, load_all, read
 
 
 def test_bundled_workloads():

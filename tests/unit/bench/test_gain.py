@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from kit.bench_kit import PIECES, TIMINGS, USAGE, server
 
-from uad.bench.answers import Asked
-from uad.bench.client import Client, Stream
-from uad.bench.gain import Gain, bundled_prompts, chunks, gains, interval, measure, prompts_of, verdict
-from uad.bench.workloads import Workload, WorkloadPrompt
-from uad.errors import ConfigError
+from uad.base.errors import ConfigError
+from uad.tools.bench.answers import Asked
+from uad.tools.bench.client import Client, Stream
+from uad.tools.bench.gain import Gain, bundled_prompts, chunks, gains, interval, measure, prompts_of, verdict
+from uad.tools.bench.workloads import Workload, WorkloadPrompt
 
 
 def reply(seconds, n=11, text="text"):

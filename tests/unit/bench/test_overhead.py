@@ -8,10 +8,10 @@ import overhead
 import pytest
 from kit.bench_kit import server
 
-from uad.bench.client import Client
-from uad.bench.workloads import load
-from uad.config import ModelConfig, load_config
-from uad.errors import ConfigError, UnavailableError
+from uad.base.config import ModelConfig, load_config
+from uad.base.errors import ConfigError, UnavailableError
+from uad.tools.bench.client import Client
+from uad.tools.bench.workloads import load
 
 
 def settings(folder, *flags):

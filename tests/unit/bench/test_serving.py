@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from uad.bench import serving as module
-from uad.bench.serving import serving
-from uad.errors import ConfigError, UnavailableError
+from uad.base.errors import ConfigError, UnavailableError
+from uad.tools.bench import serving as module
+from uad.tools.bench.serving import serving
 
 ROOT = Path(__file__).parents[3]
 SERVER = """
@@ -78,7 +78,7 @@ def test_a_signal_to_the_bench_stops_its_server(tmp_path, number):
     server.write_text(SERVER.format(pid=str(pid)))
     bench = f"""
         import os, subprocess, sys, time
-        from uad.bench import serving as module
+        from uad.tools.bench import serving as module
         real = subprocess.Popen
         module.subprocess.Popen = lambda command, **more: real([sys.executable, {str(server)!r}], **more)
         with module.serving([], os.environ):

@@ -9,12 +9,12 @@ import pytest
 from kit.calls_kit import FORMATS, said
 from kit.grammar_kit import fits
 
-from uad.calls.constraint import grammar_of
-from uad.calls.format import AnswerFormat
-from uad.calls.tools import Calls, Tool
-from uad.errors import InvalidRequestError
-from uad.grammar.source import JSON_STYLE, LARK
-from uad.types import Constraint, ConstraintKind
+from uad.base.errors import InvalidRequestError
+from uad.base.types import Constraint, ConstraintKind
+from uad.text.calls.constraint import grammar_of
+from uad.text.calls.format import AnswerFormat
+from uad.text.calls.tools import Calls, Tool
+from uad.text.grammar.source import JSON_STYLE, LARK
 
 TEXT = {"type": "string"}
 SEND = {

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from kit.calls_kit import FORMATS, TOOLS, said
 
-from uad.calls.constraint import CallGrammar, CallShape, Opening, grammar_of
-from uad.calls.format import AnswerFormat
-from uad.calls.lark import AnyRow, ArgumentList, FreeText, Json, Literal, Part, Pattern
-from uad.calls.tools import Calls, Tool, types_in
+from uad.text.calls.constraint import CallGrammar, CallShape, Opening, grammar_of
+from uad.text.calls.format import AnswerFormat
+from uad.text.calls.lark import AnyRow, ArgumentList, FreeText, Json, Literal, Part, Pattern
+from uad.text.calls.tools import Calls, Tool, types_in
 
 EXAMPLE = {"look_up": {"word": "tea", "n": 3}}
 OPEN = Tool("open", {"type": "object", "properties": {"path": {"type": "string"}, "lines": {"type": "array"}}})

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from kit.calls_kit import FILES, FORMATS, TOOLS, Said, said, said_in_pieces
 from test_calls_formats import CASES, MALFORMED, Case
 
-from uad.calls.events import Content
-from uad.calls.format import AnswerFormat
-from uad.calls.parser import MAX_AGAIN, AnswerParser
-from uad.calls.source import Words
-from uad.calls.tools import Calls
-from uad.calls.values import GEMMA, escaped, of_json, of_tags, of_text, quoted, read_whole
+from uad.text.calls.events import Content
+from uad.text.calls.format import AnswerFormat
+from uad.text.calls.parser import MAX_AGAIN, AnswerParser
+from uad.text.calls.source import Words
+from uad.text.calls.tools import Calls
+from uad.text.calls.values import GEMMA, escaped, of_json, of_tags, of_text, quoted, read_whole
 
 TEXTS = [
     *CASES,

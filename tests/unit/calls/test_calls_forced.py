@@ -17,11 +17,11 @@ from kit.calls_kit import FORMATS, said
 from kit.grammar_kit import END, PIECES, STOP, allowed, start, tokenize
 from kit.schema_maker import make_parameters
 
-from uad.calls.constraint import grammar_of
-from uad.calls.format import QUOTE, AnswerFormat, CallFormat
-from uad.calls.tools import Calls, Tool
-from uad.grammar.source import JSON_STYLE, LARK
-from uad.types import Constraint, ConstraintKind
+from uad.base.types import Constraint, ConstraintKind
+from uad.text.calls.constraint import grammar_of
+from uad.text.calls.format import QUOTE, AnswerFormat, CallFormat
+from uad.text.calls.tools import Calls, Tool
+from uad.text.grammar.source import JSON_STYLE, LARK
 
 N_EXAMPLES = int(os.environ.get("UAD_EXAMPLES", "40"))
 NAMES = ("look_up", "get-weather", "say")

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from kit.calls_kit import BEGINNING, FILES, FORMATS, TOOLS, Said, said
 
-from uad.calls.files import lint_calls, load_calls
-from uad.calls.format import AnswerFormat, CallFormat, ThoughtFormat
-from uad.calls.parser import Start
-from uad.calls.recognise import thought_format
-from uad.calls.tools import Calls
-from uad.errors import MappingError
-from uad.mapping.families import bundled_mappings, load_families
+from uad.base.errors import MappingError
+from uad.text.calls.files import lint_calls, load_calls
+from uad.text.calls.format import AnswerFormat, CallFormat, ThoughtFormat
+from uad.text.calls.parser import Start
+from uad.text.calls.recognise import thought_format
+from uad.text.calls.tools import Calls
+from uad.text.mapping.families import bundled_mappings, load_families
 
 
 @pytest.mark.parametrize("name", sorted(FILES))

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 from kit.calls_kit import ALL, FILES, FORMATS, Said, said, said_in_pieces
 
-from uad.calls.format import AnswerFormat, CallFormat
-from uad.calls.tools import Calls, Tool
+from uad.text.calls.format import AnswerFormat, CallFormat
+from uad.text.calls.tools import Calls, Tool
 
 JSON_ARGUMENTS = re.compile(r"\{\"word\": \"tea\", \"n\": 3\}")
 JSON_FORMATS = sorted(name for name, one in FORMATS.items() if JSON_ARGUMENTS.search(one.example))

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.calls_kit import ALL, FORMATS, said, said_in_pieces
 
-from uad.calls.events import Arguments, Content
-from uad.calls.format import AnswerFormat
-from uad.calls.parser import AnswerParser
-from uad.calls.reader import MAX_BUFFERED
+from uad.text.calls.events import Arguments, Content
+from uad.text.calls.format import AnswerFormat
+from uad.text.calls.parser import AnswerParser
+from uad.text.calls.reader import MAX_BUFFERED
 
 PIECES = [
     *"{}[]()\"',:=\\\n ",

@@ -13,14 +13,14 @@ from kit.calls_kit import FORMATS
 from kit.calls_kit import said as read
 from kit.templates_real import folder
 
-from uad.calls.format import ThoughtFormat
-from uad.calls.recognise import answer_format, thought_format, written_as
-from uad.calls.tools import Calls, Tool
-from uad.common.sequences import common_prefix
-from uad.errors import InvalidRequestError
-from uad.mapping.families import bundled_mappings, load_families
-from uad.templates.calling import _OPEN_NAME, FUNCTIONS, NINE, calling, capabilities
-from uad.templates.conversation import Talk, converse
+from uad.base.common.sequences import common_prefix
+from uad.base.errors import InvalidRequestError
+from uad.text.calls.format import ThoughtFormat
+from uad.text.calls.recognise import answer_format, thought_format, written_as
+from uad.text.calls.tools import Calls, Tool
+from uad.text.mapping.families import bundled_mappings, load_families
+from uad.text.templates.calling import _OPEN_NAME, FUNCTIONS, NINE, calling, capabilities
+from uad.text.templates.conversation import Talk, converse
 
 PLAIN = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}</{{ m.role }}>{% endfor %}{% if add_generation_prompt "

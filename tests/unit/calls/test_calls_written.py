@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from kit.calls_kit import FORMATS, Said, said, said_in_pieces
 from kit.calls_written import REAL, TOOLS, UNREADABLE, MadeCall, arguments, of_template, writes_what_is_read, written
 
-from uad.calls.format import AnswerFormat
-from uad.calls.tools import Calls, Tool
+from uad.text.calls.format import AnswerFormat
+from uad.text.calls.tools import Calls, Tool
 
 EXAMPLES = int(os.environ.get("UAD_EXAMPLES", "0"))
 SETTINGS = {"deadline": None, "suppress_health_check": list(HealthCheck)}

@@ -13,13 +13,13 @@ from types import ModuleType
 import pytest
 from rich.console import Console
 
-from uad.cli import generate, inspect, main, serve
-from uad.config import ServerConfig
-from uad.console import progress
-from uad.errors import ModelLoadError, NoKvRoomError, UadError
-from uad.events import Delta, Done, Failed, ModelInfo, RuntimeInfo
-from uad.stats import DraftStats, Timings, Usage
-from uad.types import Finish, Origin, StopKind
+from uad.base.config import ServerConfig
+from uad.base.console import progress
+from uad.base.errors import ModelLoadError, NoKvRoomError, UadError
+from uad.base.events import Delta, Done, Failed, ModelInfo, RuntimeInfo
+from uad.base.stats import DraftStats, Timings, Usage
+from uad.base.types import Finish, Origin, StopKind
+from uad.tools.cli import generate, inspect, main, serve
 
 PIECES = {8: b"<think>", 1: b"On", 2: b"ce \xf0\x9f", 3: b"\xa6\x8a", 9: b"<eos>"}
 
@@ -99,9 +99,9 @@ def run(monkeypatch, capsys):
                     raise error
                 return runtime
 
-        module = ModuleType("uad.runtime")
+        module = ModuleType("uad.runtime.runtime")
         module.Runtime = Runtime
-        monkeypatch.setitem(sys.modules, "uad.runtime", module)
+        monkeypatch.setitem(sys.modules, "uad.runtime.runtime", module)
         code = main(list(argv))
         out, err = capsys.readouterr()
         return code, out, err, runtime

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from kit.process import ENV
 
-from uad.cli import main
-from uad.console import set_up_logging
+from uad.base.console import set_up_logging
+from uad.tools.cli import main
 
 TEXT = "naïve 東京 \N{FOX FACE}"
 # one answer with any text: an answer of the stand-in runtime of test_cli, in a process with a real console
@@ -21,16 +21,16 @@ import sys
 sys.path[:0] = [{str(Path(__file__).parents[2])!r}, {str(Path(__file__).parent)!r}]
 import test_cli
 from types import ModuleType
-from uad.events import Delta
-from uad.types import Origin
+from uad.base.events import Delta
+from uad.base.types import Origin
 runtime = test_cli.FakeRuntime((Delta(5, (8, 1), (Origin.TARGET, Origin.TARGET), {TEXT!a}), test_cli.DONE))
-module = ModuleType("uad.runtime")
+module = ModuleType("uad.runtime.runtime")
 def opened(config, report):
     runtime.config = config
     return runtime
 module.Runtime = type("Runtime", (), {{"open": staticmethod(opened)}})
-sys.modules["uad.runtime"] = module
-from uad.cli import main
+sys.modules["uad.runtime.runtime"] = module
+from uad.tools.cli import main
 code = main(sys.argv[1:])
 print("asked", ascii(runtime.requests), file=sys.stderr)
 sys.exit(code)

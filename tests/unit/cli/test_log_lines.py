@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from uad.common.request_id import REQUEST_ID, about, request_id
-from uad.config.load import load_config
-from uad.console import LogLines, progress
+from uad.base.common.request_id import REQUEST_ID, about, request_id
+from uad.base.config.load import load_config
+from uad.base.console import LogLines, progress
 
 DATE = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} "
 

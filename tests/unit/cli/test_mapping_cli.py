@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from uad.cli import main
+from uad.tools.cli import main
 
 pytestmark = pytest.mark.llama
 SAMPLES = Path(__file__).parents[3] / "samples"

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 import pytest
 
-import uad.server
-from uad.cli import main, serve
-from uad.config import ServerConfig
-from uad.config.load import load_config
-from uad.errors import ConfigError
+import uad.http.server
+from uad.base.config import ServerConfig
+from uad.base.config.load import load_config
+from uad.base.errors import ConfigError
+from uad.tools.cli import main, serve
 
 
 def server(*words: str, **environ: str) -> ServerConfig:
@@ -27,7 +27,7 @@ def started(monkeypatch):
         yield config
 
     monkeypatch.setattr(serve, "runtime", no_models)
-    monkeypatch.setattr(uad.server, "serve", lambda opening, config, ready: seen.append(config))
+    monkeypatch.setattr(uad.http.server, "serve", lambda opening, config, ready: seen.append(config))
     return seen
 
 

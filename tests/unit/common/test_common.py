@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import yaml
 
-from uad.common.logits import log_sum_exp
-from uad.common.names import did_you_mean, meant_or_known, nearest
-from uad.common.sequences import common_prefix
-from uad.common.sums import Sums, total
-from uad.common.yaml_fields import explained
-from uad.config.drafter_types import LOOKUP_TYPES, SPEC_TYPES, LookupConfig
-from uad.errors import MappingError
-from uad.events import Done, Totals
-from uad.stats import DrafterStats, DraftStats, Timings, Usage
-from uad.types import Crossing, Finish, Origin, StopKind
+from uad.base.common.logits import log_sum_exp
+from uad.base.common.names import did_you_mean, meant_or_known, nearest
+from uad.base.common.sequences import common_prefix
+from uad.base.common.sums import Sums, total
+from uad.base.common.yaml_fields import explained
+from uad.base.config.drafter_types import LOOKUP_TYPES, SPEC_TYPES, LookupConfig
+from uad.base.errors import MappingError
+from uad.base.events import Done, Totals
+from uad.base.stats import DrafterStats, DraftStats, Timings, Usage
+from uad.base.types import Crossing, Finish, Origin, StopKind
 
 
 @pytest.mark.parametrize(("name", "near"), [("--PORRT", "--port"), ("top_kk", "--top-k"), ("zzz", None)])

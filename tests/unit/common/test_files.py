@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from uad.bench.workloads import PROMPT_DIR, load
-from uad.cli.mapping import _conversation
-from uad.common.files import no_such_file, path_of, read_text, why_not_writable
-from uad.config import load_config
-from uad.errors import ConfigError, MappingError
-from uad.mapping.families import bundled_mappings, load_family
+from uad.base.common.files import no_such_file, path_of, read_text, why_not_writable
+from uad.base.config import load_config
+from uad.base.errors import ConfigError, MappingError
+from uad.text.mapping.families import bundled_mappings, load_family
+from uad.tools.bench.workloads import PROMPT_DIR, load
+from uad.tools.cli.mapping import _conversation
 
 BOM = codecs.BOM_UTF8
 

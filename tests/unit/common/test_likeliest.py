@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uad.common.logits import likeliest
+from uad.base.common.logits import likeliest
 
 
 @given(st.integers(1, 60), st.integers(100, 3000), st.integers(0, 2**32 - 1))

@@ -1,7 +1,7 @@
 """Kinds of origins, and how a terminal shows them."""
 
-from uad.common.origins import COLOURS, WORDS, kind_of, legend, painted
-from uad.types import Origin
+from uad.base.common.origins import COLOURS, WORDS, kind_of, legend, painted
+from uad.base.types import Origin
 
 
 def test_every_origin_has_a_kind_with_words_and_a_colour_if_it_drafts() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from uad.common.yaml_fields import Fields, field_names, load_all, read_yaml
-from uad.errors import MappingError
+from uad.base.common.yaml_fields import Fields, field_names, load_all, read_yaml
+from uad.base.errors import MappingError
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from uad.config import load_config
-from uad.errors import ConfigError
+from uad.base.config import load_config
+from uad.base.errors import ConfigError
 
 MODELS = ("-m", "t.gguf", "-md", "d.gguf")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from uad.common.settings import INT32_MAX, Setting
-from uad.config import Config, ModelConfig
-from uad.config.argv import Parser, add_flags
-from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS
-from uad.config.foreign import IGNORED, REFUSED
+from uad.base.common.settings import INT32_MAX, Setting
+from uad.base.config import Config, ModelConfig
+from uad.base.config.argv import Parser, add_flags
+from uad.base.config.flags import CONFIG_FILE, FLAGS, GROUPS
+from uad.base.config.foreign import IGNORED, REFUSED
 
 NAMES = [name for flag in FLAGS for name in (*flag.names.split(), *flag.off.split())]
 DEFAULTS = Config(target=ModelConfig(Path()), draft=ModelConfig(Path()))

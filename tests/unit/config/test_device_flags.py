@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from uad.config import Config, load_config
-from uad.errors import ConfigError
+from uad.base.config import Config, load_config
+from uad.base.errors import ConfigError
 
 MODELS = ("-m", "t.gguf", "-md", "d.gguf")
 

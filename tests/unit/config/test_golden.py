@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from uad.cli import main
-from uad.config import Config, load_config
-from uad.errors import ConfigError
+from uad.base.config import Config, load_config
+from uad.base.errors import ConfigError
+from uad.tools.cli import main
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = (GOLDEN / "values.txt").read_text(encoding="utf-8").splitlines()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from uad.config import TemplateConfig
+from uad.base.config import TemplateConfig
 
 
 @pytest.mark.parametrize(

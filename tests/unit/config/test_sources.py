@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from words import words_of
 
-from uad.config import HubConfig, HubModel, LoraConfig, Place, load_config
-from uad.errors import ConfigError
+from uad.base.config import HubConfig, HubModel, LoraConfig, Place, load_config
+from uad.base.errors import ConfigError
 
 
 def load(*words, **env):

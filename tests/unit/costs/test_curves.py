@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uad.costs import profile
-from uad.costs.profile import alike, as_at_rest, disturbance, full, medians, plausible_ids, quick, spread
-from uad.errors import ConfigError
-from uad.policy.cost import CostSample
+from uad.base.errors import ConfigError
+from uad.engine.policy.cost import CostSample
+from uad.runtime.costs import profile
+from uad.runtime.costs.profile import alike, as_at_rest, disturbance, full, medians, plausible_ids, quick, spread
 
 
 class Machine:

@@ -1,9 +1,9 @@
 """Requests that want other adapters take turns; those that want the same run side by side."""
 
-from uad.errors import UnavailableError
-from uad.events import Failed
+from uad.base.errors import UnavailableError
+from uad.base.events import Failed
+from uad.base.types import Request
 from uad.runtime.adapters import AdapterTurns
-from uad.types import Request
 
 
 class Engine:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from uad.decode.drafting import Drafting
-from uad.drafters.protocol import Pace
-from uad.lookup import suffix
-from uad.policy.protocol import Chosen, Drafted, Seen, Wish
-from uad.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.base.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.drafts.lookup import suffix
+from uad.engine.decode.drafting import Drafting
+from uad.engine.drafter import Pace
+from uad.engine.policy.protocol import Chosen, Drafted, Seen, Wish
 
 N_VOCAB, END = 100, 99
 TEXT = (10, 11, 12, 13, 14, 15, 16, 17, 18, 19)

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from uad.decode import guard
-from uad.decode.guard import Guarded
-from uad.errors import DecodeError
+from uad.base.errors import DecodeError
+from uad.engine.decode import guard
+from uad.engine.decode.guard import Guarded
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from uad.decode.sequence import Indentation
+from uad.engine.decode.sequence import Indentation
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from uad.decode.prompt_cache import PromptCache
+from uad.engine.decode.prompt_cache import PromptCache
 
 A, B, SYSTEM = list(range(1000, 2000)), list(range(2000, 3000)), list(range(600))
 RATE = 100.0  # ids read per second

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from uad.decode.text import TextStream
+from uad.engine.decode.text import TextStream
 
 texts = st.text(alphabet="ab</s>é😀\n", max_size=30)
 

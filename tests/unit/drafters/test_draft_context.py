@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from uad.drafters.draft_context import RowByRow
-from uad.types import Rows
+from uad.base.types import Rows
+from uad.drafts.model.draft_context import RowByRow
 
 
 class Passes:

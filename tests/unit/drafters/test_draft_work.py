@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, ToyRules
 
-from uad.drafters.choosing import LIKELIEST
-from uad.drafters.coupling import likely
-from uad.drafters.draft_work import DraftedSequence, DraftWork
-from uad.drafters.mirror import Mirror
-from uad.drafters.recall import Recall
-from uad.types import Ask, SamplingParams
-from uad.vocab.encode import Encoder
-from uad.vocab.meter import Meter
+from uad.base.types import Ask, SamplingParams
+from uad.drafts.model.choosing import LIKELIEST
+from uad.drafts.model.coupling import likely
+from uad.drafts.model.draft_work import DraftedSequence, DraftWork
+from uad.drafts.model.mirror import Mirror
+from uad.drafts.model.recall import Recall
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.meter import Meter
 
 TARGET, DRAFT = Encoder(TARGET_VOCAB), Encoder(DRAFT_VOCAB)
 

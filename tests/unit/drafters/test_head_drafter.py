@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from kit.toys import FINE, toy_vocab
 
-from uad.drafters.coupling import Coupling, own_chooser
-from uad.drafters.head import HeadDrafter
-from uad.sampling.noise import Position, gumbel, token_keys
-from uad.types import Ask, Commit, Origin, Rows, SamplingParams
-from uad.vocab.encode import Encoder
+from uad.base.types import Ask, Commit, Origin, Rows, SamplingParams
+from uad.drafts.model.coupling import Coupling, own_chooser
+from uad.drafts.model.head import HeadDrafter
+from uad.engine.sampling.noise import Position, gumbel, token_keys
+from uad.text.vocab.encode import Encoder
 
 WIDTH = 2
 VOCAB = toy_vocab("fine", FINE, ("</s>",), ("</s>",))

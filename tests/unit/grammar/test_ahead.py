@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from kit.grammar_kit import GRAMMARS, IDS, TABLE, fed, regex, schema
 
-from uad.grammar.matcher import GrammarMatcher
-from uad.grammar.protocol import Matcher
+from uad.text.grammar.matcher import GrammarMatcher
+from uad.text.grammar.protocol import Matcher
 
 PROPERTIES = {"name": {"type": "string"}, "age": {"type": "integer"}, "ok": {"type": "boolean"}}
 PERSON = schema({"properties": PROPERTIES, "required": [*PROPERTIES], "additionalProperties": False})

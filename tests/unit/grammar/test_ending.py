@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from kit.grammar_kit import GRAMMARS, fits, grammar, schema
 
-from uad.errors import InvalidRequestError
-from uad.types import Constraint
+from uad.base.errors import InvalidRequestError
+from uad.base.types import Constraint
 
 LARK = "%llguidance {}\n"
 NODE = {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}

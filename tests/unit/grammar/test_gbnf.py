@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from kit.grammar_kit import fits, grammar
 
-from uad.errors import InvalidRequestError
-from uad.grammar.gbnf import to_lark
+from uad.base.errors import InvalidRequestError
+from uad.text.grammar.gbnf import to_lark
 
 JSON = r"""
 # any JSON object

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kit.gbnf_kit import Meaning
 from kit.grammar_kit import GRAMMARS, fits, grammar
 
-from uad.errors import InvalidRequestError
+from uad.base.errors import InvalidRequestError
 
 N_EXAMPLES = int(os.environ.get("UAD_EXAMPLES", "25"))
 TEXTS = ["".join(text) for n in range(5) for text in itertools.product("abé", repeat=n)]

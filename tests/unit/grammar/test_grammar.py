@@ -29,13 +29,13 @@ from kit.grammar_kit import (
     written,
 )
 
-from uad.errors import InvalidRequestError, NotSupportedError
-from uad.grammar import compiling
-from uad.grammar.grammars import Grammars
-from uad.grammar.matcher import GrammarError, GrammarMatcher
-from uad.grammar.vocabulary import GrammarVocabulary
-from uad.types import Constraint, ConstraintKind
-from uad.vocab.table import VocabTable
+from uad.base.errors import InvalidRequestError, NotSupportedError
+from uad.base.types import Constraint, ConstraintKind
+from uad.text.grammar import compiling
+from uad.text.grammar.grammars import Grammars
+from uad.text.grammar.matcher import GrammarError, GrammarMatcher
+from uad.text.grammar.vocabulary import GrammarVocabulary
+from uad.text.vocab.table import VocabTable
 
 PERSON = {
     "type": "object",

@@ -11,8 +11,8 @@ import llguidance
 import pytest
 from kit.grammar_kit import GRAMMARS, fits, schema
 
-from uad.errors import InvalidRequestError
-from uad.grammar.schema_words import FORMATS, WORDS, drop_idle_words
+from uad.base.errors import InvalidRequestError
+from uad.text.grammar.schema_words import FORMATS, WORDS, drop_idle_words
 
 OBJECT = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False}
 IDLE: list[tuple[dict[str, Any], str]] = [

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from kit.grammar_kit import END, IDS, START, STOP, TABLE, choice, schema, start, tokenize
 
-from uad.grammar.protocol import Matcher
-from uad.grammar.thinking import ThinkingMatcher
-from uad.types import ThoughtBounds
-from uad.vocab.thoughts import ThoughtTracker, ends_in_character
+from uad.base.types import ThoughtBounds
+from uad.text.grammar.protocol import Matcher
+from uad.text.grammar.thinking import ThinkingMatcher
+from uad.text.vocab.thoughts import ThoughtTracker, ends_in_character
 
 NAMED = ThoughtBounds("<start>", "<stop>")  # specials of this vocabulary: one id each
 TYPED = ThoughtBounds("<tool>", "</t>")

@@ -28,7 +28,7 @@ def test_after():
 GIVING_UP = """
 import sys, types
 
-given_up = sys.modules["uad.backend.abort"] = types.ModuleType("abort")
+given_up = sys.modules["uad.llama.backend.abort"] = types.ModuleType("abort")
 given_up.listen = lambda tell: setattr(given_up, "tell", tell)
 
 def test_that_gives_up():

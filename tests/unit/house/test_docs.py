@@ -12,10 +12,10 @@ from types import ModuleType
 
 import pytest
 
-from uad.cli import COMMANDS, cost_plot, main
-from uad.cli.serve import curl
-from uad.config import ServerConfig
-from uad.errors import ConfigError
+from uad.base.config import ServerConfig
+from uad.base.errors import ConfigError
+from uad.tools.cli import COMMANDS, cost_plot, main
+from uad.tools.cli.serve import curl
 
 ROOT = Path(__file__).parents[3]
 GENERATED = {"docs/template-matrix.md", "lab/translation-pairs.md"}
@@ -88,7 +88,7 @@ def test_a_page_names_only_files_and_headings_that_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_names_no_module_that_has_moved(page: str) -> None:
-    """Such as `decode/step.py`, below the root, uad/ or lab/, or `uad/mapping/`."""
+    """Such as `decode/step.py`, below the root, uad/ or lab/, or `uad/text/mapping/`."""
     text = (ROOT / page).read_text(encoding="utf-8")
     for name in re.findall(r"`(uad/(?:\w+/)+|(?:\w+/)+\w+\.py)`", text):
         assert any((folder / name).exists() for folder in (ROOT, ROOT / "uad", ROOT / "lab")), name

@@ -1,5 +1,5 @@
-"""Who may import whom: the table of docs/rooms.md as data, checked on the source of every module; none imports itself
-over others, so each can be imported first.
+"""Which package may import which: the table of docs/rooms.md as data, checked on the source of every module; none
+imports itself over others, so each can be imported first.
 """
 
 from __future__ import annotations
@@ -13,98 +13,72 @@ from graphlib import CycleError, TopologicalSorter
 import pytest
 from kit.source_imports import MODULES, ROOT, imports
 
-BASE = ("uad.errors", "uad.types", "uad.stats", "uad.events", "uad.common", "uad.checkpoint")
-
 
 @dataclass(frozen=True)
-class Room:
-    """`allowed` are prefixes of module names beside the standard library and the room itself; `lazy` ones only inside
-    functions.
-    """
+class Package:
+    """`allowed` are prefixes of modules of uad beside the package itself; `lazy` ones only inside functions."""
 
     allowed: tuple[str, ...] = ()
     lazy: tuple[str, ...] = ()
 
 
-ROOMS = {
-    "uad": Room(),
-    "uad.__main__": Room(("uad.cli",)),
-    "uad.checkpoint": Room(),
-    "uad.errors": Room(),
-    "uad.console": Room(("uad.common", "rich")),
-    "uad.common": Room(("uad.errors", "uad.checkpoint", "rapidfuzz", "yaml", "numpy")),
-    "uad.gguf": Room(("uad.common", "uad.errors")),
-    "uad.types": Room(("uad.common",)),
-    "uad.stats": Room(("uad.common", "uad.types")),
-    "uad.events": Room(("uad.common", "uad.types", "uad.stats")),
-    "uad.config": Room((*BASE, "yaml")),
-    "uad.backend": Room((*BASE, "uad.config", "llama_cpp", "numpy")),
-    "uad.llama": Room((*BASE, "uad.backend", "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
-    "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
-    "uad.templates": Room((*BASE, "jinja2")),
-    "uad.mapping": Room((*BASE, "uad.templates", "uad.vocab", "rapidfuzz")),
-    "uad.calls": Room((*BASE, "uad.templates", "uad.mapping", "uad.grammar", "uad.vocab")),
-    "uad.sampling": Room((*BASE, "uad.grammar.protocol", "numpy")),
-    "uad.grammar": Room((*BASE, "uad.vocab", "llguidance", "numpy")),
-    "uad.drafters": Room((*BASE, "uad.vocab", "uad.mapping", "uad.sampling", "numpy")),
-    "uad.lookup": Room((*BASE, "uad.config", "uad.drafters.protocol", "uad.grammar.protocol", "uad.vocab", "numpy")),
-    "uad.policy": Room(BASE),
-    "uad.decode": Room(
-        (
-            *BASE,
-            "uad.vocab",
-            "uad.sampling",
-            "uad.drafters.protocol",
-            "uad.grammar.protocol",
-            "uad.policy.protocol",
-            "numpy",
-        )
-    ),
-    "uad.trim": Room((*BASE, "uad.gguf")),
-    "uad.hub": Room((*BASE, "uad.config", "uad.console"), lazy=("huggingface_hub",)),
-    "uad.costs": Room((*BASE, "uad.backend", "uad.config", "uad.llama", "uad.policy.cost", "numpy", "platformdirs")),
-    "uad.runtime": Room(
-        (
-            *BASE,
-            *("uad.backend", "uad.config", "uad.llama", "uad.vocab", "uad.templates", "uad.mapping", "uad.calls"),
-            *("uad.sampling", "uad.grammar", "uad.drafters", "uad.lookup", "uad.policy", "uad.decode", "uad.costs"),
-        )
-    ),
-    "uad.requests": Room((*BASE, "uad.config", "uad.calls", "uad.vocab.table", "pydantic")),
-    "uad.apis": Room((*BASE, "uad.calls", "uad.requests", "pydantic")),
-    "uad.server": Room(
-        (
-            *(*BASE, "uad.config", "uad.requests", "uad.apis"),
-            *("aiohttp", "numpy", "prometheus_client", "pydantic_core"),
-        )
-    ),
-    "uad.bench": Room((*BASE, "uad.config", "uad.console", "uad.gguf", "uad.hub", "rich", "aiohttp")),
-    "uad.cli": Room(
-        (*BASE, "uad.config", "uad.console", "uad.hub", "uad.__version__", "rich"),
-        lazy=(
-            *(
-                "uad.backend",
-                "uad.gguf",
-                "uad.llama",
-                "uad.vocab",
-                "uad.mapping",
-                "uad.calls",
-                "uad.policy",
-                "uad.trim",
-            ),
-            *("uad.costs", "uad.runtime", "uad.requests", "uad.server", "uad.bench"),
-        ),
+PACKAGES = {
+    "uad": Package(),
+    "uad.__main__": Package(("uad.tools.cli",)),
+    "uad.base": Package(),
+    "uad.text": Package(("uad.base",)),
+    "uad.engine": Package(("uad.base", "uad.text.vocab", "uad.text.grammar.protocol")),
+    "uad.drafts": Package(("uad.base", "uad.text", "uad.engine.drafter", "uad.engine.sampling")),
+    "uad.llama": Package(("uad.base", "uad.text.vocab", "uad.engine.sampling.stages")),
+    "uad.runtime": Package(("uad.base", "uad.text", "uad.engine", "uad.drafts", "uad.llama")),
+    "uad.http": Package(("uad.base", "uad.text")),
+    "uad.tools": Package(
+        ("uad.base", "uad.__version__"), lazy=("uad.text", "uad.engine", "uad.llama", "uad.runtime", "uad.http")
     ),
 }
-EXTRA = {
-    "uad.llama.vocab": ("uad.vocab.quick", "uad.vocab.bounded", "uad.vocab.letters", "uad.vocab.markers"),
-    "uad.llama.samplers": ("uad.sampling.stages",),
-    "uad.cli.cost_plot": ("matplotlib",),
+INSIDE: dict[str, tuple[str, ...]] = {
+    "uad.text.vocab": (),
+    "uad.text.templates": (),
+    "uad.text.mapping": ("uad.text.templates", "uad.text.vocab"),
+    "uad.text.grammar": ("uad.text.vocab",),
+    "uad.engine.policy": (),
+    "uad.engine.sampling": (),
+    "uad.engine.decode": ("uad.engine.drafter", "uad.engine.policy.protocol", "uad.engine.sampling"),
+    "uad.drafts.lookup": (),
+    "uad.drafts.model": (),
+    "uad.llama.backend": (),
+    "uad.runtime.costs": (),
+    "uad.http.requests": (),
+    "uad.http.apis": ("uad.http.requests",),
+    "uad.tools.bench": ("uad.tools.hub",),
+    "uad.tools.hub": (),
+    "uad.tools.trim": (),
 }
-"""Modules that may import more than their room."""
+"""What these rooms may import of their own package. Those that are missing may import all of it."""
+LIBRARIES: dict[str, tuple[str, ...]] = {
+    "aiohttp": ("uad.http.server", "uad.tools.bench"),
+    "huggingface_hub": ("uad.tools.hub",),
+    "jinja2": ("uad.text.templates",),
+    "llama_cpp": ("uad.llama",),
+    "llguidance": ("uad.text.grammar",),
+    "matplotlib": ("uad.tools.cli.cost_plot",),
+    "numpy": (
+        *("uad.base.common", "uad.text.vocab", "uad.text.grammar", "uad.engine.sampling", "uad.drafts", "uad.llama"),
+        *("uad.runtime", "uad.http.server"),
+    ),
+    "platformdirs": ("uad.runtime.costs",),
+    "prometheus_client": ("uad.http.server",),
+    "pydantic": ("uad.http",),
+    "pydantic_core": ("uad.http.server",),
+    "rapidfuzz": ("uad.base.common", "uad.text.mapping"),
+    "rich": ("uad.base.console", "uad.tools"),
+    "tokenizers": ("uad.text.vocab",),
+    "yaml": ("uad.base",),
+}
+"""Who may import what others wrote."""
 
 
-def room_of(module: str) -> str:
+def package_of(module: str) -> str:
     return ".".join(module.split(".")[:2])
 
 
@@ -114,24 +88,26 @@ def within(name: str, prefixes: tuple[str, ...]) -> bool:
 
 def violations(module: str, source: str, is_package: bool = False) -> list[str]:
     """What a module imports but may not, one sentence each."""
-    name = room_of(module)
-    if name not in ROOMS:
-        return [f"{module}: the room {name} is not in the table"]
-    room = ROOMS[name]
-    extra = tuple(more for start, names in EXTRA.items() if module.startswith(start) for more in names)
+    name = package_of(module)
+    if name not in PACKAGES:
+        return [f"{module}: the package {name} is not in the table"]
+    package = PACKAGES[name]
+    room = next((one for one in INSIDE if within(module, (one,))), None)
+    own = (name,) if room is None else (room, *INSIDE[room])
     found = []
     for item in imports(ast.parse(source), module, is_package):
-        own = within(item.name, (name,)) if name != "uad" else item.name == "uad"
-        standard = item.name.split(".")[0] in sys.stdlib_module_names
-        if (
-            own
-            or standard
-            or within(item.name, (*room.allowed, *extra))
-            or (item.lazy and within(item.name, room.lazy))
-        ):
+        library = item.name.split(".")[0]
+        if library in sys.stdlib_module_names:
             continue
-        where = "; only inside functions" if within(item.name, room.lazy) else ""
-        found.append(f"{module}:{item.line} imports {item.name}{where}")
+        if library != "uad":
+            fits = within(module, LIBRARIES.get(library, ()))
+        elif name == "uad":
+            fits = item.name == "uad"
+        else:
+            fits = within(item.name, (*own, *package.allowed)) or (item.lazy and within(item.name, package.lazy))
+        if not fits:
+            where = "; only inside functions" if within(item.name, package.lazy) else ""
+            found.append(f"{module}:{item.line} imports {item.name}{where}")
     return found
 
 
@@ -144,21 +120,22 @@ def test_imports_follow_the_table(module):
 @pytest.mark.parametrize(
     ("module", "source", "named"),
     [
-        ("uad.decode.engine", "from uad.runtime import Runtime", "uad.runtime"),
-        ("uad.decode.engine", "import llama_cpp", "llama_cpp"),
-        ("uad.decode.engine", "def f():\n    from llama_cpp import llama_cpp", "llama_cpp"),
-        ("uad.decode.engine", "from ..server import app", "uad.server"),
-        ("uad.decode.engine", "from uad import drafters", "uad.drafters"),
-        ("uad.decode.engine", "from uad.drafters import model", "uad.drafters.model"),
-        ("uad.drafters.model", "from uad.llama import model", "uad.llama.model"),
-        ("uad.lookup.suffix", "from uad.drafters import mirror", "uad.drafters.mirror"),
-        ("uad.bench.report", "import matplotlib.pyplot", "matplotlib.pyplot"),
-        ("uad.bench.report", "def f():\n    from uad.policy.cost import CostCurve", "uad.policy.cost"),
+        ("uad.engine.decode.engine", "from uad.runtime.runtime import Runtime", "uad.runtime"),
+        ("uad.engine.decode.engine", "import llama_cpp", "llama_cpp"),
+        ("uad.engine.decode.engine", "def f():\n    from llama_cpp import llama_cpp", "llama_cpp"),
+        ("uad.engine.decode.engine", "from ...http.server import app", "uad.http.server"),
+        ("uad.engine.decode.engine", "from uad import drafts", "uad.drafts"),
+        ("uad.engine.decode.engine", "from uad.engine.policy import auto", "uad.engine.policy.auto"),
+        ("uad.engine.policy.choose", "import numpy", "numpy"),
+        ("uad.drafts.model.drafter", "from uad.llama import model", "uad.llama.model"),
+        ("uad.drafts.lookup.suffix", "from uad.drafts.model import mirror", "uad.drafts.model.mirror"),
+        ("uad.tools.bench.report", "import matplotlib.pyplot", "matplotlib.pyplot"),
+        ("uad.tools.bench.report", "from uad.engine.policy.cost import CostCurve", "uad.engine.policy.cost"),
         ("uad.runtime.parts", "from experiment import Experiment", "experiment"),
-        ("uad.server.app", "import uad.llama.model", "uad.llama.model"),
-        ("uad.cli.serve", "from uad.runtime import Runtime", "only inside functions"),
-        ("uad.cli.serve", "if True:\n    import uad.server.app", "only inside functions"),
-        ("uad.policy.value", "import numpy", "numpy"),
+        ("uad.http.server.app", "import uad.llama.model", "uad.llama.model"),
+        ("uad.http.requests.job", "from uad.http.server import app", "uad.http.server.app"),
+        ("uad.tools.cli.serve", "from uad.runtime.runtime import Runtime", "only inside functions"),
+        ("uad.tools.cli.serve", "if True:\n    import uad.http.server.app", "only inside functions"),
         ("uad.nowhere", "", "not in the table"),
     ],
 )
@@ -170,16 +147,29 @@ def test_the_checker_finds_a_violation(module, source, named):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("uad.cli.cost_plot", "import matplotlib.pyplot as plt"),
+        ("uad.tools.cli.cost_plot", "import matplotlib.pyplot as plt"),
         (
-            "uad.decode.engine",
-            "from uad.drafters.protocol import Drafter\nimport json, collections.abc\nfrom . import verify",
+            "uad.engine.decode.engine",
+            "from uad.engine.drafter import Drafter\nimport json, collections.abc\nfrom . import verify",
         ),
-        ("uad.cli.serve", "from uad import __version__\ndef main():\n    from uad.server.app import serve"),
+        (
+            "uad.tools.cli.serve",
+            "from uad import __version__\ndef main():\n    from uad.http.server.app import serve",
+        ),
     ],
 )
 def test_the_checker_leaves_the_rest_alone(module, source):
     assert violations(module, source) == []
+
+
+def test_packages_stand_on_floors():
+    """Each imports only those below it, inside functions too: then a reader can begin at the bottom."""
+    graph = {
+        package: {package_of(name) for name in (*rules.allowed, *rules.lazy) if name.count(".")} - {package}
+        for package, rules in PACKAGES.items()
+    }
+    assert sum(map(len, graph.values())) <= 45
+    TopologicalSorter(graph).prepare()
 
 
 def test_no_modules_import_each_other_in_a_circle():
@@ -195,19 +185,22 @@ def test_no_modules_import_each_other_in_a_circle():
 @pytest.mark.parametrize(
     "sources",
     [
-        {"uad.errors": "import uad.stats", "uad.stats": "def f():\n    import uad.errors"},
-        {"uad.errors": "import uad.policy.cost", "uad.policy": "import uad.errors"},  # a package runs before its parts
+        {"uad.base.errors": "import uad.base.stats", "uad.base.stats": "def f():\n    import uad.base.errors"},
+        # a package runs before its parts
+        {"uad.base.errors": "import uad.engine.policy.cost", "uad.engine.policy": "import uad.base.errors"},
     ],
     ids=["lazy", "over a package"],
 )
 def test_a_circle_is_found(sources):
-    graph = {module: neighbours(module, source, module == "uad.policy") for module, source in sources.items()}
-    with pytest.raises(CycleError, match=r"uad\.errors"):
+    graph = {module: neighbours(module, source, module == "uad.engine.policy") for module, source in sources.items()}
+    with pytest.raises(CycleError, match=r"uad\.base\.errors"):
         TopologicalSorter(graph).prepare()
 
 
 def test_packages_around_a_module_may_import_it():
-    assert neighbours("uad.policy.cost", "import uad.policy.machine", False) == {"uad.policy.machine"}
+    assert neighbours("uad.engine.policy.cost", "import uad.engine.policy.machine", False) == {
+        "uad.engine.policy.machine"
+    }
 
 
 def neighbours(module: str, source: str, is_package: bool) -> set[str]:
@@ -237,7 +230,7 @@ def test_every_module_imports_without_warnings():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["uad", "uad.config", "uad.cli", "uad.types"])
+@pytest.mark.parametrize("module", ["uad", "uad.base.config", "uad.tools.cli", "uad.base.types"])
 def test_light_modules_load_nothing_heavy(module):
     heavy = ("llama_cpp", "matplotlib", "aiohttp", "pydantic", "numpy", "gguf", "tokenizers", "huggingface_hub")
     program = f"import sys, {module}\nprint(*(name for name in {heavy!r} if name in sys.modules))"
@@ -248,6 +241,6 @@ def test_light_modules_load_nothing_heavy(module):
 
 
 def test_importing_the_bench_loads_no_llama():
-    program = "import sys, uad.bench.run\nprint('matplotlib' in sys.modules, 'llama_cpp' in sys.modules)"
+    program = "import sys, uad.tools.bench.run\nprint('matplotlib' in sys.modules, 'llama_cpp' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from uad.config import load_config
-from uad.config.flags import FLAGS
-from uad.server.app import GET_ROUTES
+from uad.base.config import load_config
+from uad.base.config.flags import FLAGS
+from uad.http.server.app import GET_ROUTES
 
 ROOT = Path(__file__).parents[3]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")

@@ -16,12 +16,14 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import unit_env  # noqa: E402
 
 
-@pytest.mark.parametrize("name", ["uad.llama.context", "uad.runtime.parts", "uad.runtime"])
+@pytest.mark.parametrize("name", ["uad.llama.context", "uad.runtime.parts", "uad.runtime.runtime"])
 def test_modules_that_load_llama_cpp_are_found(name: str) -> None:
     assert needs_llama(MODULES[name])
 
 
-@pytest.mark.parametrize("name", ["uad", "uad.cli", "uad.policy.auto", "uad.server.app", "uad.vocab.encode"])
+@pytest.mark.parametrize(
+    "name", ["uad", "uad.tools.cli", "uad.engine.policy.auto", "uad.http.server.app", "uad.text.vocab.encode"]
+)
 def test_modules_that_do_not_are_not(name: str) -> None:
     assert not needs_llama(MODULES[name])
 

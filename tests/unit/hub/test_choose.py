@@ -2,9 +2,9 @@
 
 import pytest
 
-from uad.config import HubModel
-from uad.errors import ConfigError
-from uad.hub.choose import choose, parts, quant_of
+from uad.base.config import HubModel
+from uad.base.errors import ConfigError
+from uad.tools.hub.choose import choose, parts, quant_of
 
 PLAIN = ["README.md", "m-IQ2_XS.gguf", "m-Q4_K_M.gguf", "m-Q8_0.gguf", "mmproj-m-F16.gguf", "m.imatrix.gguf"]
 

@@ -6,9 +6,9 @@ import socket
 import pytest
 from kit.hub import Hub
 
-from uad.config import HubConfig, HubModel
-from uad.errors import ConfigError
-from uad.hub.fetch import cache_folder, path_on
+from uad.base.config import HubConfig, HubModel
+from uad.base.errors import ConfigError
+from uad.tools.hub.fetch import cache_folder, path_on
 
 REPO = "someone/toy-GGUF"
 FILES = {

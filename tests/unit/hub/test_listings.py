@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uad.config import HubModel
-from uad.errors import ConfigError
-from uad.hub.choose import choose
+from uad.base.config import HubModel
+from uad.base.errors import ConfigError
+from uad.tools.hub.choose import choose
 
 BARTOWSKI = "IQ2_M IQ3_M IQ3_XS IQ4_NL IQ4_XS Q2_K Q2_K_L Q3_K_L Q3_K_M Q3_K_S Q3_K_XL Q4_0 Q4_1 Q4_K_L Q4_K_M Q4_K_S"
 LARGE = "Q5_K_L Q5_K_M Q5_K_S Q6_K Q6_K_L Q8_0"

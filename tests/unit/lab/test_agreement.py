@@ -10,7 +10,7 @@ from agreement import Prediction, accepted, divergence, predict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uad.policy.cost import CostCurve, CostSample
+from uad.engine.policy.cost import CostCurve, CostSample
 
 WEIGHTS = st.lists(st.floats(1e-6, 10), min_size=2, max_size=8)
 

@@ -4,12 +4,12 @@ import pytest
 from engines import EngineArm, make_job
 from kit.bench_kit import FakeEngine, job
 
-from uad.bench.options import PLAIN
-from uad.bench.workloads import WorkloadPrompt
-from uad.errors import DecodeError, InvalidRequestError, UadError
-from uad.events import Delta, Done, Failed
-from uad.stats import DraftStats, Timings, Usage
-from uad.types import Finish, Origin, SpecPolicy, SpeculativeParams, StopKind
+from uad.base.errors import DecodeError, InvalidRequestError, UadError
+from uad.base.events import Delta, Done, Failed
+from uad.base.stats import DraftStats, Timings, Usage
+from uad.base.types import Finish, Origin, SpecPolicy, SpeculativeParams, StopKind
+from uad.tools.bench.options import PLAIN
+from uad.tools.bench.workloads import WorkloadPrompt
 
 
 class Steady(FakeEngine):

@@ -10,10 +10,10 @@ from predictions import CHANGES, count
 from replay import MODEL, automatic, calibrated_ms, hindsight_of, oracle_ms, score
 from rounds import Answer, Guess, Recording, read, write
 
-from uad.policy.auto import AutoPolicy
-from uad.types import SpecPolicy, SpeculativeParams
-from uad.vocab.encode import Encoder
-from uad.vocab.table import VocabTable
+from uad.base.types import SpecPolicy, SpeculativeParams
+from uad.engine.policy.auto import AutoPolicy
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.table import VocabTable
 
 FLAT = Curve("flat", tuple(20.0 for _ in range(64)), step=1.0, read_ms=0.1)
 STEEP = Curve("steep", tuple(20.0 * n for n in range(1, 65)), step=10.0, read_ms=5.0)

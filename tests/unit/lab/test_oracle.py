@@ -18,13 +18,13 @@ from oracle import Round, RoundCosts, passes, speed_up
 from prescribed import Told
 from report import write_report
 
-from uad.bench.options import parse_policy
-from uad.bench.workloads import WorkloadPrompt, load
-from uad.errors import ConfigError
-from uad.events import Delta, Done
-from uad.policy.cost import CostCurve, CostSample
-from uad.stats import DraftStats, Timings, Usage
-from uad.types import Finish, Origin, SpecPolicy, StopKind
+from uad.base.errors import ConfigError
+from uad.base.events import Delta, Done
+from uad.base.stats import DraftStats, Timings, Usage
+from uad.base.types import Finish, Origin, SpecPolicy, StopKind
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.tools.bench.options import parse_policy
+from uad.tools.bench.workloads import WorkloadPrompt, load
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from geometry import Geometry, parse_params, plan, short
 from gguf import quants
 from scale import scale, sentence
 
-from uad.errors import ConfigError, ModelLoadError, UadError
+from uad.base.errors import ConfigError, ModelLoadError, UadError
 
 SAMPLES = Path(__file__).parents[3] / "samples"
 TARGET = SAMPLES / "target-chatml.gguf"

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import STEPS, Slot, play
 
-from uad.common.sequences import common_prefix
-from uad.lookup import ngram_cache, ngram_map, ngram_mod, ngram_simple, suffix
-from uad.lookup.aligner import CopyAligner
-from uad.lookup.drafter import LookupDrafter
-from uad.lookup.replacements import Edit, Replacements
-from uad.lookup.sources import Located, TextSource
-from uad.types import Origin
+from uad.base.common.sequences import common_prefix
+from uad.base.types import Origin
+from uad.drafts.lookup import ngram_cache, ngram_map, ngram_mod, ngram_simple, suffix
+from uad.drafts.lookup.aligner import CopyAligner
+from uad.drafts.lookup.drafter import LookupDrafter
+from uad.drafts.lookup.replacements import Edit, Replacements
+from uad.drafts.lookup.sources import Located, TextSource
 
 Make = Callable[[], LookupDrafter]
 KINDS: list[Make] = [

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import STEPS, Slot, play
 
-from uad.lookup import ngram_cache
-from uad.lookup.counts import SIZES, NgramCounts, Several, best
-from uad.lookup.ngram_cache import N_COPIED, N_DRAFT, drafter, store_file
+from uad.drafts.lookup import ngram_cache
+from uad.drafts.lookup.counts import SIZES, NgramCounts, Several, best
+from uad.drafts.lookup.ngram_cache import N_COPIED, N_DRAFT, drafter, store_file
 
 
 def counted(counts: NgramCounts) -> dict[tuple[int, ...], Counter[int]]:

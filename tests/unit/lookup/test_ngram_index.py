@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import IDS
 
-from uad.common.sequences import common_suffix
-from uad.lookup.history import AT_ONCE, MAX_MATCH, GramIndex, agreement
-from uad.lookup.sources import TextSource
+from uad.base.common.sequences import common_suffix
+from uad.drafts.lookup.history import AT_ONCE, MAX_MATCH, GramIndex, agreement
+from uad.drafts.lookup.sources import TextSource
 
 CHANGES = st.lists(
     st.one_of(st.lists(IDS, max_size=12), st.lists(IDS, min_size=250, max_size=330), st.integers(0, 400)), max_size=10

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import STEPS, Slot, alone, play
 
-from uad.common.sequences import common_prefix
-from uad.lookup import ngram_mod
-from uad.lookup.drafter import LookupDrafter
-from uad.lookup.history import BELIEFS, ID_BYTES
-from uad.lookup.ngram_mod import ID, Pool
+from uad.base.common.sequences import common_prefix
+from uad.drafts.lookup import ngram_mod
+from uad.drafts.lookup.drafter import LookupDrafter
+from uad.drafts.lookup.history import BELIEFS, ID_BYTES
+from uad.drafts.lookup.ngram_mod import ID, Pool
 
 RNG = random.Random(5)
 TEXT = [RNG.randrange(30000) for _ in range(400)]

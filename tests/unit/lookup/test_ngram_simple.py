@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import STEPS, Slot, alone, play
 
-from uad.lookup.ngram_simple import drafter
-from uad.lookup.sources import TextSource
+from uad.drafts.lookup.ngram_simple import drafter
+from uad.drafts.lookup.sources import TextSource
 
 
 def scan(ids: list[int], n: int, m: int, min_hits: int) -> tuple[int, ...]:

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import Slot
 
-from uad.common.sequences import common_prefix
-from uad.lookup.predicted import find, weight
-from uad.lookup.prediction import drafter
-from uad.vocab.encode import Encoder
-from uad.vocab.table import VocabTable
+from uad.base.common.sequences import common_prefix
+from uad.drafts.lookup.predicted import find, weight
+from uad.drafts.lookup.prediction import drafter
+from uad.text.vocab.encode import Encoder
+from uad.text.vocab.table import VocabTable
 
 FUNCTION = b"""def area_%d(width, height):
     # the area of rectangle %d

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import IDS, STEPS, Slot, play
 
-from uad.common.sequences import common_prefix
-from uad.lookup import suffix
-from uad.lookup.history import BELIEFS, MAX_MATCH
-from uad.lookup.suffix import LEVELS, SEPARATOR, Answers, SuffixIndex, SuffixMatch, store_file, vote
+from uad.base.common.sequences import common_prefix
+from uad.drafts.lookup import suffix
+from uad.drafts.lookup.history import BELIEFS, MAX_MATCH
+from uad.drafts.lookup.suffix import LEVELS, SEPARATOR, Answers, SuffixIndex, SuffixMatch, store_file, vote
 
 
 def common_suffix(text: list[int], end: int, ids: list[int]) -> int:

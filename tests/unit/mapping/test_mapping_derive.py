@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from kit.templates_toys import named, sample, toy, vocab_of
 
-from uad.errors import InvalidRequestError, MappingError
-from uad.mapping.derive import derive
-from uad.mapping.emit import pair_name, pair_text
-from uad.mapping.families import Turn, bundled_mappings, load_families
-from uad.mapping.pairs import load_pair
-from uad.mapping.patterns import encode_parts
-from uad.mapping.plan import Options, Side, plan
-from uad.templates.seams import Part
+from uad.base.errors import InvalidRequestError, MappingError
+from uad.text.mapping.derive import derive
+from uad.text.mapping.emit import pair_name, pair_text
+from uad.text.mapping.families import Turn, bundled_mappings, load_families
+from uad.text.mapping.pairs import load_pair
+from uad.text.mapping.patterns import encode_parts
+from uad.text.mapping.plan import Options, Side, plan
+from uad.text.templates.seams import Part
 
 FAMILIES = load_families([bundled_mappings()])
 VOCAB = toy("t", ("<b>", "<e>", "<|a|>", "<|z|>"))

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.templates_toys import LETTERS, named, vocab_of
 
-from uad.mapping.check import same_to_answer
-from uad.mapping.compile import compile_rules, reader_patterns
-from uad.mapping.families import Family, Message, bundled_mappings, load_families
-from uad.mapping.patterns import Item, encode_parts, normalise
-from uad.mapping.recognise import bos_name, eos_name
-from uad.mapping.rules import CompiledRules
-from uad.templates.render import render
-from uad.templates.seams import Part
+from uad.text.mapping.check import same_to_answer
+from uad.text.mapping.compile import compile_rules, reader_patterns
+from uad.text.mapping.families import Family, Message, bundled_mappings, load_families
+from uad.text.mapping.patterns import Item, encode_parts, normalise
+from uad.text.mapping.recognise import bos_name, eos_name
+from uad.text.mapping.rules import CompiledRules
+from uad.text.templates.render import render
+from uad.text.templates.seams import Part
 
 FAMILIES = load_families([bundled_mappings()])
 VOCABS = {name: vocab_of(family) for name, family in FAMILIES.items()}

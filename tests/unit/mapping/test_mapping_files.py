@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from kit.templates_toys import FAMILY_FILE, family_vocab, toy
 
-from uad.errors import MappingError
-from uad.mapping.families import Family, Message, bundled_mappings, find_family, load_families, load_family
-from uad.mapping.pairs import load_pair, load_pairs
-from uad.templates.render import render
+from uad.base.errors import MappingError
+from uad.text.mapping.families import Family, Message, bundled_mappings, find_family, load_families, load_family
+from uad.text.mapping.pairs import load_pair, load_pairs
+from uad.text.templates.render import render
 
 FAMILIES = load_families([bundled_mappings()])
 PAIR = """\

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from kit.templates_toys import FAMILY_FILE, toy
 
-from uad.errors import MappingError
-from uad.mapping.compile import Replacement, compile_rules
-from uad.mapping.families import bundled_mappings, load_families
-from uad.mapping.lint import lint
+from uad.base.errors import MappingError
+from uad.text.mapping.compile import Replacement, compile_rules
+from uad.text.mapping.families import bundled_mappings, load_families
+from uad.text.mapping.lint import lint
 
 GOOD = f"""\
 {FAMILY_FILE}example:

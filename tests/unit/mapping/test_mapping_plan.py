@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from kit.templates_toys import FAMILY_SPECIALS, family_vocab, named, sample, toy
 
-from uad.errors import MappingError
-from uad.mapping.families import bundled_mappings, load_families
-from uad.mapping.patterns import encode_parts
-from uad.mapping.plan import Options, Side, plan, usable_template
-from uad.mapping.recognise import recognise
-from uad.templates.render import render
-from uad.templates.seams import Part
+from uad.base.errors import MappingError
+from uad.text.mapping.families import bundled_mappings, load_families
+from uad.text.mapping.patterns import encode_parts
+from uad.text.mapping.plan import Options, Side, plan, usable_template
+from uad.text.mapping.recognise import recognise
+from uad.text.templates.render import render
+from uad.text.templates.seams import Part
 
 FAMILIES = load_families([bundled_mappings()])
 CORE = [name for name in FAMILY_SPECIALS if name in FAMILIES and name != "plain"]

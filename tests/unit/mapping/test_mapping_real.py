@@ -15,11 +15,11 @@ from kit.templates_matrix import Cell, derived, derived_cells, family_cells, pai
 from kit.templates_real import CONVERSATIONS, NO_FAMILY, REASONS, SYSTEM_LAST, folder, real_templates
 from kit.templates_toys import sample
 
-from uad.mapping.patterns import encode_parts
-from uad.mapping.plan import Options, plan
-from uad.mapping.recognise import bos_name, eos_name
-from uad.mapping.rules import CompiledRules
-from uad.templates.render import render
+from uad.text.mapping.patterns import encode_parts
+from uad.text.mapping.plan import Options, plan
+from uad.text.mapping.recognise import bos_name, eos_name
+from uad.text.mapping.rules import CompiledRules
+from uad.text.templates.render import render
 
 pytestmark = pytest.mark.skipif(folder() is None, reason="no chat templates here: make vocabs")
 PARTS = 1 if os.environ.get("UAD_FULL_MATRIX") else 24

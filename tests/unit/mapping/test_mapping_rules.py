@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.templates_toys import FAMILY_SPECIALS, family_vocab, items_of, named, sample, toy
 
-from uad.errors import MappingError
-from uad.mapping.compile import Replacement, compile_rules
-from uad.mapping.families import Family, Message, bundled_mappings, load_families
-from uad.mapping.patterns import encode_parts, normalise
-from uad.mapping.plan import Options, Side, plan
-from uad.mapping.recognise import bos_name, eos_name
-from uad.mapping.rules import CompiledRules
-from uad.templates.render import render
-from uad.templates.seams import Part
-from uad.vocab.table import VocabTable
+from uad.base.errors import MappingError
+from uad.text.mapping.compile import Replacement, compile_rules
+from uad.text.mapping.families import Family, Message, bundled_mappings, load_families
+from uad.text.mapping.patterns import encode_parts, normalise
+from uad.text.mapping.plan import Options, Side, plan
+from uad.text.mapping.recognise import bos_name, eos_name
+from uad.text.mapping.rules import CompiledRules
+from uad.text.templates.render import render
+from uad.text.templates.seams import Part
+from uad.text.vocab.table import VocabTable
 
 FAMILIES = load_families([bundled_mappings()])
 CORE = [name for name in FAMILY_SPECIALS if name in FAMILIES]

@@ -11,11 +11,11 @@ import pytest
 from kit.browser import Open, answered, by_sevens, fake, say, served, until
 from kit.fake_runtime import REJECTED
 
-from uad.calls.format import AnswerFormat, ThoughtFormat
-from uad.common.origins import kind_of
-from uad.config import ServerConfig
-from uad.errors import UadError
-from uad.types import Origin
+from uad.base.common.origins import kind_of
+from uad.base.config import ServerConfig
+from uad.base.errors import UadError
+from uad.base.types import Origin
+from uad.text.calls.format import AnswerFormat, ThoughtFormat
 
 PAINT = "performance.getEntriesByName('first-contentful-paint')"
 PHONE = {"width": 375, "height": 700}

@@ -14,12 +14,12 @@ from kit.fake_runtime import FakeRuntime
 from kit.server_kit import CONFIG, events, get, with_server
 from kit.source_imports import ROOT
 
-from uad.config import ServerConfig
-from uad.events import DrafterView, EngineView
-from uad.stats import DrafterStats
-from uad.types import Origin, SpecPolicy, SpeculativeParams
+from uad.base.config import ServerConfig
+from uad.base.events import DrafterView, EngineView
+from uad.base.stats import DrafterStats
+from uad.base.types import Origin, SpecPolicy, SpeculativeParams
 
-VENDOR = ROOT / "uad/server/page/vendor"
+VENDOR = ROOT / "uad/http/server/page/vendor"
 LOCKED = ServerConfig(port=0, api_keys=("k",), api_prefix="/llm")
 OFF = ServerConfig(port=0, ui=False, api_keys=("k",))
 
@@ -98,7 +98,7 @@ def test_it_tells_nothing_of_slots_where_these_are_off() -> None:
 
 
 def test_an_engine_that_does_not_answer_is_told_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uad.server.live._PATIENCE", 0.01)
+    monkeypatch.setattr("uad.http.server.live._PATIENCE", 0.01)
     silent = FakeRuntime()
     silent.look = lambda tell: None  # type: ignore[method-assign]
     assert look(silent)[0]["tokens"] == 0

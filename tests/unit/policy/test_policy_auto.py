@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.simulator import BAD, FLAT, GOOD, LINEAR, MEMORY_BOUND, MIXED, Position, Simulation, jagged, oracle_ms, text
 
-from uad.policy.auto import AutoPolicy
-from uad.policy.calibration import bin_of
-from uad.policy.choose import gains_of, may_continue, rows_of
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import Machine
-from uad.policy.protocol import Chosen, Decoded, Drafted, Ended, Wish
-from uad.types import Commit, Draft, Origin, SpecPolicy, SpeculativeParams
+from uad.base.types import Commit, Draft, Origin, SpecPolicy, SpeculativeParams
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.calibration import bin_of
+from uad.engine.policy.choose import gains_of, may_continue, rows_of
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.machine import Machine
+from uad.engine.policy.protocol import Chosen, Decoded, Drafted, Ended, Wish
 
 MACHINES = {"flat": FLAT, "memory bound": MEMORY_BOUND, "linear": LINEAR, "jagged": jagged}
 DRAFTS = {"good": GOOD, "mixed": MIXED, "bad": BAD}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uad.policy.calibration import N_BINS, Calibration, bin_of
+from uad.engine.policy.calibration import N_BINS, Calibration, bin_of
 
 beliefs = st.floats(0, 1)
 

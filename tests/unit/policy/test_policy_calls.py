@@ -9,7 +9,7 @@ from types import FrameType
 import pytest
 from policy import Script, measure
 
-from uad.policy import auto
+from uad.engine.policy import auto
 
 N_SEQS, N_IDS, N_ROUNDS = (1, 4), (0, 4, 16), 100
 ROOM = str(Path(auto.__file__).parent)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.simulator import jagged
 
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import Machine
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.machine import Machine
 
 
 def curve(cost, sizes=range(1, 17), depth=0) -> CostCurve:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from uad.policy.auto import AutoPolicy
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import Machine
-from uad.policy.protocol import Drafted, Policy, Wish
-from uad.types import Commit, Draft, Origin, SpecPolicy, SpeculativeParams
+from uad.base.types import Commit, Draft, Origin, SpecPolicy, SpeculativeParams
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.machine import Machine
+from uad.engine.policy.protocol import Drafted, Policy, Wish
 
 GRAMMAR, MODEL, SUFFIX = Origin.GRAMMAR, Origin.MODEL, Origin.SUFFIX
 FIXED = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=8)

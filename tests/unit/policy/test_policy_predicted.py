@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from kit.simulator import FLAT
 
-from uad.policy.auto import AutoPolicy
-from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import Machine
-from uad.policy.protocol import Drafted, Policy, Wish
-from uad.types import Draft, Origin, SpeculativeParams
+from uad.base.types import Draft, Origin, SpeculativeParams
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.machine import Machine
+from uad.engine.policy.protocol import Drafted, Policy, Wish
 
 PREDICTION, SUFFIX = Origin.PREDICTION, Origin.SUFFIX
 PARAMS = SpeculativeParams()

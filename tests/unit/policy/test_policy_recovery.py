@@ -10,8 +10,8 @@ import pytest
 from kit.disturbances import DEAR, between, every, real_pair, real_text, slow_start
 from kit.simulator import BAD, text
 
-from uad.policy.protocol import Drafted, Wish
-from uad.types import Draft, Origin, SpeculativeParams
+from uad.base.types import Draft, Origin, SpeculativeParams
+from uad.engine.policy.protocol import Drafted, Wish
 
 DISTURBANCES = {
     "slow for 5 s from the start": (slow_start(5, 1, 50), 5),

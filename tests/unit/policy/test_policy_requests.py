@@ -12,7 +12,7 @@ from kit.simulator import Cost
 TIMES = (1.1, 1.8, 3.0, 6.0)
 """What eight rows cost, in single ones."""
 
-TEXTS = Path(__file__).parents[3] / "uad" / "bench" / "texts"
+TEXTS = Path(__file__).parents[3] / "uad" / "tools" / "bench" / "texts"
 PROSE, SOURCE = ((TEXTS / name).read_bytes() for name in ("mixed.txt", "code.txt"))
 CODE = code(40)
 RIGHT = PredictedRequest(CODE, CODE)

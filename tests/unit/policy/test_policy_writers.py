@@ -6,7 +6,7 @@ import pytest
 from kit.simulator import LINEAR
 from kit.writers import Contest, mixed
 
-from uad.types import Origin
+from uad.base.types import Origin
 
 HEAD, MODEL = Origin.HEAD, Origin.MODEL
 LISTS = ((HEAD,), (MODEL,), (HEAD, MODEL))

@@ -6,7 +6,7 @@ from typing import Any
 
 from kit.scripted_server import Answers
 
-from uad.types import Request
+from uad.base.types import Request
 
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("read", "edit")]
 EDIT = {"role": "user", "content": '"Replace Hello by Goodbye in greeting.py. Read the file first."'}

@@ -18,14 +18,14 @@ from kit.api_kit import ANSWERS, CALL, SECOND, THOUGHT
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import CHAT, CONFIG, HELLO, with_server
 
-from uad.errors import DecodeError
-from uad.types import Origin, Request
+from uad.base.errors import DecodeError
+from uad.base.types import Origin, Request
 
 RECORDED = Path(__file__).with_name("answers_kept.json.gz")
 TEXT, NATIVE, RESPONSES, MESSAGES = "/v1/completions", "/completion", "/v1/responses", "/v1/messages"
 WAYS = ("whole", "stream")
 NAME = {"X-Request-Id": "req-1"}
-MERGE = "uad.apis.answer.merge"
+MERGE = "uad.http.apis.answer.merge"
 """Joins pieces that a slow reader finds together: as many as the machine's haste has it."""
 
 LOOK_UP = {"name": "look_up", "parameters": {"type": "object", "properties": {"word": {"type": "string"}}}}

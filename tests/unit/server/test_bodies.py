@@ -9,10 +9,10 @@ import pytest
 from aiohttp import StreamReader, web
 from aiohttp.test_utils import make_mocked_request
 
-from uad.apis.problems import BusyError
-from uad.errors import InvalidRequestError
-from uad.server import bodies
-from uad.server.bodies import STEP_OUT, Bodies
+from uad.base.errors import InvalidRequestError
+from uad.http.apis.problems import BusyError
+from uad.http.server import bodies
+from uad.http.server.bodies import STEP_OUT, Bodies
 
 MIB = 1 << 20
 

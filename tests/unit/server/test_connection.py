@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from uad.server.connection import Connection
+from uad.http.server.connection import Connection
 
 
 class Transport(asyncio.Transport):

@@ -16,7 +16,7 @@ import fuzz_cases
 import http_fields
 from http_fields import Row, all_rows, drawn
 
-from uad.requests.fields import ChatBody, CompletionBody, NativeBody, checked
+from uad.http.requests.fields import ChatBody, CompletionBody, NativeBody, checked
 
 BODIES: dict[type[BaseModel], dict[str, object]] = {
     NativeBody: {"prompt": "a"},

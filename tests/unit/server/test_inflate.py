@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uad.errors import InvalidRequestError
-from uad.server.bodies import MAX_MEMBERS, STEP_IN, STEP_OUT, Inflater, encoding_of
+from uad.base.errors import InvalidRequestError
+from uad.http.server.bodies import MAX_MEMBERS, STEP_IN, STEP_OUT, Inflater, encoding_of
 
 EXAMPLES = int(os.environ.get("UAD_EXAMPLES", "60"))
 MIB = 1 << 20

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from uad.config import ServerConfig
-from uad.errors import ConfigError
-from uad.server.listener import Listener
+from uad.base.config import ServerConfig
+from uad.base.errors import ConfigError
+from uad.http.server.listener import Listener
 
 HOSTS = ["127.0.0.1,127.0.0.2", "127.0.0.1,::1"]
 

@@ -11,7 +11,7 @@ import pytest
 from kit.fake_runtime import BOS, HELD, FakeRuntime
 from kit.server_kit import HELLO, post, stream
 
-from uad.types import TokenProb
+from uad.base.types import TokenProb
 
 CHAT, NATIVE, TEXT = "/v1/chat/completions", "/completion", "/v1/completions"
 

@@ -8,9 +8,9 @@ from kit.fake_runtime import BOS, FakeRuntime
 from kit.fake_runtime import CONFIG as RUNTIME
 from kit.server_kit import CHAT, CONFIG, HELLO, events, post, serving, stream
 
-from uad.apis import choice as choices
-from uad.common import json_out
-from uad.config import Config, DraftingConfig, ServerConfig
+from uad.base.common import json_out
+from uad.base.config import Config, DraftingConfig, ServerConfig
+from uad.http.apis import choice as choices
 
 SAID = "USER:HELLO\nASSISTANT:"
 

@@ -8,8 +8,8 @@ import pytest
 from kit.fake_runtime import CONFIG, FakeRuntime
 from kit.server_kit import CHAT, HELLO, post
 
-from uad.config import Config
-from uad.types import Constraint, ConstraintKind
+from uad.base.config import Config
+from uad.base.types import Constraint, ConstraintKind
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 JSON = Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(SCHEMA))

@@ -7,8 +7,8 @@ import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import CHAT, CONFIG, HELLO, events, post, serving, stream
 
-from uad.common.settings import INT32_MAX
-from uad.errors import DecodeError
+from uad.base.common.settings import INT32_MAX
+from uad.base.errors import DecodeError
 
 
 def refused(path, body, status=400, kind="invalid_request_error", param=None, fake=None):
@@ -403,7 +403,7 @@ def test_long_bodies_pass_and_are_read_off_the_loop():
 
 
 def test_the_body_has_a_limit(monkeypatch):
-    monkeypatch.setattr("uad.server.app.MAX_BODY", 1000)
+    monkeypatch.setattr("uad.http.server.app.MAX_BODY", 1000)
     got, answer = post("/completion", {"prompt": "x" * 2000})
     assert (got, answer["error"]["type"]) == (413, "invalid_request_error")
 

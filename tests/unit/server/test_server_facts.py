@@ -7,10 +7,10 @@ import pytest
 from kit.fake_runtime import BOS, FakeRuntime
 from kit.server_kit import CHAT, CONFIG, HELLO, get, post, serving
 
-from uad.config import ServerConfig
-from uad.events import CacheCounts, Totals
-from uad.server.access import is_trusted_origin, may_use
-from uad.types import Origin
+from uad.base.config import ServerConfig
+from uad.base.events import CacheCounts, Totals
+from uad.base.types import Origin
+from uad.http.server.access import is_trusted_origin, may_use
 
 KEYED = ServerConfig(port=0, api_keys=("sk-one", "sk-zwei-ü"))
 

@@ -13,10 +13,10 @@ from kit.fake_runtime import CONFIG, FakeRuntime
 from kit.grammar_kit import fits
 from kit.server_kit import CHAT, HELLO, post
 
-from uad.calls.constraint import ASSISTANT
-from uad.calls.format import THINK_TAGS, AnswerFormat
-from uad.mapping.families import bundled_mappings, load_families
-from uad.types import Constraint, ConstraintKind
+from uad.base.types import Constraint, ConstraintKind
+from uad.text.calls.constraint import ASSISTANT
+from uad.text.calls.format import THINK_TAGS, AnswerFormat
+from uad.text.mapping.families import bundled_mappings, load_families
 
 RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}

@@ -9,14 +9,14 @@ import pytest
 from kit.fake_runtime import BOS, CONFIG, FakeRuntime
 from kit.server_kit import CHAT, HELLO, post, stream
 
-from uad.apis.choice import Choice, usage_json
-from uad.config import Config, ServerConfig
-from uad.events import Done
-from uad.requests.infill import FimShares
-from uad.requests.job import MAX_PREDICTED
-from uad.requests.prompt_ids import Prompt
-from uad.stats import DrafterStats, DraftStats, Timings, Usage
-from uad.types import FimTokens, Finish, Origin, Request, StopKind
+from uad.base.config import Config, ServerConfig
+from uad.base.events import Done
+from uad.base.stats import DrafterStats, DraftStats, Timings, Usage
+from uad.base.types import FimTokens, Finish, Origin, Request, StopKind
+from uad.http.apis.choice import Choice, usage_json
+from uad.http.requests.infill import FimShares
+from uad.http.requests.job import MAX_PREDICTED
+from uad.http.requests.prompt_ids import Prompt
 
 PRE, SUF, MID, REPO, FILE = 1, 2, 3, 4, 5
 """Ids of the scripted vocabulary whose bytes no text here has."""

@@ -16,13 +16,13 @@ import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import CHAT, HELLO, post, serving
 
-from uad.apis.problems import BusyError
-from uad.checkpoint import DroppedError, checkpoint, wanted_while
-from uad.common.json_out import chunks, dumps, dumps_large
-from uad.errors import UnavailableError
-from uad.requests.fields import MAX_MESSAGES
-from uad.requests.message_fields import MAX_PARTS
-from uad.server.state import N_THREADS, WorkerPool, Workers
+from uad.base.checkpoint import DroppedError, checkpoint, wanted_while
+from uad.base.common.json_out import chunks, dumps, dumps_large
+from uad.base.errors import UnavailableError
+from uad.http.apis.problems import BusyError
+from uad.http.requests.fields import MAX_MESSAGES
+from uad.http.requests.message_fields import MAX_PARTS
+from uad.http.server.state import N_THREADS, WorkerPool, Workers
 
 LONG = "x" * (2 << 20)
 MANY = ["a"] * 50_000
@@ -187,8 +187,8 @@ def drawn(draw, depth=0):
 
 
 def test_chunks_are_the_whole_text(monkeypatch):
-    monkeypatch.setattr("uad.common.json_out._AT_ONCE", 8)
-    monkeypatch.setattr("uad.common.json_out._NUMBERS", 3)
+    monkeypatch.setattr("uad.base.common.json_out._AT_ONCE", 8)
+    monkeypatch.setattr("uad.base.common.json_out._NUMBERS", 3)
     draw = random.Random(0)
     for _ in range(500):
         value = drawn(draw)

@@ -11,8 +11,8 @@ from kit.api_kit import ANSWERS, CALL, SECOND, THOUGHT, saying, streamed
 from kit.fake_runtime import HELD, FakeRuntime
 from kit.server_kit import HELLO, post, serving, with_server
 
-from uad.config import ServerConfig
-from uad.errors import DecodeError
+from uad.base.config import ServerConfig
+from uad.base.errors import DecodeError
 
 PATH = "/v1/messages"
 LOOK_UP = {

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from uad.checkpoint import DroppedError, wanted_while
-from uad.errors import InvalidRequestError
-from uad.server import json_in
-from uad.server.json_in import MAX_CONTAINERS, MAX_DEPTH, MAX_VALUES, parse_object
+from uad.base.checkpoint import DroppedError, wanted_while
+from uad.base.errors import InvalidRequestError
+from uad.http.server import json_in
+from uad.http.server.json_in import MAX_CONTAINERS, MAX_DEPTH, MAX_VALUES, parse_object
 
 WORDS = [
     "",

@@ -12,7 +12,7 @@ import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import CHAT, CONFIG, serving, with_server
 
-from uad.console import LogLines
+from uad.base.console import LogLines
 
 CHATS, MESSAGES = b"/v1/chat/completions", b"/v1/messages"
 
@@ -341,7 +341,7 @@ def test_a_bug_in_a_handler_is_logged_with_the_name_of_its_request(caplog):
 
 
 def test_memory_that_is_full_of_bodies_is_503_with_a_time_to_wait(monkeypatch):
-    monkeypatch.setattr("uad.server.bodies.Bodies.__init__.__defaults__", (1000,))
+    monkeypatch.setattr("uad.http.server.bodies.Bodies.__init__.__defaults__", (1000,))
 
     async def test():
         async with serving(FakeRuntime(), CONFIG) as session:

@@ -6,8 +6,8 @@ import pytest
 from kit.fake_runtime import BOS, CONFIG, N_VOCAB, FakeRuntime
 from kit.server_kit import CHAT, HELLO, post
 
-from uad.config import Config, DraftingConfig, ServerConfig
-from uad.types import Origin, SamplingParams, SpeculativeParams
+from uad.base.config import Config, DraftingConfig, ServerConfig
+from uad.base.types import Origin, SamplingParams, SpeculativeParams
 
 
 def request(path=CHAT, fake=None, **members):

@@ -10,8 +10,8 @@ from kit.api_kit import ANSWERS, CALL, SECOND, THOUGHT, named_events, saying, st
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import post, with_server
 
-from uad.apis.messages import seal, unsealed
-from uad.errors import DecodeError
+from uad.base.errors import DecodeError
+from uad.http.apis.messages import seal, unsealed
 
 PATH = "/v1/responses"
 LOOK_UP = {

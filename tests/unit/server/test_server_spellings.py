@@ -7,10 +7,10 @@ from kit.fake_runtime import FakeRuntime
 from kit.server_kit import CHAT, HELLO, get, post
 from pydantic import BaseModel
 
-from uad.config import ServerConfig
-from uad.config.load import from_environ
-from uad.errors import ConfigError
-from uad.requests.fields import ChatBody, CompletionBody, NativeBody, TokenizeBody
+from uad.base.config import ServerConfig
+from uad.base.config.load import from_environ
+from uad.base.errors import ConfigError
+from uad.http.requests.fields import ChatBody, CompletionBody, NativeBody, TokenizeBody
 
 KEYED = ServerConfig(port=0, alias="toy", api_keys=("sk-one", "sk two"))
 FIELDS = {

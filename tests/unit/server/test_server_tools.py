@@ -12,10 +12,10 @@ from kit.calls_kit import FORMATS
 from kit.fake_runtime import CONFIG, FakeRuntime
 from kit.server_kit import CHAT, HELLO, post, stream
 
-from uad.calls.format import AnswerFormat, ThoughtFormat
-from uad.config import ServerConfig
-from uad.requests.prompt_ids import MAX_TOOL_CHARS
-from uad.types import Constraint, Request, ThoughtBounds
+from uad.base.config import ServerConfig
+from uad.base.types import Constraint, Request, ThoughtBounds
+from uad.http.requests.prompt_ids import MAX_TOOL_CHARS
+from uad.text.calls.format import AnswerFormat, ThoughtFormat
 
 HERMES = AnswerFormat((FORMATS["hermes"],))
 TOOL = {

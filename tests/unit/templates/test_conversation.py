@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.templates_real import folder
 
-from uad.errors import InvalidRequestError
-from uad.mapping.families import bundled_mappings, load_families
-from uad.templates.conversation import Talk, converse
+from uad.base.errors import InvalidRequestError
+from uad.text.mapping.families import bundled_mappings, load_families
+from uad.text.templates.conversation import Talk, converse
 
 TURNS = (
     "{% for m in messages %}<{{ m.role }}>CONTENT</{{ m.role }}>{% endfor %}{% if add_generation_prompt "

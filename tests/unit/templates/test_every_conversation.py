@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from kit.histories import APIS, BROKEN, NAMES, PARAMETERS, Call, History, Json, Turn, histories, words_of
 from kit.templates_real import folder
 
-from uad.apis.anthropic import read_message
-from uad.apis.openai import read_chat
-from uad.apis.responses import read_response
-from uad.common.sequences import common_prefix
-from uad.requests.engine import Text
-from uad.requests.prompt_ids import render_chat
-from uad.templates.calling import calling
-from uad.templates.conversation import Talk, converse
-from uad.templates.render import Rendered
+from uad.base.common.sequences import common_prefix
+from uad.http.apis.anthropic import read_message
+from uad.http.apis.openai import read_chat
+from uad.http.apis.responses import read_response
+from uad.http.requests.engine import Text
+from uad.http.requests.prompt_ids import render_chat
+from uad.text.templates.calling import calling
+from uad.text.templates.conversation import Talk, converse
+from uad.text.templates.render import Rendered
 
 EXAMPLES = int(os.environ.get("UAD_EXAMPLES", "5"))
 READ = {"chat": read_chat, "messages": read_message, "responses": read_response}

@@ -7,15 +7,15 @@ from typing import Any, cast
 import pytest
 from kit.histories import APIS, BROKEN, Call, History, Turn
 
-import uad.templates.conversation as conversation
-from uad.apis.anthropic import read_message
-from uad.apis.openai import read_chat
-from uad.apis.responses import read_response
-from uad.errors import InvalidRequestError
-from uad.requests.engine import Text
-from uad.requests.prompt_ids import render_chat
-from uad.templates.conversation import Talk, converse
-from uad.templates.render import Rendered
+import uad.text.templates.conversation as conversation
+from uad.base.errors import InvalidRequestError
+from uad.http.apis.anthropic import read_message
+from uad.http.apis.openai import read_chat
+from uad.http.apis.responses import read_response
+from uad.http.requests.engine import Text
+from uad.http.requests.prompt_ids import render_chat
+from uad.text.templates.conversation import Talk, converse
+from uad.text.templates.render import Rendered
 
 COUNTS = """\
 {%- set ns = namespace(n=0) -%}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from uad.templates.prefill import without_thoughts
-from uad.templates.render import Part, Rendered
+from uad.text.templates.prefill import without_thoughts
+from uad.text.templates.render import Part, Rendered
 
 
 @pytest.mark.parametrize(

@@ -29,13 +29,13 @@ from kit.vocab_makers import (
     write,
 )
 
-from uad.errors import ConfigError, ModelLoadError
-from uad.gguf import BLOCKS, GgufFile, NewTensor
-from uad.gguf import write as write_gguf
-from uad.trim import corpus
-from uad.trim.choose import Ways, choose, on_the_way, share
-from uad.trim.cut import check_output, check_source, kept_merges, saving, write_trimmed
-from uad.trim.vocabulary import Vocabulary, byte_letters, read_vocabulary
+from uad.base.errors import ConfigError, ModelLoadError
+from uad.base.gguf import BLOCKS, GgufFile, NewTensor
+from uad.base.gguf import write as write_gguf
+from uad.tools.trim import corpus
+from uad.tools.trim.choose import Ways, choose, on_the_way, share
+from uad.tools.trim.cut import check_output, check_source, kept_merges, saving, write_trimmed
+from uad.tools.trim.vocabulary import Vocabulary, byte_letters, read_vocabulary
 
 SAMPLES = Path(__file__).parents[3] / "samples"
 ZEPHYR, GEMMA = SAMPLES / "draft-zephyr.gguf", SAMPLES / "draft-gemma.gguf"
@@ -386,7 +386,7 @@ def test_nothing_is_left_of_a_file_that_cannot_be_written(tmp_path: Path, monkey
         (tmp_path / "out.gguf.part").write_text("half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("uad.trim.cut.write", full)
+    monkeypatch.setattr("uad.tools.trim.cut.write", full)
     with pytest.raises(ConfigError, match="No space left"):
         cut(ZEPHYR, out, range(2048))
     assert [path.name for path in tmp_path.iterdir()] == ["out.gguf"]

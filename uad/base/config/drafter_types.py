@@ -1,0 +1,161 @@
+"""The drafters of --spec-type: their names, what may be set of each, and what they remember.
+
+Flags (`config/flags`), the configuration (`config/load`) and notes of the bench are made from it; `lookup/build` makes
+the drafters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from uad.base.common.settings import Setting, setting, settings_of
+from uad.base.config.kinds import Kind, choice
+from uad.base.errors import ConfigError
+from uad.base.types import BY_REQUEST, Origin
+
+SHARES = ("off", "slot", "server")
+_MOST = 1024  # tokens to look up, or of a draft
+
+
+@dataclass(frozen=True, slots=True)
+class NgramConfig:
+    """ngram-simple and the two maps."""
+
+    size_n: int = setting(12, "tokens to look up", low=1, high=_MOST)
+    size_m: int = setting(48, "most tokens per draft", low=1, high=_MOST)
+    min_hits: int = setting(1, "how often they must have occurred before", low=1)
+
+
+@dataclass(frozen=True, slots=True)
+class NgramModConfig:
+    """ngram-mod."""
+
+    n_match: int = setting(24, "tokens to look up", low=1, high=_MOST)
+    n_min: int = setting(48, "shorter drafts are dropped", low=0, high=_MOST)
+    n_max: int = setting(64, "most tokens per draft", low=0, high=_MOST)
+
+
+@dataclass(frozen=True, slots=True)
+class NgramCacheConfig:
+    """ngram-cache."""
+
+    static: Path | None = setting(
+        None,
+        "file of statistics that stays as it is, such as a dynamic one of an earlier run",
+        "-lcs --lookup-cache-static",
+    )
+    dynamic: Path | None = setting(
+        None,
+        "file of statistics that answers are added to; written when the server stops",
+        "-lcd --lookup-cache-dynamic",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SuffixConfig:
+    """suffix."""
+
+    n_match: int = setting(2, "fewest tokens that must match", low=2, high=64)
+    n_max: int = setting(48, "most tokens per draft", low=1, high=_MOST)
+    store_size: int = setting(
+        1 << 18, "tokens of earlier answers that are remembered; 0 remembers none", low=0, high=1 << 24
+    )
+    store: Path | None = setting(None, "file that keeps these answers; written when the server stops")
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionConfig:
+    """prediction."""
+
+    n_max: int = setting(128, "most tokens per draft; 0 drafts nothing", low=0, high=_MOST)
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterType:
+    """One drafter without a model, as its field of `LookupConfig` declares it."""
+
+    origin: Origin
+    section: str
+    """The name of that field."""
+    kind: type[Any]
+    """The dataclass of its settings."""
+    remembers: bool
+    """Whether it keeps what was said in earlier answers."""
+
+    @property
+    def by_request(self) -> bool:
+        """Whether requests bring what it drafts from, so that it is there whatever --spec-type says."""
+        return self.origin in BY_REQUEST
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """What may be set of it, by field."""
+        return settings_of(self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupConfig:
+    """The drafters without a model, a field for each."""
+
+    simple: NgramConfig = field(default=NgramConfig(), metadata={"origin": Origin.NGRAM_SIMPLE})
+    map_k: NgramConfig = field(default=NgramConfig(), metadata={"origin": Origin.NGRAM_MAP_K})
+    map_k4v: NgramConfig = field(default=NgramConfig(), metadata={"origin": Origin.NGRAM_MAP_K4V})
+    mod: NgramModConfig = field(default=NgramModConfig(), metadata={"origin": Origin.NGRAM_MOD, "remembers": True})
+    cache: NgramCacheConfig = field(
+        default=NgramCacheConfig(), metadata={"origin": Origin.NGRAM_CACHE, "remembers": True}
+    )
+    suffix: SuffixConfig = field(default=SuffixConfig(), metadata={"origin": Origin.SUFFIX, "remembers": True})
+    prediction: PredictionConfig = field(default=PredictionConfig(), metadata={"origin": Origin.PREDICTION})
+    share: str = setting(
+        "server",
+        "whose earlier texts serve a request's drafts: its own only (off), those of its slot, or all of the server",
+        "--spec-share",
+        kind=choice(*SHARES),
+        metavar="SCOPE",
+        default_text="server; slot with several API keys",
+    )
+
+    def files(self) -> list[Path]:
+        """All files that they read or write."""
+        values = [getattr(getattr(self, one.section), name) for one in LOOKUP_TYPES for name in one.settings]
+        return [value for value in values if isinstance(value, Path)]
+
+
+LOOKUP_TYPES = tuple(
+    DrafterType(one.metadata["origin"], one.name, type(one.default), "remembers" in one.metadata)
+    for one in fields(LookupConfig)
+    if "origin" in one.metadata
+)
+"""Those that need no model, in the order of their fields."""
+
+MODEL_TYPE = str(Origin.MODEL)
+HEAD_TYPE = str(Origin.HEAD)
+"""Drafts with the target's own head for multi-token prediction."""
+SPEC_TYPES = (MODEL_TYPE, HEAD_TYPE, *(str(one.origin) for one in LOOKUP_TYPES))
+BESIDE_A_MODEL = str(Origin.SUFFIX)
+"""What drafts beside a draft model, where the policy is automatic, if --spec-type is not given."""
+_HEADS = ("draft-eagle3", "draft-dflash", "draft-dspark")
+"""Drafters of llama-server that are models trained for one target, and that uad does not run."""
+
+
+def _spec_type(text: str) -> tuple[str, ...]:
+    """The drafters of a list as llama-server takes it, each once; none for `none`."""
+    names = tuple(
+        dict.fromkeys("draft-simple" if name.strip() == "draft" else name.strip() for name in text.split(","))
+    )
+    for name in names:
+        if name in _HEADS:
+            raise ConfigError(
+                f"{name} needs a model trained for this target, which uad does not run; use draft-mtp where the target "
+                "has a head for multi-token prediction, draft-simple with any small model, or suffix, which needs none"
+            )
+        if name not in (*SPEC_TYPES, "none"):
+            raise ValueError
+    if "none" in names and len(names) > 1:
+        raise ConfigError("none stands alone; leave it out to draft with the others")
+    return () if names == ("none",) else names
+
+
+SPEC_TYPE = Kind(f"one or more of {', '.join(SPEC_TYPES)}, separated by commas, or none", _spec_type, metavar="TYPES")

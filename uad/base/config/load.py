@@ -1,0 +1,281 @@
+"""All sources together: command line over environment, which is read here, over file over defaults; built into slices
+and checked against each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from uad.base.common.files import no_such_file
+from uad.base.common.settings import settings_of
+from uad.base.config.argv import Parser, add_flags, layer_of
+from uad.base.config.drafter_types import BESIDE_A_MODEL, HEAD_TYPE, LOOKUP_TYPES, MODEL_TYPE, LookupConfig
+from uad.base.config.flags import CONFIG_FILE, FLAGS, GROUPS, VARIABLE, Given, Layer, read
+from uad.base.config.foreign import REFUSED, check_refused
+from uad.base.config.kinds import FALSE
+from uad.base.config.model_config import ModelConfig
+from uad.base.config.slices import Config, DraftingConfig, LogConfig, ServerConfig, TemplateConfig
+from uad.base.config.sources import HubConfig, HubModel
+from uad.base.config.yamlfile import from_yaml
+from uad.base.errors import ConfigError
+from uad.base.types import SamplingParams, SpecPolicy, SpeculativeParams
+
+_SHARED = ("--kv-unified", "-kvu", "LLAMA_ARG_KV_UNIFIED")
+_INHERITED = [name for name, one in settings_of(ModelConfig).items() if one.inherited]
+
+
+def load_config(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
+    """The configuration of `uad serve` with these words. Reads only the files they name. Raises ConfigError."""
+    parser = Parser("uad serve", "")
+    add_flags(parser, tuple(GROUPS))
+    return config_from(parser.parse(argv), environ)
+
+
+def config_from(args: argparse.Namespace, environ: Mapping[str, str]) -> Config:
+    """The configuration that parsed arguments, the environment and the file of --config give. Raises ConfigError."""
+    line = layer_of(args)
+    files = [given.value for given in line.given if given.flag is CONFIG_FILE]
+    layers = [*(from_yaml(path) for path in files[-1:]), from_environ(environ), line]
+    values = merge(layers)
+    config = replace(_build(values), notes=(*_notes(layers), *_draft_note(values)))
+    _check(config, values)
+    _check_shared(config, layers)
+    return config
+
+
+def models_from(
+    args: argparse.Namespace, environ: Mapping[str, str], without: Collection[str] = ()
+) -> tuple[ModelConfig, ModelConfig]:
+    """How parsed arguments and the environment have a target and a draft loaded and run; their paths are still to be
+    filled in.
+
+    without: flags, by name, that the command does not have; their variables are left alone. Raises ConfigError.
+    """
+    environment = Layer(tuple(given for given in from_environ(environ).given if given.flag.name not in without))
+    values = merge([environment, layer_of(args)])
+    target = _target(_section(values, "target") | {"path": Path()})
+    return target, _draft(target, _section(values, "draft") | {"path": Path()})
+
+
+def hub_from(args: argparse.Namespace, environ: Mapping[str, str]) -> HubConfig:
+    """How parsed arguments and the environment have hubs used. Raises ConfigError."""
+    return HubConfig(**_section(merge([from_environ(environ), layer_of(args)]), "hub"))
+
+
+def from_environ(environ: Mapping[str, str]) -> Layer:
+    """Values from the environment, by llama-server's names; an empty variable counts as unset, LLAMA_ARG_NO_X says no
+    to a switch.
+
+    Raises ConfigError, also for what is refused on the command line.
+    """
+    known: set[str] = set()  # and with them those that say no, such as LLAMA_ARG_NO_MMAP
+    given: list[Given] = []
+    for flag in FLAGS:
+        for name in flag.variables:
+            known.add(name)
+            if text := environ.get(name):
+                given.append(read(flag, [text], name))
+            if flag.off:
+                known.add(no := name.replace(VARIABLE, VARIABLE + "NO_"))
+                if (text := environ.get(no)) and read(flag, [text], no).value:
+                    given.append(read(flag, ["off"], no))
+    _refuse(environ, known)
+    ignored = [name for name, text in environ.items() if name.startswith(VARIABLE) and text and name not in known]
+    return Layer(tuple(given), tuple(sorted(ignored)))
+
+
+def _refuse(environ: Mapping[str, str], known: Collection[str]) -> None:
+    """llama-server names variables after flags; one that says no asks for nothing."""
+    for flag in " ".join(REFUSED.values()).split():
+        name = VARIABLE + flag.removeprefix("--").replace("-", "_").upper()
+        if name not in known and (text := environ.get(name)) and text.lower() not in FALSE:
+            check_refused(flag, name)
+
+
+def merge(layers: Iterable[Layer]) -> dict[str, Given]:
+    """Path to value; later layers win whole. Within a layer the last one wins, and flags that may be repeated add up:
+    with `api-key: a` in YAML, `--api-key b --api-key c` gives (b, c).
+    """
+    values: dict[str, Given] = {}
+    for layer in layers:
+        own: dict[str, Given] = {}
+        for given in (given for given in layer.given if given.flag.paths):
+            several = given.value if len(given.flag.paths) > 1 else (given.value,)
+            for path, value in zip(given.flag.paths, several, strict=True):
+                before = own.get(path)
+                total = before.value + value if before and given.flag.kind.many else value
+                own[path] = Given(given.flag, total, given.where)
+        values |= own
+    return values
+
+
+def _notes(layers: Iterable[Layer]) -> list[str]:
+    names = [name for layer in layers for name in layer.ignored]
+    ignored = [f"ignored, without effect in uad: {', '.join(names)}"] if names else []
+    return [*ignored, *dict.fromkeys(note for layer in layers for note in _replaced(layer))]
+
+
+def _replaced(layer: Layer) -> Iterator[str]:
+    """What one source sets more than once, to different values."""
+    last: dict[str, Given] = {}
+    for given in layer.given:
+        before, last[given.flag.path] = last.get(given.flag.path), given
+        if before is not None and not given.flag.kind.many and before.value != given.value:
+            names = dict.fromkeys((before.where, given.where))
+            what = f"{given.where} is given twice" if len(names) == 1 else f"{' and '.join(names)} set the same"
+            yield f"{what}; the last one counts"
+
+
+def _check_shared(config: Config, layers: Sequence[Layer]) -> None:
+    """One context for all slots would be missed where there are several. Raises ConfigError."""
+    for name in (name for layer in layers for name in layer.ignored if name in _SHARED):
+        if config.n_parallel > 1:
+            raise ConfigError(
+                f"{name} is known to llama-server, not supported by uad: --ctx-size is shared out evenly among the "
+                f"{config.n_parallel} slots; give {config.n_parallel} times as much"
+            )
+
+
+def _draft_note(values: Mapping[str, Given]) -> list[str]:
+    given = values.get("drafting.types")
+    if "draft.path" in values and given is not None and given.value and not _loads_a_model(given.value):
+        return [f"{given.where} is without {MODEL_TYPE}: the draft model is not loaded"]
+    return []
+
+
+def _loads_a_model(types: Collection[str]) -> bool:
+    return MODEL_TYPE in types or HEAD_TYPE in types
+
+
+def _section(values: Mapping[str, Given], section: str) -> dict[str, Any]:
+    start = f"{section}." if section else ""
+    return {
+        path[len(start) :]: given.value
+        for path, given in values.items()
+        if path.startswith(start) and "." not in path[len(start) :]
+    }
+
+
+def _build(values: Mapping[str, Given]) -> Config:
+    hub = HubConfig(**_section(values, "hub"))
+    target = _target(_section(values, "target"))
+    if hub.file:  # --hf-file belongs to the target's repository
+        if target.hub is None:
+            raise ConfigError(
+                f"--hf-file {hub.file} needs the repository that has it; name that with --hf-repo USER/REPO"
+            )
+        target = replace(target, hub=replace(target.hub, file=hub.file))
+    drafting = _drafting(values)
+    drafts = drafting.defaults.enabled and _loads_a_model(drafting.types)
+    return Config(
+        target=target,
+        draft=_draft(target, _section(values, "draft")) if "draft.path" in values and drafts else None,
+        sampling=SamplingParams(**_section(values, "sampling")),
+        drafting=drafting,
+        templates=TemplateConfig(**_section(values, "templates")),
+        server=ServerConfig(**_section(values, "server")),
+        hub=hub,
+        log=LogConfig(**_section(values, "log")),
+        **_section(values, ""),
+    )
+
+
+def _drafting(values: Mapping[str, Given]) -> DraftingConfig:
+    """What drafts, and how. Without a type nothing does.
+
+    Beside a draft model the text itself drafts too, for those requests whose policy weighs the two.
+    """
+    given = _section(values, "drafting")
+    defaults = SpeculativeParams(**_section(values, "drafting.defaults"))
+    weighed = (BESIDE_A_MODEL,) if "draft.path" in values and "types" not in given else ()
+    types: tuple[str, ...] = given.pop("types", (MODEL_TYPE, *weighed))
+    if given.get("spec_default"):
+        types = tuple(dict.fromkeys((*types, "ngram-mod")))
+    if not types:
+        defaults = replace(defaults, enabled=False)
+    return DraftingConfig(defaults=defaults, types=types, weighed=weighed, lookup=_lookup(values), **given)
+
+
+def _lookup(values: Mapping[str, Given]) -> LookupConfig:
+    """Users with keys of their own share no memory unless --spec-share says so."""
+    several_keys = len(_section(values, "server").get("api_keys", ())) > 1
+    sections = {one.section: one.kind(**_section(values, f"drafting.lookup.{one.section}")) for one in LOOKUP_TYPES}
+    share = {"share": "slot" if several_keys else "server"}
+    return LookupConfig(**sections, **share | _section(values, "drafting.lookup"))
+
+
+def _target(given: dict[str, Any]) -> ModelConfig:
+    if "path" not in given:
+        raise ConfigError(
+            "no target model; name its GGUF file with --model FILE (or LLAMA_ARG_MODEL, or `model:` in the file of "
+            "--config), or a repository with --hf-repo USER/REPO"
+        )
+    if "n_batch" in given and "n_ubatch" not in given:
+        # `-b 64` alone makes the micro-batch 64 too, as in llama-server; `-b 64 -ub 512` is left for the check.
+        given = given | {"n_ubatch": min(ModelConfig(Path()).n_ubatch, given["n_batch"])}
+    return ModelConfig(**_sourced(given))
+
+
+def _sourced(given: dict[str, Any]) -> dict[str, Any]:
+    """A model of a hub has no path yet."""
+    path = given["path"]
+    return given | {"path": Path(path.label), "hub": path} if isinstance(path, HubModel) else given
+
+
+def _draft(target: ModelConfig, given: dict[str, Any]) -> ModelConfig:
+    """The draft's own values, then the target's: the machine is the same, the cache types and the context are not."""
+    inherited = {name: getattr(target, name) for name in _INHERITED}
+    if "n_threads" in given:
+        inherited["n_threads_batch"] = 0
+    return ModelConfig(**inherited | _sourced(given))
+
+
+def _fail(values: Mapping[str, Given], path: str, message: str) -> NoReturn:
+    where = values[path].where if path in values else next(flag.name for flag in FLAGS if path in flag.paths)
+    raise ConfigError(f"{where}: {message}")
+
+
+def _check(config: Config, values: Mapping[str, Given]) -> None:
+    """What no single value can say. Raises ConfigError naming the place of the value that has to change."""
+    target, drafting, fail = config.target, config.drafting.defaults, partial(_fail, values)
+    if target.n_ubatch > target.n_batch:
+        fail("target.n_ubatch", f"{target.n_ubatch} is more than --batch-size {target.n_batch}")
+    if target.n_batch < (least := max(config.n_parallel, 2)):
+        fail(
+            "target.n_batch",
+            f"{target.n_batch} is too few for {config.n_parallel} slots, each of which writes a token; give {least} "
+            "or more",
+        )
+    if drafting.n_min > drafting.longest:
+        fail("drafting.defaults.n_min", f"{drafting.n_min} is more than --spec-draft-n-max {drafting.longest}")
+    # a default is cut to what fits
+    n_max = drafting.longest if drafting.n_max is not None or drafting.policy is SpecPolicy.FIXED else 0
+    if config.draft is not None and n_max >= target.n_ubatch:
+        fail("drafting.defaults.n_max", f"a draft of {n_max} and its next token need --ubatch-size {n_max + 1} or more")
+    if 0 < target.n_ctx < config.n_parallel:
+        fail("target.n_ctx", f"{target.n_ctx} tokens of context leave none for each of {config.n_parallel} slots")
+    for one, other in (("ssl_key", "ssl_cert"), ("ssl_cert", "ssl_key")):
+        if getattr(config.server, one) is not None and getattr(config.server, other) is None:
+            fail(f"server.{one}", f"needs --{other.replace('_', '-')}-file too: a key and its certificate")
+    _check_lookup(config.drafting.lookup, fail)
+
+
+def _check_lookup(lookup: LookupConfig, fail: Callable[[str, str], NoReturn]) -> None:
+    start = "drafting.lookup."
+    if lookup.mod.n_min > lookup.mod.n_max:
+        fail(start + "mod.n_min", f"{lookup.mod.n_min} is more than --spec-ngram-mod-n-max {lookup.mod.n_max}")
+    if lookup.cache.static is not None and not lookup.cache.static.is_file():
+        fail(start + "cache.static", f"{lookup.cache.static}: {no_such_file(lookup.cache.static)}")
+    for place, path in (("cache.dynamic", lookup.cache.dynamic), ("suffix.store", lookup.suffix.store)):
+        if path is not None and lookup.share != "server":
+            fail(
+                start + place,
+                f"a file keeps texts of all requests together; it needs --spec-share server, which is {lookup.share}",
+            )
+        if path is not None and not path.parent.is_dir():
+            fail(start + place, f"no such folder: {path.parent}")

@@ -1,0 +1,351 @@
+"""GGUF files as containers: pairs of keys and values, and tensors, read in place and written again. Does not know what
+keys and tensors mean.
+
+Source: GGUF's description in ggml's docs. Little-endian files of version 2 and 3, which is all that llama.cpp writes.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from uad.base.common.files import no_such_file
+from uad.base.common.splits import files_of
+from uad.base.errors import ModelLoadError
+
+STRING, ARRAY = 8, 9
+BLOCKS = (
+    {0: (1, 4), 1: (1, 2), 30: (1, 2), 24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8)}
+    | {2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 40), 20: (32, 18), 39: (32, 17)}
+    | {10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292)}
+    | {
+        16: (256, 66),
+        17: (256, 74),
+        18: (256, 98),
+        19: (256, 50),
+        21: (256, 110),
+        22: (256, 82),
+        23: (256, 136),
+        29: (256, 56),
+    }
+    | {34: (256, 54), 35: (256, 66), 40: (64, 36), 41: (128, 18)}
+)
+"""How tensors store numbers, by ggml's number of the type: how many share a block, and its bytes."""
+
+Span = tuple[int, int]
+"""Where something begins in a file, and where it ends."""
+
+_FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_WHOLE = frozenset(_FORMATS) - {6, 7, 12}
+_PACKED = {kind: struct.Struct(f"<{letter}") for kind, letter in _FORMATS.items()}
+_U32, _U64, _HEAD = struct.Struct("<I"), struct.Struct("<Q"), struct.Struct("<4sIQQ")
+_DAMAGED = (struct.error, ValueError, LookupError, ArithmeticError, MemoryError)
+_ALIGNMENT, _MOST_DIMENSIONS = 32, 8
+_CHUNK = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value where it stands: `kind` is GGUF's number of its type, for arrays that of the elements; `span` holds the
+    value, without it.
+    """
+
+    kind: int
+    is_array: bool
+    span: Span
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a whole number, or several."""
+        return self.kind in _WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor where it stands: `shape` begins with the length of a row, `kind` is ggml's number of the type."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    span: Span
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of its data in the file."""
+        return self.span[1] - self.span[0]
+
+
+@dataclass(frozen=True, slots=True)
+class NewTensor:
+    """A tensor to be written, put together of stretches of the file that it comes from."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    spans: Sequence[Span]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of its data, all stretches together."""
+        return sum(end - start for start, end in self.spans)
+
+
+class GgufFile:
+    """An open file, mapped into memory: nothing is read before it is needed. Use with `with`. Raises ModelLoadError
+    when opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.values: dict[str, Value] = {}
+        self.tensors: tuple[Tensor, ...] = ()
+        self._data = _mapped(path)
+        try:
+            self._read()
+        except _DAMAGED as error:
+            self.close()
+            raise ModelLoadError(f"{path}: damaged or truncated GGUF file ({error})") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._data.close()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+        return len(self._data)
+
+    @property
+    def alignment(self) -> int:
+        """Tensors begin at multiples of it."""
+        found = self.number("general.alignment")
+        return _ALIGNMENT if found is None else int(found)
+
+    def bytes_of(self, span: Span) -> bytes:
+        """A copy of the bytes of a span; what lies beyond the end of the file is missing."""
+        return self._data[span[0] : span[1]]
+
+    def text(self, key: str) -> str | None:
+        """A single text; None where there is none."""
+        value = self.values.get(key)
+        if value is None or value.is_array or value.kind != STRING:
+            return None
+        return self.bytes_of(value.span)[_U64.size :].decode(errors="replace")
+
+    def number(self, key: str) -> int | float | None:
+        """A single number; None where there is none."""
+        value = self.values.get(key)
+        return None if value is None or value.is_array or value.kind == STRING else self._numbers(value)[0]
+
+    def texts(self, key: str, errors: str = "replace") -> list[str]:
+        """An array of texts; empty where there is none. `errors` as in `bytes.decode`."""
+        value = self.values.get(key)
+        if value is None or not value.is_array or value.kind != STRING:
+            return []
+        return [self.bytes_of((start + _U64.size, end)).decode(errors=errors) for start, end in self.elements(key)]
+
+    def numbers(self, key: str) -> list[int | float]:
+        """An array of numbers; empty where there is none."""
+        value = self.values.get(key)
+        return self._numbers(value) if value is not None and value.is_array and value.kind != STRING else []
+
+    def elements(self, key: str) -> list[Span]:
+        """Where the elements of an array stand, of texts with their length before them."""
+        value = self.values[key]
+        cursor = _Cursor(self._data, value.span[0] + _U32.size)
+        n = cursor.u64()
+        if value.kind == STRING:
+            return [cursor.text() for _ in range(n)]
+        size = _PACKED[value.kind].size
+        return [cursor.skip(size) for _ in range(n)]
+
+    def _numbers(self, value: Value) -> list[int | float]:
+        start = value.span[0] + (_U32.size + _U64.size if value.is_array else 0)
+        return [number for (number,) in _PACKED[value.kind].iter_unpack(self.bytes_of((start, value.span[1])))]
+
+    def _read(self) -> None:
+        magic, self.version, n_tensors, n_values = _HEAD.unpack_from(self._data)
+        if magic != b"GGUF":
+            raise ModelLoadError(f"{self.path}: not a GGUF file")
+        if self.version not in (2, 3):
+            raise ModelLoadError(f"{self.path}: GGUF version {self.version} is not known here; convert the model anew")
+        cursor = _Cursor(self._data, _HEAD.size)
+        for _ in range(n_values):
+            key = cursor.name()
+            self.values[key] = cursor.value()
+        infos = [cursor.tensor() for _ in range(n_tensors)]
+        # the weights begin at the next multiple of the alignment: a header of 1,001 bytes ends with 23 of padding
+        start = cursor.at + -cursor.at % self.alignment
+        self.tensors = tuple(self._placed(start + offset, name, shape, kind) for name, shape, kind, offset in infos)
+
+    def _placed(self, start: int, name: str, shape: tuple[int, ...], kind: int) -> Tensor:
+        if kind not in BLOCKS:
+            raise ModelLoadError(f"{self.path}: tensor {name} is stored in a way that is not known here (type {kind})")
+        block, n_bytes = BLOCKS[kind]
+        if not shape or shape[0] % block:
+            raise ValueError(f"tensor {name} has rows of {shape[0] if shape else 0} numbers in blocks of {block}")
+        span = _Cursor(self._data, start).skip(math.prod(shape) // block * n_bytes)
+        return Tensor(name, shape, kind, span)
+
+
+class _Cursor:
+    """Reads a file from a place on. What begins in the file and ends beyond it is a ValueError or a struct.error."""
+
+    def __init__(self, data: mmap.mmap, at: int) -> None:
+        self.at = at
+        self._data = data
+
+    def skip(self, n_bytes: int) -> Span:
+        """Where the next bytes stand."""
+        start, self.at = self.at, self.at + n_bytes
+        if self.at > len(self._data):
+            raise ValueError(f"it ends at byte {len(self._data)}, what it holds at {self.at}")
+        return start, self.at
+
+    def u32(self) -> int:
+        (found,) = _U32.unpack_from(self._data, self.at)
+        self.at += _U32.size
+        return int(found)
+
+    def u64(self) -> int:
+        (found,) = _U64.unpack_from(self._data, self.at)
+        self.at += _U64.size
+        return int(found)
+
+    def text(self) -> Span:
+        """Where a text stands, its length before it included."""
+        (n_bytes,) = _U64.unpack_from(self._data, self.at)
+        return self.skip(_U64.size + n_bytes)
+
+    def name(self) -> str:
+        start, end = self.text()
+        return self._data[start + _U64.size : end].decode(errors="surrogateescape")
+
+    def value(self) -> Value:
+        """A value after its key: the number of its type, of arrays also that of the elements and how many there are.
+
+        The array ["a", "bc"] has 4 bytes for ARRAY, then a span of 31: 4 for STRING, 8 for the 2, and two texts of
+        8 + 1 and 8 + 2.
+        """
+        kind = self.u32()
+        if kind == STRING:
+            return Value(kind, False, self.text())
+        if kind != ARRAY:
+            return Value(kind, False, self.skip(_PACKED[kind].size))
+        start, kind, n = self.at, self.u32(), self.u64()
+        if kind != STRING:
+            self.skip(n * _PACKED[kind].size)
+        else:
+            for _ in range(n):
+                self.text()
+        return Value(kind, True, (start, self.at))
+
+    def tensor(self) -> tuple[str, tuple[int, ...], int, int]:
+        """Name, shape, type and place within the weights of a tensor."""
+        name, n = self.name(), self.u32()
+        if n > _MOST_DIMENSIONS:
+            raise ValueError(f"tensor {name} has {n} dimensions")
+        shape = struct.unpack_from(f"<{n}Q", self._data, self.at)
+        self.at += n * _U64.size
+        return name, shape, self.u32(), self.u64()
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    if not path.exists():
+        raise ModelLoadError(f"{path}: {no_such_file(path)}")
+    if not path.is_file():
+        raise ModelLoadError(f"{path}: not a file; give the path of a .gguf file")
+    try:
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise ModelLoadError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:  # an empty file
+        raise ModelLoadError(f"{path}: not a GGUF file") from error
+
+
+def all_tensors(path: Path) -> Iterator[Tensor]:
+    """The tensors of a file, and those of the other parts of one that was split. Raises ModelLoadError."""
+    for part in files_of(path):
+        with GgufFile(part) as file:
+            yield from file.tensors
+
+
+def read_texts(path: Path, keys: Collection[str]) -> dict[str, list[str]]:
+    """The arrays of texts under these keys, as far as the file has them; empty if it is damaged, or not such a file."""
+    try:
+        with GgufFile(path) as file:
+            found = {key: file.values[key] for key in keys if key in file.values}
+            return {key: file.texts(key) for key, value in found.items() if value.is_array and value.kind == STRING}
+    except ModelLoadError:
+        return {}
+
+
+# --- writing
+
+
+def array(kind: int, elements: Sequence[bytes]) -> bytes:
+    """An array of this element type as it stands in a file; texts have their length before them."""
+    return _U32.pack(kind) + _U64.pack(len(elements)) + b"".join(elements)
+
+
+def number(kind: int, value: int) -> bytes:
+    """A whole number of this type as it stands in a file."""
+    return _PACKED[kind].pack(value)
+
+
+def write(
+    source: GgufFile,
+    out: Path,
+    replaced: dict[str, bytes],
+    tensors: Iterable[NewTensor],
+    progress: Callable[[int, int], None],
+) -> None:
+    """Write `out` from `source`: its pairs, some of them with other values of the same type, and these tensors. Raises
+    OSError.
+
+    `progress` gets the bytes of weights that are written, and all of them.
+    """
+    tensors = tuple(tensors)
+    align, total = source.alignment, sum(tensor.n_bytes for tensor in tensors)
+    with out.open("wb") as file:
+        head = _header(source, replaced, tensors)
+        file.write(head + bytes(-len(head) % align))
+        done = 0
+        for tensor in tensors:
+            for start, end in tensor.spans:
+                for at in range(start, end, _CHUNK):
+                    done += file.write(source.bytes_of((at, min(at + _CHUNK, end))))
+                progress(done, total)
+            file.write(bytes(-tensor.n_bytes % align))
+
+
+def _header(source: GgufFile, replaced: dict[str, bytes], tensors: Sequence[NewTensor]) -> bytes:
+    parts = [_HEAD.pack(b"GGUF", source.version, len(tensors), len(source.values))]
+    for key, value in source.values.items():
+        kind = ARRAY if value.is_array else value.kind
+        parts += [_named(key), _U32.pack(kind), replaced[key] if key in replaced else source.bytes_of(value.span)]
+    offset = 0
+    for tensor in tensors:
+        shape = struct.pack(f"<{len(tensor.shape)}Q", *tensor.shape)
+        parts += [_named(tensor.name), _U32.pack(len(tensor.shape)), shape, _U32.pack(tensor.kind), _U64.pack(offset)]
+        offset += tensor.n_bytes + -tensor.n_bytes % source.alignment
+    return b"".join(parts)
+
+
+def _named(text: str) -> bytes:
+    data = text.encode(errors="surrogateescape")
+    return _U64.pack(len(data)) + data

@@ -1,0 +1,363 @@
+"""Frozen values that travel between the rooms. No behaviour beyond derived numbers, no imports but from the ground
+floor, `uad/base/common`.
+
+Conventions: `ids` are token ids of the target unless a name says draft; `data` is bytes; `text` is str; `n_` counts
+tokens; `_ms` is milliseconds.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from uad.base.common.request_fields import request_field
+from uad.base.common.samplers import SamplingParams as SamplingParams
+from uad.base.common.sums import Sums
+
+
+class Finish(enum.StrEnum):
+    """Why a sequence ended, in OpenAI's words."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+class StopKind(enum.StrEnum):
+    """Why a sequence ended, in llama-server's native words."""
+
+    EOS = "eos"
+    WORD = "word"
+    LIMIT = "limit"
+
+
+Clock = Callable[[], float]
+"""Seconds from some fixed moment."""
+
+
+class Origin(enum.StrEnum):
+    """Where a committed id came from: written by the target itself, or proposed by a drafter (llama-server's
+    `--spec-type` names).
+
+    GRAMMAR is no such name: it drafts whenever a request has a constraint. PREDICTION drafts whenever one has a
+    prediction, named or not.
+    """
+
+    TARGET = "target"
+    MODEL = "draft-simple"
+    HEAD = "draft-mtp"
+    NGRAM_SIMPLE = "ngram-simple"
+    NGRAM_MAP_K = "ngram-map-k"
+    NGRAM_MAP_K4V = "ngram-map-k4v"
+    NGRAM_MOD = "ngram-mod"
+    NGRAM_CACHE = "ngram-cache"
+    SUFFIX = "suffix"
+    PREDICTION = "prediction"
+    GRAMMAR = "grammar"
+
+    __hash__ = str.__hash__  # an enum's own is a Python function, called for every look-up
+
+
+WRITERS = frozenset({Origin.HEAD, Origin.MODEL})
+"""Drafters that write their guesses id by id, with decodes of their own."""
+
+BY_REQUEST = frozenset({Origin.PREDICTION})
+"""Drafters of what a request brings: how much of that is right says nothing of the next request."""
+
+
+class SpecPolicy(enum.StrEnum):
+    """What decides how far to draft: the machine's cost curve and what was accepted so far, or the request's own
+    numbers.
+    """
+
+    AUTO = "auto"
+    FIXED = "fixed"
+
+
+GREEDY = SamplingParams(temperature=0.0)
+
+N_MAX_FIXED, N_MAX_AUTO = 16, 48
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculativeParams:
+    """Draft control of one request. n_max/n_min count target ids per draft; a draft stops before an id whose
+    probability is below p_min.
+
+    Under AUTO n_max is only a ceiling for what the draft model writes (0: nothing drafts), and n_min and p_min have no
+    effect. None: what `longest` says. `types` are the drafters that may draft; empty: all that the server has.
+    """
+
+    enabled: bool = True
+    n_max: int | None = None
+    n_min: int = 0
+    p_min: float = 0.5
+    policy: SpecPolicy = SpecPolicy.AUTO
+    types: tuple[Origin, ...] = ()
+
+    @property
+    def longest(self) -> int:
+        """n_max, or its default: a length that seldom hurts where it is fixed, else one that is out of the way of what
+        pays.
+        """
+        if self.n_max is not None:
+            return self.n_max
+        return N_MAX_FIXED if self.policy is SpecPolicy.FIXED else N_MAX_AUTO
+
+
+class ConstraintKind(enum.StrEnum):
+    """How a constraint is written: a JSON schema; a grammar in GBNF, or in Lark after `%llguidance`; a regular
+    expression for the whole answer; a JSON list of texts, of which the answer is one.
+    """
+
+    JSON_SCHEMA = "json_schema"
+    GRAMMAR = "grammar"
+    REGEX = "regex"
+    CHOICE = "choice"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What an answer may be. It begins with `prefix` and ends with `suffix`, between which stands what `text`
+    describes.
+
+    With triggers the answer is free at first, and constrained after the first of these texts, in which names of
+    control tokens count; from the trigger's first byte on if `keeps_trigger`. If `must_trigger`, ids that end answers
+    are not drawn before. `at_start`: a trigger counts only where nothing stands before it but white space and control
+    tokens. `before` is text in front of the answer, with which a trigger may begin.
+
+    `lead` is Lark that may stand before all that, as its rule named lead: a thought, white space.
+    """
+
+    kind: ConstraintKind
+    text: str
+    prefix: str = ""
+    suffix: str = ""
+    triggers: tuple[str, ...] = ()
+    keeps_trigger: bool = False
+    must_trigger: bool = False
+    at_start: bool = False
+    before: str = ""
+    lead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtBounds:
+    """What stands around the thoughts of an answer, in which names of control tokens count, and how long they may be.
+
+    in_thought: the answer begins inside of one. anywhere: one may begin after other text, not only at the front.
+    budget: most ids of each thought; None: as many as it likes. closing: the ids that end one there.
+    """
+
+    start: str
+    end: str
+    in_thought: bool = False
+    anywhere: bool = False
+    budget: int | None = None
+    closing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FimTokens:
+    """A model's ids around the text before and after a cursor, and before what is written there; before a project's
+    name and a file's. None: it has none.
+    """
+
+    prefix: int | None = None
+    suffix: int | None = None
+    middle: int | None = None
+    project: int | None = None
+    file: int | None = None
+
+
+NO_FIM = FimTokens()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One sequence to generate: prompt ids in, text out.
+
+    What a body over HTTP sets as it is, is a row (`request_field`); answers repeat the rows in their order.
+    `requests/job` works out the rest.
+    """
+
+    prompt: tuple[int, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    speculative: SpeculativeParams = SpeculativeParams()
+    max_tokens: int | None = None
+    """None: until the context is full."""
+    min_tokens: int = request_field(
+        0, "among the first so many tokens no end is drawn and no stop counts (see **Stops**)"
+    )
+    stop: tuple[str, ...] = request_field(
+        (), "what the answer ends before, a text or several; names of control tokens count (see **Stops**)"
+    )
+    stop_token_ids: tuple[int, ...] = request_field((), "tokens that the answer ends before")
+    include_stop: bool = request_field(
+        False, "the text goes on to the end of what stopped it", "include_stop_str_in_output"
+    )
+    stream: bool = request_field(False, "the answer is sent as it is written, as server-sent events")
+    n_probs: int = request_field(
+        0, "so many alternatives of each token, with log-probabilities of the unmodified distribution", high=100
+    )
+    post_sampling: bool = request_field(
+        False, "probabilities are those that a token was drawn with, after all samplers", "post_sampling_probs"
+    )
+    timings: bool = request_field(
+        False, "in streams: `timings` so far in each event", "timings_per_token", only_streamed=True
+    )
+    n_indent: int = request_field(
+        0, "the answer ends before a line that begins with fewer blanks, after the first line; 0: never"
+    )
+    max_predict_ms: float = request_field(
+        0.0,
+        "the answer ends with the first line that ends later, in milliseconds from its first token; 0 or less: never",
+        "t_max_predict_ms",
+        low=-1,
+        high=2.0**63,
+        counts_from=0.0,
+    )
+    progress: bool = request_field(
+        False,
+        "in streams: `prompt_progress`, before the prompt is read and after each part",
+        "return_progress",
+        only_streamed=True,
+        is_echoed=False,
+    )
+    origins: bool = request_field(
+        False,
+        "in streams: which drafter wrote each token, or the target (see **Answers**)",
+        "return_origins",
+        is_echoed=False,
+    )
+    cache_prompt: bool = request_field(
+        True, "the prompt is read on from what a slot holds", is_echoed=False, default_text="`--cache-prompt`"
+    )
+    slot: int = request_field(-1, "the slot that writes the answer; -1: any", "id_slot", low=-1, is_echoed=False)
+    logprobs: bool = False
+    """Log-probabilities of the unmodified distribution are wanted, with `n_probs` alternatives or none."""
+    constraint: Constraint | None = None
+    shown: tuple[str, ...] = ()
+    """Names of control tokens that the text shows, for a caller that reads structure out of it."""
+    adapters: tuple[float, ...] | None = None
+    """How much of each LoRA adapter the target adds; None: what the server says."""
+    prompt_probs: bool = False
+    """`Progress` has the probabilities of the prompt's ids, too."""
+    prediction: bytes = b""
+    """What the answer is expected to be, with edits."""
+    drafted_prompt: tuple[int, ...] = ()
+    """What drafters read in place of the prompt, where the answer does not go on after its end; empty: the prompt."""
+    thoughts: ThoughtBounds | None = None
+    """What thoughts look like: they are counted, and bounded if it says so."""
+    name: str = field(default="", compare=False)
+    """What lines of the log call it."""
+
+
+READ_AGAIN = 16
+"""Ids that are rather decoded again, with later ones, than by themselves, where single ids cannot be taken back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Consecutive rows of one sequence in a batch: ids from position `pos` on, logits wanted for the last `n_logits` of
+    them. The last `n_unsure` may have to be taken back.
+    """
+
+    seq: int
+    pos: int
+    ids: Sequence[int]
+    n_logits: int
+    n_unsure: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing(Sums):
+    """What it took to get from one vocabulary to the other and back: words looked up, those that were known, and
+    microseconds.
+    """
+
+    n_words: int = 0
+    n_known: int = 0
+    us: float = 0.0
+
+    @property
+    def hit_rate(self) -> float:
+        """Known words as a share of all, 0 to 1; 0 where there were none."""
+        return self.n_known / self.n_words if self.n_words else 0.0
+
+
+class Ask(NamedTuple):
+    """How far one sequence may draft in this round, in target ids. n_max 0 asks for no draft but lets the drafter catch
+    up.
+
+    n_min and p_min are for the draft model. n_read: most ids that it should catch up with in this round (0: all).
+    """
+
+    seq: int
+    n_max: int
+    n_min: int = 0
+    p_min: float = 0.0
+    n_read: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A guess: target ids that may follow, and for each the estimated probability that it is accepted given that all
+    before it were.
+
+    p is the drafter's own belief, uncalibrated; looked-up drafts of one `kind` (origin, and what else it depends on:
+    "suffix/answers") are calibrated together. That of the draft model's is the policy's to say: it goes by the request.
+    n_salvaged: how many leading ids are left over from an earlier round. healed: the draft re-chose bytes after the
+    edge. crossing: what translation cost since the last draft. n_read: ids of its own that the draft model read for it.
+    n_tail: how many of the last ids were looked up after the others, which were written; `kind` is theirs.
+    """
+
+    ids: tuple[int, ...] = ()
+    p: tuple[float, ...] = ()
+    origin: Origin = Origin.MODEL
+    n_salvaged: int = 0
+    healed: bool = False
+    kind: str = ""
+    crossing: Crossing = Crossing()
+    n_read: int = 0
+    n_tail: int = 0
+
+    def first(self, n: int) -> Draft:
+        """The first n ids."""
+        if n >= len(self.ids):
+            return self
+        n_salvaged, healed = min(self.n_salvaged, n), self.healed and n > 0
+        n_tail = max(self.n_tail - (len(self.ids) - n), 0)
+        return replace(self, ids=self.ids[:n], p=self.p[:n], n_salvaged=n_salvaged, healed=healed, n_tail=n_tail)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenProb:
+    """Natural-log probability of one id, with its bytes."""
+
+    id: int
+    data: bytes
+    logprob: float
+    top: tuple[TokenProb, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the target says to a draft: `ids` are the accepted prefix and the target's own next id, in order."""
+
+    ids: tuple[int, ...]
+    n_accepted: int
+    probs: tuple[TokenProb, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Ids that are now part of the text; ids[:n_accepted] were drafted. Of a round, or of several in which nothing was
+    drafted.
+    """
+
+    seq: int
+    ids: tuple[int, ...]
+    n_drafted: int = 0
+    n_accepted: int = 0

@@ -1,0 +1,1 @@
+"""All drafters: a draft model of any vocabulary, and look-ups that need none."""

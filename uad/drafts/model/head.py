@@ -1,0 +1,293 @@
+"""Drafts written by a head for multi-token prediction, from the hidden rows of the target's own decodes.
+
+At position p the head reads the id there and the hidden row of position p - 1, and predicts the id of p + 1. For ids
+that it guessed it reads its own hidden rows; once these are accepted it reads them again with the target's. Knows no
+bytes: its vocabulary is the target's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from uad.base.common.sequences import common_prefix
+from uad.base.types import GREEDY, Ask, Clock, Commit, Draft, Origin, Rows, SamplingParams
+from uad.drafts.model.choosing import Chooser, Row
+from uad.drafts.model.draft_work import NoPace
+from uad.engine.drafter import Pace
+from uad.text.vocab.table import VocabTable
+
+Hidden = npt.NDArray[np.float32]
+Choosers = Callable[[SamplingParams, int], Chooser]
+"""Makes a chooser for an answer that is drawn like that, after a prompt of so many ids."""
+_NO_PACE = NoPace()
+_WORTH_CATCHING_UP = 32  # ids; fewer are left for the next draft where none is asked for
+
+
+class HiddenSource(Protocol):
+    """The target's hidden rows; `uad.llama.nextn.HiddenRows` is one."""
+
+    def expect(self, seq: int, first: int) -> None:
+        """From now on the rows of this sequence from position `first` on are kept."""
+
+    def ignore(self, seq: int) -> None:
+        """Rows of this sequence are no longer needed."""
+
+    def span(self, seq: int) -> tuple[int, int]:
+        """The positions whose rows are held: from, and up to but without."""
+        ...
+
+    def get(self, seq: int, start: int, end: int) -> Hidden:
+        """The rows of positions start to end, [n, width]."""
+        ...
+
+
+class Head(Protocol):
+    """What drafting needs of a head's context; `uad.llama.head.HeadContext` is one."""
+
+    n_ctx: int
+    n_batch: int
+    width: int
+
+    @property
+    def source(self) -> HiddenSource:
+        """The hidden rows of its target."""
+        ...
+
+    def read(self, rows: Sequence[Rows], hidden: Sequence[Hidden]) -> None:
+        """Decode ids, each with the hidden row of the id before it. Raises NoKvRoomError or DecodeError."""
+
+    def logits(self) -> npt.NDArray[np.float32]:
+        """[rows that wanted logits, n_vocab] in the order of the rows; valid until the next decode."""
+        ...
+
+    def outputs(self) -> Hidden:
+        """[rows that wanted logits, width]: the head's own hidden rows, valid until the next decode."""
+        ...
+
+    def take_back(self, seq: int, n: int) -> int:
+        """Forget positions >= n; returns how many ids are left."""
+        ...
+
+    def clear(self, seq: int) -> None:
+        """Forget all positions."""
+
+
+@dataclass(slots=True)
+class _HeadText:
+    """One sequence: its ids, and which positions the head's KV holds: ids[start:n_read] with the target's hidden rows,
+    then guesses up to `end`.
+    """
+
+    ids: list[int]
+    chooser: Chooser
+    start: int = 0
+    n_read: int = 0
+    end: int = 0
+    n_observed: int = 0
+
+    def observe(self) -> None:
+        """The chooser gets what was committed since the last time."""
+        if self.n_observed < len(self.ids):
+            self.chooser.observe(self.ids[self.n_observed :])
+            self.n_observed = len(self.ids)
+
+
+@dataclass(slots=True)
+class _Work:
+    """One ask while a round drafts for it: ids[first:end] of its text are read; then `row` and `hidden` are those of
+    the next id.
+    """
+
+    ask: Ask
+    text: _HeadText
+    first: int = 0
+    end: int = 0
+    row: Row | None = None
+    hidden: Hidden | None = None
+    ids: list[int] = field(default_factory=list)
+    p: list[float] = field(default_factory=list)
+
+    @property
+    def n_read(self) -> int:
+        return self.end - self.first
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a draft begins after what is read."""
+        return self.ask.n_max > 0 and 0 < self.end == len(self.text.ids)
+
+
+class HeadDrafter:
+    """Drafts with a head. window: most ids that it reads to catch up with a text; if there are more, it reads the last
+    ones.
+    """
+
+    origin: ClassVar[Origin] = Origin.HEAD
+
+    def __init__(
+        self, head: Head, choosers: Choosers, vocab: VocabTable, window: int, clock: Clock = perf_counter
+    ) -> None:
+        self._head = head
+        self._source = head.source
+        self._choosers = choosers
+        self._vocab = vocab
+        self._window = window or head.n_ctx
+        self._clock = clock
+        self._texts: dict[int, _HeadText] = {}
+        self._former: dict[int, _HeadText] = {}  # of texts that are over: the head's KV is still there
+        self._nothing = np.zeros((1, head.width), np.float32)  # the hidden row of what lies before a text
+
+    # --- lifecycle
+
+    def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
+        self.end(seq)
+        text = _HeadText(list(prompt), self._choosers(sampling, len(prompt)))
+        former = self._former.pop(seq, None)
+        if former is not None:
+            n = min(common_prefix(former.ids, text.ids), former.n_read)
+            text.end = former.end
+            if n > former.start:
+                text.start, text.n_read = former.start, n
+        self._texts[seq] = text
+        self._source.expect(seq, max(len(prompt) - self._window - 1, 0))
+
+    def observe(self, commit: Commit) -> None:
+        text = self._texts.get(commit.seq)
+        if text is not None:
+            text.ids += commit.ids
+
+    def end(self, seq: int) -> None:
+        text = self._texts.pop(seq, None)
+        if text is not None:
+            self._source.ignore(seq)
+            self._former[seq] = text
+
+    def reset(self) -> None:
+        """Raises what clearing the KV does."""
+        for seq in {*self._texts, *self._former}:
+            self._source.ignore(seq)
+            self._head.clear(seq)
+        self._texts.clear()
+        self._former.clear()
+
+    # --- a round
+
+    def propose(self, asks: Sequence[Ask], pace: Pace | None = None) -> list[Draft]:
+        pace = pace or _NO_PACE
+        works = [self._work(ask) for ask in asks]
+        self._catch_up([work for work in works if work is not None and work.n_read])
+        self._lockstep([work for work in works if work is not None and work.row is not None], pace)
+        return [Draft() if work is None else self._hand_over(work) for work in works]
+
+    def _work(self, ask: Ask) -> _Work | None:
+        """What is to be read for it in this round. Nothing where the target's rows are missing, or a few ids that can
+        wait.
+        """
+        text = self._texts.get(ask.seq)
+        if text is None:
+            return None
+        first, last = self._unread(ask.seq, text)
+        n = min(last - first, ask.n_read or last - first)
+        if n <= 0 or (not ask.n_max and n < min(ask.n_read or _WORTH_CATCHING_UP, _WORTH_CATCHING_UP)):
+            return _Work(ask, text)
+        return _Work(ask, text, first, first + n)
+
+    def _unread(self, seq: int, text: _HeadText) -> tuple[int, int]:
+        """The positions that can be read, from and up to but without: those after which the target's row is held."""
+        held_from, held_to = self._source.span(seq)
+        last = min(len(text.ids), held_to + 1)
+        first = text.n_read
+        earliest = held_from + 1 if held_from else 0
+        if first < earliest or last - first > self._window:
+            first = max(earliest, last - self._window)
+        return first, last
+
+    def _catch_up(self, works: Sequence[_Work]) -> None:
+        """One batched decode of what was committed and not read. Where a new window begins, what lies before it is
+        forgotten.
+        """
+        rows: list[Rows] = []
+        hidden: list[Hidden] = []
+        ready: list[_Work] = []
+        room = self._head.n_batch
+        for work in works:
+            work.end = min(work.end, work.first + room)
+            if not work.n_read:
+                continue
+            room -= work.n_read
+            self._take_back(work)
+            ids = work.text.ids[work.first : work.end]
+            rows.append(Rows(work.ask.seq, work.first, ids, int(work.is_ready)))
+            hidden.append(self._rows_before(work))
+            work.text.n_read = work.text.end = work.end
+            if work.is_ready:
+                ready.append(work)
+        self._read(rows, hidden, ready)
+
+    def _take_back(self, work: _Work) -> None:
+        """The KV ends where reading begins."""
+        text, seq = work.text, work.ask.seq
+        if work.first != text.n_read or not text.n_read:
+            self._head.clear(seq)
+            text.start = work.first
+        elif text.end > text.n_read:
+            self._head.take_back(seq, text.n_read)
+
+    def _rows_before(self, work: _Work) -> Hidden:
+        """For each id the target's hidden row of the one before it."""
+        seq, first, end = work.ask.seq, work.first, work.end
+        if first:
+            return self._source.get(seq, first - 1, end - 1)
+        return np.concatenate([self._nothing, self._source.get(seq, 0, end - 1)])
+
+    def _read(self, rows: Sequence[Rows], hidden: Sequence[Hidden], ready: Sequence[_Work]) -> None:
+        """Decode; `ready` are the works of those rows that want logits, in their order."""
+        if not rows:
+            return
+        self._head.read(rows, hidden)
+        if not ready:
+            return
+        for work, row, own in zip(ready, self._head.logits(), self._head.outputs(), strict=True):
+            work.row, work.hidden = row, own
+
+    def _lockstep(self, live: list[_Work], pace: Pace) -> None:
+        """All sequences draft together, one id each per batched decode, until each has enough or loses confidence."""
+        for work in live:
+            work.text.observe()
+            work.text.chooser.start(b"")
+        while True:
+            live = [work for work in live if self._advance(work, pace)]
+            worth = pace.go_on([work.ask.seq for work in live]) if live else ()
+            live = [work for work, more in zip(live, worth, strict=True) if more]
+            if not live:
+                return
+            began = self._clock()
+            rows = [Rows(work.ask.seq, work.text.end, work.ids[-1:], 1) for work in live]
+            own = [work.hidden[None].copy() for work in live if work.hidden is not None]
+            for work in live:
+                work.text.end += 1
+            self._read(rows, own, live)
+            pace.stepped(len(live), self._clock() - began)
+
+    def _advance(self, work: _Work, pace: Pace) -> bool:
+        """Choose one more id; False where the draft ends before or after it."""
+        assert work.row is not None
+        id_, p = work.text.chooser.choose(work.row)
+        if p < work.ask.p_min:
+            return False
+        work.ids.append(id_)
+        work.p.append(p)
+        pace.wrote(work.ask.seq, p)
+        work.text.chooser.wrote(self._vocab.texts[id_])
+        return id_ not in self._vocab.eog and len(work.ids) < work.ask.n_max and work.text.end < self._head.n_ctx
+
+    def _hand_over(self, work: _Work) -> Draft:
+        if len(work.ids) < max(work.ask.n_min, 1):
+            return Draft(origin=self.origin, n_read=work.n_read)
+        return Draft(tuple(work.ids), tuple(work.p), self.origin, n_read=work.n_read)

@@ -1,0 +1,361 @@
+"""Drafters and policy as one thing that the loop asks once per round. Knows no target, no request and no text.
+
+Drafters are asked in the given order, the free ones first: what they offer decides whether the model is run at all.
+None of them, nor the policy, can hurt an answer: what fails is off for a while (`guard.Guarded`). Then it starts again
+with all that was written until then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from time import perf_counter
+
+from uad.base.events import DrafterView
+from uad.base.stats import DrafterStats
+from uad.base.types import BY_REQUEST, WRITERS, Ask, Clock, Commit, Crossing, Draft, Origin, SamplingParams, SpecPolicy
+from uad.engine.decode.guard import Guarded, reason, warn
+from uad.engine.drafter import Continuing, Drafter, Pace, Predicted
+from uad.engine.policy.protocol import Chosen, Decoded, Drafted, Ended, Policy, PolicyView, Wish
+from uad.text.grammar.protocol import Matcher
+
+_log = logging.getLogger("uad.draft")
+_LATELY = 256  # rounds
+_PAUSED_IDS = 8  # after which it is looked whether a part that failed may start again
+_NOTHING: Mapping[int, Chosen] = {}
+NO_MATCHERS: Mapping[int, Matcher] = {}
+
+
+@dataclass(slots=True)
+class _DraftedText:
+    """A running sequence: its prompt, how its answer is drawn, and the answer so far. All that a drafter which starts
+    again must know. n_cached ids of the prompt are those of the sequence's last text. prediction: what the request
+    says its answer will be.
+    """
+
+    seq: int
+    prompt: Sequence[int]
+    sampling: SamplingParams
+    n_cached: int = 0
+    prediction: bytes = b""
+    written: list[int] = field(default_factory=list)
+
+    def tell_policy(self, policy: Policy) -> None:
+        policy.begin(self.seq, len(self.prompt) + len(self.written), self.sampling.temperature, self.n_cached)
+
+    def tell_drafter(self, drafter: Drafter) -> None:
+        drafter.begin(self.seq, self.prompt, self.sampling)
+        if self.prediction and isinstance(drafter, Predicted):
+            drafter.predict(self.seq, self.prediction)
+        if self.written:
+            drafter.observe(Commit(self.seq, tuple(self.written)))
+
+
+class Drafting:
+    """The drafters of all sequences, and the policy that decides when they are asked.
+
+    policies: makes the policy, and a fresh one after it failed. n_vocab: of the target; eog: its ids that end an
+    answer. matchers: of the sequences that are constrained; they belong to the loop.
+    """
+
+    def __init__(
+        self,
+        drafters: Sequence[Drafter],
+        policies: Callable[[], Policy],
+        n_vocab: int,
+        eog: frozenset[int] = frozenset(),
+        clock: Clock = perf_counter,
+        matchers: Mapping[int, Matcher] = NO_MATCHERS,
+    ) -> None:
+        self._matchers = matchers
+        self._drafters = tuple(Guarded(drafter.origin, drafter, clock) for drafter in drafters)
+        self._policies = policies
+        self._policy = Guarded("the policy", policies(), clock)
+        self._n_vocab = n_vocab
+        self._eog = eog
+        self._clock = clock
+        self._stats = {drafter.origin: DrafterStats(drafter.origin) for drafter in drafters}
+        self._texts: dict[int, _DraftedText] = {}
+        self._is_general = any(one.origin not in {*BY_REQUEST, Origin.GRAMMAR} for one in drafters)
+        self._crossings: dict[int, Crossing] = {}
+        self._accepted: dict[Origin, list[int]] = {drafter.origin: [] for drafter in drafters}  # drafts, by length
+        self._lengths: deque[int] = deque(maxlen=_LATELY)  # of what was submitted
+        self._looks_up = next((one for one in self._drafters if isinstance(one.part, Continuing)), None)
+        self._chained: frozenset[int] = frozenset()  # in this round
+        self._asking = 0.0  # seconds of this round
+        self._n_plain = 0  # ids until the policy wants to be asked again
+
+    def __contains__(self, seq: int) -> bool:
+        return seq in self._texts
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether rounds concern the policy: one may be drafted for, or shows what plain ones cost where any request
+        may be drafted for. Not where only some requests bring what is drafted from, and none of those runs.
+        """
+        return self._is_general or bool(self._texts)
+
+    @property
+    def n_policy_failures(self) -> int:
+        """How often the policy failed since start."""
+        return self._policy.n_failures
+
+    def stats(self) -> tuple[DrafterStats, ...]:
+        """What each drafter did since start."""
+        return tuple(self._stats_of(one) for one in self._drafters)
+
+    def _stats_of(self, one: Guarded[Drafter]) -> DrafterStats:
+        origin = one.part.origin
+        accepted = tuple(self._accepted[origin])
+        return replace(self._stats[origin], n_failures=one.n_failures, is_off=not one.is_on, accepted=accepted)
+
+    def view(self, depth: int) -> tuple[PolicyView, tuple[int, ...], tuple[DrafterView, ...]]:
+        """What the policy knows, the lengths submitted of late, and each drafter; for display."""
+        try:
+            policy = self._policy.part.view(depth)
+        except Exception as error:  # no answer needs it
+            warn(_log, error, "the policy cannot be looked at (%s)", reason(error))
+            policy = PolicyView()
+        lengths: list[int] = []
+        for n in self._lengths:
+            _count(lengths, n)
+        worth = policy.worth
+        views = []
+        for origin in self._stats:
+            known = worth.get(origin)
+            views.append(DrafterView(origin, *known) if known is not None else DrafterView(origin))
+        return policy, tuple(lengths), tuple(views)
+
+    def begin(
+        self, seq: int, prompt: Sequence[int], sampling: SamplingParams, n_cached: int = 0, prediction: bytes = b""
+    ) -> None:
+        """A sequence starts (again) with this prompt of target ids, the first n_cached as in its last text. `sampling`
+        says how its answer is drawn, the seed included; it is expected to be like `prediction`. Nothing is remembered
+        where only a constraint or a prediction could draft for it, and it has neither.
+        """
+        absent = [
+            *([] if seq in self._matchers else [Origin.GRAMMAR]),
+            *([] if prediction else [Origin.PREDICTION]),
+        ]
+        if all(one.part.origin in absent for one in self._drafters):
+            return
+        text = self._texts[seq] = _DraftedText(seq, prompt, sampling, n_cached, prediction)
+        self._policy.do(text.tell_policy)
+        for one in self._drafters:
+            one.do(text.tell_drafter)
+
+    def end(self, seq: int) -> None:
+        """The sequence ends; drafters may keep what they know of it for the next one in this slot."""
+        if self._texts.pop(seq, None) is None:
+            return
+        self._policy.do(lambda policy: policy.observe(Ended(seq)))
+        for one in self._drafters:
+            one.do(lambda drafter: drafter.end(seq))
+
+    def propose(self, wishes: Sequence[Wish]) -> tuple[Mapping[int, Chosen], int]:
+        """What each sequence submits in this round; those that are missing write one id. And how many ids each of them
+        may write before this is to be asked again: as long as the same ones write, and if nothing is submitted.
+        """
+        self._bring_back()
+        self._chained = self._may_chain(wishes)
+        self._asking = 0.0
+        self._n_plain = _PAUSED_IDS
+        chosen = self._policy.do(lambda policy: self._round(policy, wishes)) if self._can_draft else None
+        is_constrained = any(wish.seq in self._matchers for wish in wishes)  # each id may show how the answer goes on
+        return chosen or _NOTHING, 1 if is_constrained else max(self._n_plain, 1)
+
+    @property
+    def _can_draft(self) -> bool:
+        return any(one.is_on for one in self._drafters)
+
+    def _bring_back(self) -> None:
+        """A drafter that was off for long enough starts again, with all running texts."""
+        self._policy.bring_back(self._renew_policy)
+        for one in self._drafters:
+            if one.bring_back(self._renew):
+                self._policy.do(self._tell_policy)  # it must know how much is to be read again
+
+    def _renew_policy(self, _: Policy) -> None:
+        self._policy.part = self._policies()
+        self._tell_policy(self._policy.part)
+
+    def _tell_policy(self, policy: Policy) -> None:
+        for text in self._texts.values():
+            policy.observe(Ended(text.seq))
+            text.tell_policy(policy)
+
+    def _renew(self, drafter: Drafter) -> None:
+        drafter.reset()
+        for text in self._texts.values():
+            text.n_cached = 0
+            text.tell_drafter(drafter)
+
+    def _round(self, policy: Policy, wishes: Sequence[Wish]) -> Mapping[int, Chosen]:
+        """Raises what the policy does."""
+        since = self._clock()
+        self._n_plain = policy.plan(wishes)
+        if self._n_plain > 0:
+            return _NOTHING
+        for one in self._drafters:
+            origin = one.part.origin
+            asks = policy.asks(origin) if one.is_on else ()
+            if asks:
+                began, pace = self._clock(), _GuardedPace(policy)
+                drafts = self._ask(one, asks, pace)
+                seconds = self._clock() - began
+                self._stats[origin] = self._stats[origin].called(len(asks), seconds)
+                pace.check()
+                if drafts is None:  # a call that failed says nothing about what calls cost
+                    continue
+                policy.observe(Drafted(origin, drafts, seconds))
+                for ask, draft in zip(asks, drafts, strict=True):
+                    self._crossings[ask.seq] = self._crossings.get(ask.seq, Crossing()) + draft.crossing
+        chosen = policy.choose()
+        self._asking = self._clock() - since
+        return chosen
+
+    def _ask(self, one: Guarded[Drafter], asks: Sequence[Ask], pace: Pace) -> list[Draft] | None:
+        """The drafts; None where the drafter fails: the round goes on as if it had not been asked."""
+        both = one.do(lambda drafter: self._proposed(drafter, asks, pace))
+        if both is None or one.part.origin not in WRITERS:
+            return None if both is None else both[1]
+        return [
+            self._continued(draft, ask) if len(draft.ids) == len(raw.ids) else draft
+            for raw, draft, ask in zip(*both, asks, strict=True)
+        ]
+
+    def _proposed(self, drafter: Drafter, asks: Sequence[Ask], pace: Pace) -> tuple[list[Draft], list[Draft]]:
+        """The drafts as they come, and as far as the target may be given them."""
+        raw = drafter.propose(asks, pace)
+        return raw, self._sound(raw, asks)
+
+    def _may_chain(self, wishes: Sequence[Wish]) -> frozenset[int]:
+        """Sequences in which the text goes on after a guess that was written: those whose policy weighs lengths."""
+        if self._looks_up is None or not self._looks_up.is_on:
+            return frozenset()
+        origin = self._looks_up.part.origin
+        every = [(wish.seq, wish.params) for wish in wishes if wish.params.policy is SpecPolicy.AUTO]
+        return frozenset(seq for seq, params in every if not params.types or origin in params.types)
+
+    def _continued(self, draft: Draft, ask: Ask) -> Draft:
+        """The draft, and what the text offers after it."""
+        room = ask.n_max - len(draft.ids)
+        if not draft.ids or room <= 0 or ask.seq not in self._chained or self._looks_up is None:
+            return draft
+        tail = self._looks_up.do(lambda drafter: _after(drafter, ask.seq, draft.ids, room))
+        if tail is None or not tail.ids:
+            return draft
+        n_tail = len(tail.ids)
+        whole = replace(draft, ids=draft.ids + tail.ids, p=draft.p + tail.p, kind=tail.kind, n_tail=n_tail)
+        return self._within(self._before_end(whole, ask), ask)
+
+    def _sound(self, drafts: Sequence[Draft], asks: Sequence[Ask]) -> list[Draft]:
+        """The drafts, cut at ids that end answers. Raises ValueError for one that the target cannot decode, since its
+        decode would fail instead.
+        """
+        for draft, ask in zip(drafts, asks, strict=True):
+            ids, p = draft.ids, draft.p
+            if ids and not (0 <= min(ids) <= max(ids) < self._n_vocab and len(p) == len(ids) <= ask.n_max):
+                raise ValueError(
+                    f"{len(ids)} ids from {min(ids)} to {max(ids)} with {len(p)} beliefs, where {ask.n_max} were "
+                    "asked for"
+                )
+            if not all(0.0 <= belief < inf for belief in p):
+                raise ValueError(
+                    f"an id is believed with a probability of {next(one for one in p if not 0.0 <= one < inf)}"
+                )
+        return [self._within(self._before_end(draft, ask), ask) for draft, ask in zip(drafts, asks, strict=True)]
+
+    def _within(self, draft: Draft, ask: Ask) -> Draft:
+        """A draft up to the first id that the sequence's constraint forbids: the target would not draw it."""
+        matcher = self._matchers.get(ask.seq)
+        if matcher is None or not draft.ids:
+            return draft
+        n = matcher.n_valid(draft.ids)
+        return draft.first(n if n >= ask.n_min else 0)
+
+    def _before_end(self, draft: Draft, ask: Ask) -> Draft:
+        """Nothing follows the id that ends an answer, though a copy of an earlier turn would go on; and the target
+        writes that id itself, in the same decode.
+        """
+        if self._eog.isdisjoint(draft.ids):
+            return draft
+        n = next(i for i, id_ in enumerate(draft.ids) if id_ in self._eog)
+        return draft.first(n if n >= ask.n_min else 0)
+
+    def crossing(self, seq: int) -> Crossing | None:
+        """What translation took for this sequence since the last call, whether its drafts were submitted or not; None
+        where nothing was translated.
+        """
+        return self._crossings.pop(seq, None)
+
+    def commit(self, commit: Commit, draft: Draft) -> None:
+        """These ids became part of a text; `draft` is what had been submitted."""
+        text = self._texts.get(commit.seq)
+        if text is None:
+            return
+        text.written += commit.ids
+        self._lengths.extend([commit.n_drafted] if commit.n_drafted else [0] * len(commit.ids))
+        if draft.ids:
+            _count(self._accepted[draft.origin], commit.n_accepted)
+            stats = self._stats[draft.origin]
+            self._stats[draft.origin] = stats.judged(commit.n_drafted, commit.n_accepted)
+        self._policy.do(lambda policy: policy.observe(commit))
+        for one in self._drafters:
+            one.do(lambda drafter: drafter.observe(commit))
+
+    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
+        """The round's decode of these passes (sequences, rows of each), `depth` positions after them on average, took
+        this long.
+        """
+        self._policy.do(lambda policy: policy.observe(Decoded(passes, depth, seconds, self._asking)))
+
+
+def _count(counts: list[int], n: int) -> None:
+    """One more of n, in a list that is as long as it must be."""
+    counts.extend([0] * (n + 1 - len(counts)))
+    counts[n] += 1
+
+
+def _after(drafter: Drafter, seq: int, ids: tuple[int, ...], n: int) -> Draft:
+    assert isinstance(drafter, Continuing)
+    return drafter.after(seq, ids, n)
+
+
+class _GuardedPace:
+    """The policy, as a drafter asks it while it drafts. What the policy raises ends drafting and waits here, as it is
+    no failure of the drafter.
+    """
+
+    __slots__ = ("_error", "_policy", "_steps", "_wrote")
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._error: Exception | None = None
+        self._wrote: list[tuple[int, float]] = []
+        self._steps: list[tuple[int, float]] = []
+
+    def check(self) -> None:
+        """The drafter is done. Raises what the policy raised."""
+        if self._wrote or self._steps:
+            self.go_on(())
+        if self._error is not None:
+            raise self._error
+
+    def wrote(self, seq: int, p: float) -> None:
+        self._wrote.append((seq, p))
+
+    def stepped(self, n_seq: int, seconds: float) -> None:
+        self._steps.append((n_seq, seconds))
+
+    def go_on(self, seqs: Sequence[int]) -> Sequence[bool]:
+        if self._error is None:
+            wrote, steps, self._wrote, self._steps = self._wrote, self._steps, [], []
+            try:
+                return self._policy.more(seqs, wrote, steps)
+            except Exception as error:
+                self._error = error
+        return [False] * len(seqs)

@@ -1,0 +1,202 @@
+"""The loop: which requests write and which read their prompts in a step. Knows no kind of drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from time import perf_counter
+from typing import Any
+
+from uad.base.errors import AbortedError
+from uad.base.events import CacheCounts, EngineView, Totals
+from uad.base.stats import DrafterStats
+from uad.base.types import READ_AGAIN, Clock, Rows
+from uad.engine.decode.drafting import Drafting
+from uad.engine.decode.layout import Least
+from uad.engine.decode.prefill import SOON_S, Prefill
+from uad.engine.decode.prompt_cache import PromptCache
+from uad.engine.decode.rounds import Rounds, SequenceRows, never
+from uad.engine.decode.scheduler import SamplerFactory, Scheduler
+from uad.engine.decode.sequence import NO_DRAFT, Running
+from uad.engine.decode.slots import Slots
+from uad.engine.decode.target import Target
+from uad.text.grammar.protocol import Matcher
+
+PROMPT_ROWS = 64  # of a prompt at once whose probabilities are asked for: as many logits as a long draft has
+
+
+class Engine:
+    """Runs requests on a target. Everything here happens on one thread; events go to each request's sink.
+
+    least: no pass over the weights may be smaller; dummy rows fill up (see `layout.padding`). matchers, cache: see
+    `Scheduler`.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        drafting: Drafting | None,
+        samplers: SamplerFactory,
+        seeds: Callable[[], int],
+        *,
+        least: Least | None = None,
+        clock: Clock = perf_counter,
+        matchers: dict[int, Matcher] | None = None,
+        cache: PromptCache[Any] | None = None,
+    ) -> None:
+        self._target = target
+        self._drafting = drafting
+        self._least = least or Least()
+        self._clock = clock
+        self._slots = Slots(target, cache, lambda: self._prefill.rate)
+        self._requests = Scheduler(
+            target,
+            drafting,
+            samplers,
+            seeds,
+            self.limit,
+            clock,
+            {} if matchers is None else matchers,
+            self._slots,
+        )
+        self._rounds = Rounds(target, drafting, self._requests, self._least, clock)
+        self._prefill = Prefill(target.n_ubatch, target.n_batch - (self._least.rows - 1), clock)
+        self._cache = cache
+        self._pass_ends = inf  # when the pass is expected to end that may be interrupted
+        requests, slots = self._requests, self._slots
+        self.check, self.submit, self.cancel = requests.check, requests.submit, requests.cancel
+        self.fail_all, self.tell_all = requests.fail_all, requests.tell_all
+        self.slots, self.spare, self.forget, self.rest = slots.describe, slots.spare, slots.forget, slots.rest
+
+    @property
+    def limit(self) -> int:
+        """Most ids, prompt and answer, that one sequence may have: dummy rows need positions too."""
+        return self._target.n_ctx - (self._least.rows - 1)
+
+    # --- what others ask
+
+    def interrupt(self, wanted: bool = True) -> None:
+        """From any thread: a pass over a prompt ends soon, since a request waits, unless it will anyway. Until it is
+        not wanted any more.
+        """
+        if not wanted or self._pass_ends - self._clock() > SOON_S:
+            self._target.interrupt(wanted)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a slot is free. From any thread."""
+        return self._slots.has_free
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs or waits."""
+        return self._requests.is_idle
+
+    def drafters(self) -> tuple[DrafterStats, ...]:
+        """What each drafter did since start."""
+        return self._drafting.stats() if self._drafting is not None else ()
+
+    def totals(self) -> Totals:
+        """What was done since start."""
+        rounds = self._rounds
+        n_policy_failures = self._drafting.n_policy_failures if self._drafting is not None else 0
+        cache = self._cache.counts if self._cache is not None else CacheCounts()
+        totals = replace(self._requests.totals, n_decodes=rounds.n_decodes, n_busy_slots=rounds.n_busy_slots)
+        return replace(totals, n_policy_failures=n_policy_failures, cache=cache)
+
+    def view(self) -> EngineView:
+        """What happens now, for display. On the model thread."""
+        rounds = self._rounds
+        if self._drafting is None:
+            return EngineView(rounds.n_written, rounds.n_rounds, rounds.depth)
+        policy, lengths, drafters = self._drafting.view(rounds.depth)
+        return EngineView(
+            rounds.n_written, rounds.n_rounds, rounds.depth, policy.curve, policy.plain, lengths, drafters
+        )
+
+    def step(self, go_on: Callable[[], bool] = lambda: False) -> None:
+        """One round for all sequences: those that write share one decode; then each that still reads its prompt gets a
+        chunk decoded. Where nothing else is to be done, rounds without drafts go on for milliseconds, as long as
+        go_on() says so.
+
+        Apart, because llama.cpp would cut a batch of both into the same passes, and writers need not wait for their
+        tokens. What fails ends the requests that it concerns; what is raised says that the engine cannot go on.
+        """
+        self._requests.admit()
+        if self._least.rows > 1:
+            self._catch_up()
+        writing = self._writing()
+        reads = len(writing) < len(self._requests.running)
+        if writing:
+            self._rounds.write(writing, never if reads else go_on)
+        if reads:
+            for reader, n in self._prefill.pieces(self._reading, bool(writing), self._target.can_stop):
+                if not self._read(reader, n):
+                    break  # the request that interrupted it waits for the end of the round
+
+    def _writing(self) -> list[Running]:
+        """Those whose prompts are read, in the order of slots."""
+        return [running for running in self._requests.running if not running.is_prefilling]
+
+    def _reading(self) -> list[Running]:
+        """Those that still read their prompts."""
+        return [running for running in self._requests.running if running.is_prefilling]
+
+    def _catch_up(self) -> None:
+        """Ids of texts that must be decoded again are decoded before the passes of the round are laid out, where they
+        are many: all but the last one, and what would make a pass too small.
+
+        `Target.prepare` would decode them, too, but after the layout: without their rows passes could be smaller than
+        `exact` allows.
+        """
+        for running in self._writing():
+            waiting = running.pending()
+            n = n_at_once(len(waiting) - 1, self._target.n_ubatch, self._least.rows)
+            if n <= READ_AGAIN:
+                continue
+            try:
+                self._target.decode([Rows(running.slot, running.n_past, waiting[:n], 0)])
+            except Exception as error:
+                self._rounds.fail_decode([running], error)
+            else:
+                running.n_past += n
+
+    def _read(self, running: Running, n: int) -> bool:
+        """Decode the next n ids of a prompt. False: that was interrupted, or failed."""
+        wants_probs = running.request.prompt_probs
+        n = self._whole(running, min(n, PROMPT_ROWS) if wants_probs else n)
+        draws = n == running.n_unread and running.request.max_tokens != 0
+        n_logits = n if wants_probs else int(draws)
+        began = self._clock()
+        self._pass_ends = began + self._prefill.seconds(running, n)
+        part = SequenceRows(running, running.pending()[:n], NO_DRAFT, n_logits, draws=draws)
+        try:
+            rows, seconds = self._rounds.run([part], self._target.can_stop and self._prefill.may_stop(running, n))
+        except AbortedError:
+            self._prefill.lost(self._clock() - began)
+            return False
+        finally:
+            self._pass_ends = inf
+        if rows:
+            self._prefill.took(running, n, seconds)
+        return bool(rows)
+
+    def _whole(self, running: Running, n: int) -> int:
+        """Of the next n ids of a prompt, those that are best decoded at once. Where marks help later prompts, the last
+        ones come apart, after a mark. Where dummy rows cannot be taken back, no pass but the last is so small that it
+        needs some.
+        """
+        tail, least = self._target.tail, self._least.rows
+        if tail and n == running.n_unread > 2 * tail:
+            n -= tail
+        elif tail:
+            self._target.mark(running.slot, is_last=n == running.n_unread)
+        may_wait = self._target.n_free < least and n < running.n_unread
+        return n_at_once(n, self._target.n_ubatch, least) if may_wait else n
+
+
+def n_at_once(n: int, n_ubatch: int, least: int) -> int:
+    """Of n ids those that passes of n_ubatch rows take without one that is too small."""
+    rest = n % n_ubatch
+    return n - rest if rest < least < n else n

@@ -1,0 +1,221 @@
+"""Which requests run: those that wait, those in slots, how they start and how they end. Decodes nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from uad.base.common.request_id import about
+from uad.base.errors import ContextOverflowError, InvalidRequestError, UadError
+from uad.base.events import Done, Failed, Sink, Totals
+from uad.base.types import Clock, Request
+from uad.engine.decode.drafting import Drafting
+from uad.engine.decode.guard import deliver, known, logged
+from uad.engine.decode.sequence import Running
+from uad.engine.decode.slots import Slot, Slots
+from uad.engine.decode.target import Target
+from uad.engine.decode.verify import Picker
+from uad.text.grammar.protocol import Matcher
+
+_log = logging.getLogger("uad.request")
+SamplerFactory = Callable[[Request, int], Picker]
+
+
+class Scheduler:
+    """The requests of a target.
+
+    limit: most ids, prompt and answer, that one sequence may have. seeds: one for a request without. matchers: of the
+    running sequences that are constrained, by slot; kept here for those that draft.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        drafting: Drafting | None,
+        samplers: SamplerFactory,
+        seeds: Callable[[], int],
+        limit: int,
+        clock: Clock,
+        matchers: dict[int, Matcher],
+        slots: Slots,
+    ) -> None:
+        self._matchers = matchers
+        self._target = target
+        self._drafting = drafting
+        self._samplers = samplers
+        self._seeds = seeds
+        self._limit = limit
+        self._clock = clock
+        self._slots = slots
+        self._waiting: deque[tuple[int, Request, Sink]] = deque()
+        self.totals = Totals()
+
+    def check(self, request: Request) -> None:
+        """Raises what a submission of this request would."""
+        if not request.prompt:
+            raise InvalidRequestError("the prompt is empty; give at least one token", "prompt")
+        if len(request.prompt) >= self._limit:
+            raise ContextOverflowError(len(request.prompt), self._target.n_ctx)
+        if request.slot >= len(self._slots.all):
+            raise InvalidRequestError(
+                f"there is no slot {request.slot}; slots are 0 to {len(self._slots.all) - 1}", "id_slot"
+            )
+
+    def submit(self, number: int, request: Request, sink: Sink) -> None:
+        """The request waits for a slot; it was checked."""
+        self._waiting.append((number, request, sink))
+
+    def cancel(self, number: int) -> None:
+        """Frees the request's slot now. No event follows."""
+        self._waiting = deque(entry for entry in self._waiting if entry[0] != number)
+        for running in self.running:
+            if running.number == number:
+                self.release(running)
+
+    @property
+    def running(self) -> list[Running]:
+        """What runs, in the order of slots."""
+        return self._slots.running
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs or waits."""
+        return not self._waiting and not self.running
+
+    # --- starting
+
+    def admit(self) -> None:
+        """Waiting requests take free slots, in order; one that wants a busy slot lets others pass. One that cannot
+        start ends alone.
+        """
+        if not self._waiting:
+            return
+        for entry in tuple(self._waiting):
+            if not self._slots.has_free:
+                return
+            number, request, sink = entry
+            slot = self._slots.choose(request)
+            if slot is not None:
+                try:
+                    running = self._start(slot, number, request, sink)
+                except Exception as error:
+                    slot.cached.clear()
+                    self._refuse(number, request, sink, error)
+                else:
+                    if request.progress:  # its prompt is being read now
+                        try:
+                            sink(running.progress(running.started))
+                        except Exception as error:
+                            self.fail([running], error)
+                self._waiting.remove(entry)
+
+    def _start(self, slot: Slot, number: int, request: Request, sink: Sink) -> Running:
+        seed = self._seeds() if request.sampling.seed is None else request.sampling.seed
+        n_cached, n_known = self._slots.prepare(slot, request)
+        sampler = self._samplers(request, seed)
+        with ExitStack() as undo:
+            undo.callback(self._close, slot.id, sampler)
+            running = Running(
+                number=number,
+                request=request,
+                sink=sink,
+                vocab=self._target.vocab,
+                sampler=sampler,
+                seed=seed,
+                slot=slot.id,
+                limit=self._limit,
+                n_cached=n_cached,
+                ids=list(request.prompt),
+                n_past=n_cached,
+                started=self._clock(),
+            )
+            needs_all = request.prompt_probs or (request.logprobs and not request.post_sampling)
+            self._target.want_likeliest(slot.id, 0 if needs_all else sampler.n_needed)
+            if sampler.matcher is not None:
+                self._matchers[slot.id] = sampler.matcher
+            if self._drafting is not None and request.speculative.enabled:
+                sampling, told = replace(request.sampling, seed=seed), request.drafted_prompt
+                n_same = 0 if told else n_known
+                self._drafting.begin(slot.id, told or request.prompt, sampling, n_same, request.prediction)
+            undo.pop_all()
+        self._slots.occupy(slot, running)
+        return running
+
+    # --- ending
+
+    def finish(self, running: Running, done: Done) -> None:
+        """The answer is whole."""
+        self.release(running)
+        self.totals += Totals.of(done)
+        with about(running.request.name):
+            _log.info("%s", summary(done))
+            deliver(running.sink, done)
+
+    def release(self, running: Running) -> None:
+        """The slot is free; what its KV holds stays for the next prompt."""
+        self._slots.release(running)
+        self._close(running.slot, running.sampler)
+
+    def fail(self, runnings: Sequence[Running], error: Exception) -> None:
+        """These requests end with this error. Raises what forgetting them on the target raises, once
+        all have the event.
+        """
+        for running in runnings:
+            running.n_past = 0
+            self._slots.release(running)
+            self._refuse(running.number, running.request, running.sink, error)
+            self._close(running.slot, running.sampler)
+        for running in runnings:
+            self._target.clear(running.slot)
+
+    def fail_all(self, error: UadError) -> None:
+        """Every request, running or waiting, ends with this error."""
+        waiting, self._waiting = self._waiting, deque()
+        for number, request, sink in waiting:
+            self._refuse(number, request, sink, error)
+        self.fail(self.running, error)
+
+    def tell_all(self, error: UadError) -> None:
+        """Every request, running or waiting, ends with this error. Nothing else happens: the target must
+        not be touched any more.
+        """
+        for number, request, sink in self._waiting:
+            self._refuse(number, request, sink, error)
+        for running in self.running:
+            self._refuse(running.number, running.request, running.sink, error)
+
+    def _refuse(self, number: int, request: Request, sink: Sink, error: Exception) -> None:
+        self.totals = replace(self.totals, n_failed=self.totals.n_failed + 1)
+        with about(request.name):
+            deliver(sink, Failed(number, known(error)))
+
+    def _close(self, slot: int, sampler: Picker) -> None:
+        with logged("a sampler could not be closed"):
+            sampler.close()
+        self._matchers.pop(slot, None)
+        if self._drafting is not None:
+            self._drafting.end(slot)
+
+
+def summary(done: Done) -> str:
+    """The one log line of a finished request."""
+    t, d = done.timings, done.timings.draft
+    line = (
+        f"request {done.request}: {done.finish} after {t.n_predicted} tokens, {t.predicted_per_second:.1f} tokens/s; "
+        f"prompt {t.n_prompt} tokens (+{t.n_cached} cached), {t.prompt_per_second:.0f} tokens/s"
+    )
+    if not d.n_drafts:
+        return line + "; not drafted"
+    by = ", ".join(f"{one.origin} {one.n_accepted}/{one.n_drafted}" for one in d.by.values())
+    kept = [f", {what} {n}" for what, n in (("healed", d.n_healed), ("salvaged", d.n_salvaged)) if n]
+    crossed = (
+        f", translation {d.translate_us:.0f} µs per round with {100 * d.crossing.hit_rate:.0f} % of the words known"
+    )
+    return line + (
+        f"; drafted {d.n_drafted}, accepted {d.n_accepted} ({100 * d.accept_rate:.0f} %; {by}), "
+        f"mean accepted run {d.mean_accepted_run:.1f}, rejected {d.n_rejected}{''.join(kept)}, "
+        f"drafting {d.draft_ms:.0f} ms{crossed if d.crossing.us else ''}"
+    )

@@ -1,0 +1,312 @@
+"""One request while it runs: its ids, how many are in the KV, its text, its end. Knows no batch and no drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from uad.base.common.logits import Likeliest, Logits
+from uad.base.events import Delta, Done, Progress, Sink, TokenText
+from uad.base.stats import DrafterStats, DraftStats, Timings, Usage
+from uad.base.types import Draft, Finish, Origin, Request, Rows, StopKind, TokenProb, Verdict
+from uad.engine.decode.text import TextStream
+from uad.engine.decode.verify import Picker
+from uad.engine.sampling.noise import Position
+from uad.engine.sampling.sampler import token_prob
+from uad.text.vocab.table import VocabTable
+from uad.text.vocab.thoughts import ThoughtTracker
+
+Describe = Callable[[Any, int], TokenProb]
+NO_DRAFT = Draft()
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """ids: each of them ends the answer. never: not to be drawn. late: not to be drawn among the first `min_tokens`
+    ids.
+    """
+
+    ids: frozenset[int]
+    never: frozenset[int]
+    late: frozenset[int]
+
+
+def ends_of(request: Request, vocab: VocabTable) -> Ends:
+    """`ignore_eos` bans the vocabulary's ends, as llama-server does, except those at which the request itself wants to
+    stop.
+
+    An end that only a stop string names may then be drawn, and ends the answer where the whole string was written.
+    """
+    asked = frozenset(request.stop_token_ids)
+    known = vocab.eog | asked
+    never: frozenset[int] = frozenset()
+    if request.sampling.ignore_eos:
+        named = {id_ for id_ in vocab.eog if _is_named(name_of(id_, vocab), request.stop)}
+        never = vocab.eog - asked - named
+    return Ends(
+        ids=asked if request.sampling.ignore_eos else known,
+        never=never,
+        late=known - never if request.min_tokens > 0 else frozenset(),
+    )
+
+
+def name_of(id_: int, vocab: VocabTable) -> str:
+    """How this id is written for people: its text, or a control token's name; empty where it has neither."""
+    return vocab.pieces[id_].decode("utf-8", "replace") or vocab.special_names.get(id_, "")
+
+
+def _is_named(name: str, stop: Ids[str]) -> bool:
+    return bool(name) and any(name in word for word in stop)
+
+
+@dataclass(slots=True)
+class Running:
+    """A request in a slot. `ids` are prompt and answer; ids[:n_past] are in the target's KV; `limit` bounds their
+    number. rate: ids of the prompt read per second, lately (0: not known).
+    """
+
+    number: int
+    request: Request
+    sink: Sink
+    vocab: VocabTable
+    sampler: Picker
+    seed: int
+    slot: int
+    limit: int
+    n_cached: int
+    ids: list[int]
+    n_past: int
+    started: float
+    position: Position = field(default_factory=Position)
+    drafted: DraftStats = field(default_factory=DraftStats)
+    first: float = 0.0
+    last: float = 0.0
+    rate: float = 0.0
+    # of the next event: ids since the last one, the text that became final with each, and the characters it completed
+    fresh: list[int] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    decoded: list[str] = field(default_factory=list)
+    probs: list[TokenProb] = field(default_factory=list)
+    n_prompt: int = field(init=False)  # ids of the prompt; a field, since several are read in every round
+    text: TextStream = field(init=False)
+    ends: Ends = field(init=False)
+    shown: Mapping[int, bytes] = field(init=False)
+    indentation: Indentation = field(init=False)
+    thoughts: ThoughtTracker | None = field(init=False)
+    describe: Describe | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.n_prompt = len(self.request.prompt)
+        self.text = TextStream(self.request.stop, self.request.include_stop)
+        self.indentation = Indentation(self.request.n_indent)
+        self.ends = ends_of(self.request, self.vocab)
+        bounds, specials = self.request.thoughts, self.vocab.specials
+        self.thoughts = ThoughtTracker(bounds, self.vocab) if bounds is not None else None
+        self.shown = {specials[name]: name.encode() for name in self.request.shown if name in specials}
+        self.describe = _describer(self)
+        if self.request.prediction:
+            self.drafted.by[Origin.PREDICTION] = DrafterStats(Origin.PREDICTION)
+
+    @property
+    def n_predicted(self) -> int:
+        """Ids of the answer so far."""
+        return len(self.ids) - self.n_prompt
+
+    @property
+    def is_prefilling(self) -> bool:
+        """Whether the answer has no id yet."""
+        return len(self.ids) == self.n_prompt
+
+    @property
+    def n_unread(self) -> int:
+        """Ids of the prompt that the KV lacks."""
+        return self.n_prompt - self.n_past
+
+    @property
+    def n_left(self) -> int:
+        """How many more ids may be written."""
+        room = self.limit - len(self.ids)
+        wanted = self.request.max_tokens
+        return room if wanted is None else min(room, wanted - self.n_predicted)
+
+    def pending(self) -> Ids[int]:
+        """Committed ids that the KV lacks: the rest of the prompt, or the last id written."""
+        return self.ids[self.n_past :]
+
+    def next_row(self) -> Rows:
+        """What a plain round decodes: the last id, and others that the KV lacks."""
+        return Rows(self.slot, self.n_past, self.ids[self.n_past :], 1)
+
+    def draw(self, row: Logits | Likeliest, now: float) -> StopKind | None:
+        """Draw the id after all others from its logits, or the likeliest of them, and append it; returns why the answer
+        ends, if it does.
+        """
+        id_ = self.sampler.pick(row, self.position)
+        self.sampler.accept(id_)
+        if self.describe is not None:
+            self.probs.append(self.describe(row, id_))
+        self.n_past = len(self.ids)
+        return self._append(id_, True, now)
+
+    def take(self, verdict: Verdict, draft: Draft, now: float) -> tuple[Delta, StopKind | None]:
+        """Append the verdict's ids up to the end of the text; what was added, and why the answer ends, if it does."""
+        if self.is_prefilling:
+            self.first = now
+        kind, n = None, 0
+        for n, id_ in enumerate(verdict.ids, 1):
+            kind = self._append(id_, n == len(verdict.ids), now)
+            if kind is not None:
+                break
+        self.probs += verdict.probs[:n]
+        return self.delta(now, draft, min(verdict.n_accepted, n)), kind
+
+    def delta(self, now: float, draft: Draft = NO_DRAFT, n_accepted: int = 0) -> Delta:
+        """What was added since the last one: all of it by plain rounds, or in one round with this draft."""
+        self.last = now
+        n = len(self.fresh)
+        self.drafted.count(draft, n_accepted, 1 if draft.ids else n)
+        origins = (draft.origin,) * n_accepted + (Origin.TARGET,) * (n - n_accepted)
+        timings = self.timings(now) if self.request.timings else None
+        tokens = self._tokens(draft, n_accepted, origins) if self.request.origins else ()
+        text, pieces = "".join(self.pieces), tuple(self.pieces)
+        delta = Delta(self.number, tuple(self.fresh), origins, text, tuple(self.probs), pieces, timings, tokens)
+        for told in (self.fresh, self.pieces, self.decoded, self.probs):
+            told.clear()
+        return delta
+
+    def progress(self, now: float, probs: tuple[TokenProb, ...] = ()) -> Progress:
+        """How far the prompt was read."""
+        timings = self.timings(now) if self.request.timings else None
+        ms = 1e3 * (now - self.started)
+        return Progress(self.number, self.n_prompt, self.n_cached, self.n_past, ms, probs, timings)
+
+    def _tokens(self, draft: Draft, n_accepted: int, origins: Ids[Origin]) -> tuple[TokenText, ...]:
+        """What each id of this round adds; the target's own also has the rejected guess that it replaced."""
+        tokens = [TokenText(text, origin) for text, origin in zip(self.decoded, origins, strict=True)]
+        if n_accepted < min(len(draft.ids), len(tokens)):
+            guess = b"".join([self.vocab.texts[id_] for id_ in draft.ids[n_accepted:]])
+            tokens[n_accepted] = tokens[n_accepted]._replace(rejected=guess.decode("utf-8", "replace"))
+        return tuple(tokens)
+
+    def end_with_prompt(self, now: float) -> Done:
+        """The last event of a request that asked for no ids."""
+        self.first = self.last = now
+        return self.done(StopKind.LIMIT)
+
+    def _append(self, id_: int, is_last: bool, now: float) -> StopKind | None:
+        """The text goes on with this id; returns why it ends with it, if it does. is_last: see `_kind`."""
+        self.ids.append(id_)
+        self.fresh.append(id_)
+        self.position = self.position.after(len(self.vocab.texts[id_]))
+        self.text.decoded = ""
+        piece = self.indentation.read(self._read(id_))
+        self.pieces.append(piece)
+        self.decoded.append(self.text.decoded)
+        if self.thoughts is not None:
+            self.thoughts.feed(id_)
+        return self._kind(id_, is_last) or self._limit_of_lines(piece, now)
+
+    def _limit_of_lines(self, piece: str, now: float) -> StopKind | None:
+        """Whether the answer ends by its lines: at one that begins too early, or at a line end that comes too late."""
+        most = self.request.max_predict_ms
+        is_late = most > 0 and "\n" in piece and 1e3 * (now - self.first) > most
+        return StopKind.LIMIT if is_late or self.indentation.is_over else None
+
+    def _read(self, id_: int) -> str:
+        """The text that became final with this id. That of an id that ends the answer counts only where the request
+        wants its stops.
+        """
+        piece, may_stop = self.vocab.texts[id_] or self.shown.get(id_, b""), self.n_predicted > self.request.min_tokens
+        if not piece:
+            return self.text.feed_name(name_of(id_, self.vocab), may_stop)
+        if id_ in self.ends.ids and not (self.request.include_stop and id_ in self.request.stop_token_ids):
+            return ""
+        return self.text.feed(piece, may_stop)
+
+    def _kind(self, id_: int, is_last: bool) -> StopKind | None:
+        """Why the answer ends with this id, if it does. llama-server's order: the vocabulary's own end comes before a
+        stop string.
+
+        A constrained answer that is complete has no end id after it. is_last: of those that the constraint has seen.
+        """
+        if id_ in self.ends.ids:
+            return StopKind.EOS if id_ in self.vocab.eog and not self.request.sampling.ignore_eos else StopKind.WORD
+        if self.text.stopped is not None:
+            return StopKind.WORD
+        if is_last and self.sampler.matcher is not None and self.sampler.matcher.is_over:
+            return StopKind.EOS
+        return StopKind.LIMIT if self.n_left <= 0 else None
+
+    def done(self, kind: StopKind) -> Done:
+        """The last event of an answer that ended for this reason."""
+        return Done(
+            request=self.number,
+            finish=Finish.LENGTH if kind is StopKind.LIMIT else Finish.STOP,
+            stop_kind=kind,
+            usage=Usage(self.n_prompt, self.n_cached, self.n_predicted, self.thoughts.n if self.thoughts else 0),
+            timings=self.timings(self.last),
+            text=self.indentation.read(self.text.finish()),
+            stopping_word=self._stopping_word(kind),
+            seed=self.seed,
+            slot=self.slot,
+            truncated=kind is StopKind.LIMIT and len(self.ids) >= self.limit,
+        )
+
+    def _stopping_word(self, kind: StopKind) -> str:
+        """The stop string that was found, or the name of the id at which the request wanted to stop."""
+        if self.text.stopped is not None:
+            return self.text.stopped
+        return name_of(self.ids[-1], self.vocab) if kind is StopKind.WORD else ""
+
+    def timings(self, now: float) -> Timings:
+        """Reading the prompt, from start to the first id of the answer; writing, from there to the last. Until now."""
+        n_read = min(self.n_past, self.n_prompt) if self.is_prefilling else self.n_prompt
+        first = now if self.is_prefilling and not self.first else self.first
+        return Timings(
+            prompt_ms=1e3 * (first - self.started),
+            predicted_ms=1e3 * (self.last - first) if self.last else 0.0,
+            n_prompt=n_read - self.n_cached,
+            n_cached=self.n_cached,
+            n_predicted=self.n_predicted,
+            draft=replace(self.drafted, by=dict(self.drafted.by)),
+        )
+
+
+def _describer(running: Running) -> Describe | None:
+    """What a request wants to be told of each id beside its text: its log-probability and the likeliest others."""
+    if not running.request.logprobs:
+        return None
+    n_top, pieces, sampler = running.request.n_probs, running.vocab.texts, running.sampler
+    if running.request.post_sampling:
+        return lambda row, id_: sampler.drawn_prob(id_, n_top, pieces)
+    return lambda row, id_: token_prob(row, id_, n_top, pieces)
+
+
+class Indentation:
+    """Where a text ends because a line begins too far to the left: for code that is filled in inside a block. Reads it
+    as it comes. After the first line end each line must begin with n blanks or tabs at least; an empty
+    line has none. n 0: any line may follow.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._blanks: int | None = None  # of the line that has begun; None: it has more than blanks, or is the first
+        self.is_over = False
+
+    def read(self, text: str) -> str:
+        """The text goes on with this; returns what of it belongs to the answer."""
+        if not self._n:
+            return text
+        if self.is_over:
+            return ""
+        for i, char in enumerate(text):
+            if self._blanks is not None and char in " \t":
+                self._blanks += 1
+            elif self._blanks is not None and self._blanks < self._n:
+                self.is_over = True
+                return text[:i]
+            else:
+                self._blanks = 0 if char == "\n" else None
+        return text

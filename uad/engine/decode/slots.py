@@ -1,0 +1,150 @@
+"""Which slot serves which request, and what each slot's KV still holds for the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from uad.base.common.sequences import common_prefix
+from uad.base.events import SlotInfo
+from uad.base.types import Request
+from uad.engine.decode.prompt_cache import PromptCache
+from uad.engine.decode.sequence import Running
+from uad.engine.decode.target import Target
+
+UNREAD = 2  # ids of a prompt: some kernels give a single row other bits than several
+
+
+@dataclass(slots=True)
+class Slot:
+    """`cached` are the ids in the target's KV while no request runs here. `used` orders slots by last use."""
+
+    id: int
+    running: Running | None = None
+    cached: list[int] = field(default_factory=list)
+    used: int = 0
+
+
+class Slots:
+    """The slots of a target, one sequence of its KV each.
+
+    cache: of texts that leave their slots. rate: ids of prompts that are read per second, lately.
+    """
+
+    def __init__(self, target: Target, cache: PromptCache[Any] | None, rate: Callable[[], float]) -> None:
+        self.all = [Slot(i) for i in range(target.n_seq)]
+        self._target = target
+        self._cache = cache
+        self._rate = rate
+        self._clock = 0
+
+    @property
+    def running(self) -> list[Running]:
+        """What runs, in the order of slots."""
+        return [slot.running for slot in self.all if slot.running is not None]
+
+    @property
+    def has_free(self) -> bool:
+        """Whether a request could start. From any thread."""
+        return any(slot.running is None for slot in self.all)
+
+    def describe(self) -> tuple[SlotInfo, ...]:
+        """What each slot does and holds."""
+        return tuple(_describe(slot) for slot in self.all)
+
+    def spare(self) -> tuple[int, int] | None:
+        """A sequence, and after how many of its positions passes may be tried while nothing runs, without harm: an
+        empty one, else the shortest, where ids are taken back by position. None where there is none.
+        """
+        slot = min(self.all, key=lambda one: len(one.cached))
+        n_held = len(slot.cached)
+        return (slot.id, n_held) if not n_held or not self._target.tail else None
+
+    def choose(self, request: Request) -> Slot | None:
+        """A free slot: the wanted one; else, of those that can continue or hold all of the prompt, the one that holds
+        most of it; else an empty one, or the longest unused.
+
+        A slot can continue where the request keeps at least half of what it holds: every chat prompt begins with the
+        template's head, and must not take another conversation's slot because of that.
+        """
+        free = [slot for slot in self.all if slot.running is None and request.slot in (-1, slot.id)]
+        kept = {slot.id: self.kept(slot, request) for slot in free}
+        most = len(request.prompt) - UNREAD
+        fit = [
+            slot
+            for slot in free
+            if slot.cached and (2 * kept[slot.id] >= len(slot.cached) or kept[slot.id] == most > 0)
+        ]
+        if fit:
+            return max(fit, key=lambda slot: (kept[slot.id], -len(slot.cached), -slot.used))
+        return min(free, key=_first_to_give_way, default=None)
+
+    def kept(self, slot: Slot, request: Request) -> int:
+        """How many of the slot's ids the request can go on from; some of its prompt is always left to be read, and all
+        of it where its probabilities are asked for.
+        """
+        if not request.cache_prompt or request.prompt_probs:
+            return 0
+        n = max(min(common_prefix(slot.cached, request.prompt), len(request.prompt) - UNREAD), 0)
+        return self._target.reach(slot.id, n) if n else 0
+
+    def prepare(self, slot: Slot, request: Request) -> tuple[int, int]:
+        """Let the slot's KV hold as much of a prompt as it can: what it holds leaves for the prompt cache, where
+        something there helps more. Returns how many ids of the prompt it holds then, and how many it held before.
+        """
+        n_kept = n_known = self.kept(slot, request)
+        if self._cache is not None and not request.prompt_probs:
+            prompt = request.prompt[:-UNREAD] if request.cache_prompt else ()
+            held = self._cache.exchange(slot.id, slot.cached, n_known, prompt, self._rate())
+            if held is not None:
+                slot.cached = held
+                n_kept = self.kept(slot, request)
+        if not n_kept:
+            self._target.clear(slot.id)
+        elif n_kept < len(slot.cached):
+            n_kept = self._target.take_back(slot.id, n_kept)
+        return n_kept, n_known
+
+    def rest(self) -> None:
+        """To be called while nothing runs or waits, and no request is expected at this moment: what the next one might
+        have to wait for is done now.
+        """
+        if self._cache is not None:
+            slot = min(self.all, key=_first_to_give_way)  # which a text of another conversation would get
+            self._cache.keep_ahead(slot.id, slot.cached, self._rate())
+
+    def forget(self) -> None:
+        """Nothing that slots hold serves later prompts, since the target computes other values now. Only while
+        idle.
+        """
+        if self._cache is not None:
+            self._cache.clear()
+        for slot in self.all:
+            slot.cached.clear()
+            self._target.clear(slot.id)
+
+    def occupy(self, slot: Slot, running: Running) -> None:
+        """The slot is taken."""
+        self._clock += 1
+        slot.running = running
+        slot.used = self._clock
+
+    def release(self, running: Running) -> None:
+        """The slot is free; what its KV holds stays for the next prompt."""
+        slot = self.all[running.slot]
+        slot.running = None
+        slot.cached = running.ids[: running.n_past]
+
+
+def _first_to_give_way(slot: Slot) -> tuple[bool, int, int]:
+    """An empty slot, else the longest unused."""
+    return bool(slot.cached), slot.used, slot.id
+
+
+def _describe(slot: Slot) -> SlotInfo:
+    running = slot.running
+    if running is None:
+        return SlotInfo(slot.id, None, len(slot.cached), False)
+    counts = running.n_prompt, running.n_cached, running.n_predicted, max(running.n_left, 0)
+    return SlotInfo(slot.id, running.number, running.n_past, True, *counts)

@@ -1,0 +1,199 @@
+"""What is known of one drafter over all sequences: what its calls cost, what they save, and what may be spent on asking
+it where it does not pay. Arithmetic only.
+
+What is saved, prices and the budget are counted in plain decodes: what a sequence pays for an id without drafts. What a
+drafter saves is kept apart from its price, so that a disturbed machine spoils only the price, which the next call
+shows. Times are milliseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from uad.engine.policy.cost import CostCurve
+
+# Ids of a sequence that are read as part of a call; reading more is a cost of its own. A chunk of llama.cpp's smallest
+# efficient batch.
+FEW_IDS: Final = 16
+# Of a measured cost, into the known one: a dozen calls of a machine that changed for good.
+_COST_RATE: Final = 0.15
+# A measured cost counts as no more than so many times the known one: a call of a suspended process took a thousand.
+_MOST_TIMES: Final = 3.0
+# The known cost is no more than so many times a measured one: an idle machine shows itself in one call.
+_LEAST_TIMES: Final = 1.5
+# What reading an id costs before it is known, in steps: a batch computes twice as fast as single rows (SmolLM2-135M).
+_READ_OF_STEP: Final = 0.5
+# Nor more than this share of a plain decode, whatever was measured on a busy machine: 3.5 of 83 ms (lab/curves.py).
+_READ_OF_PLAIN: Final = 0.05
+# Milliseconds that others may wait while a backlog is read, as for a chunk of a prompt.
+_STALL_MS: Final = 250.0
+# Ids that are read at once at least, and while it is not known how long that takes.
+_LEAST_READ: Final = 64
+_UNKNOWN_READ: Final = 256
+# Ids between two calls that only show what calls cost, at least; and plain decodes per id that they may take: 1.8 %
+# where calls are dear. The first ones may take longer.
+_OFTEN: Final = 64.0
+_TIMING: Final = 0.018
+# Plain decodes that a round of an unknown drafter is expected to save: enough to be asked on any curve that pays.
+FIRST_SAVED: Final = 0.5
+# Of what a round saved, into the mean over all sequences, at least; and how many rounds the first guess counts for.
+_SAVED_RATE: Final = 0.03
+_FEW_ROUNDS: Final = 5.0
+# Plain decodes per id that is written without a drafter, for asking it again. It bounds what probing costs: 0.4 %.
+PROBING: Final = 0.004
+# Of what drafts save beyond their price, for the same: one that mostly pays is found again in the same text.
+_FOR_PROBES: Final = 0.05
+# The budget at first, at most, and the most that one probe may owe: a dear one on a disturbed machine would prevent
+# others for long.
+_FIRST_BUDGET: Final = 2.0
+MOST_BUDGET: Final = 20.0
+_MOST_OWED: Final = 3.0
+# The same for asking it beside another drafter that writes, which is expected to gain more: plain decodes per id of the
+# answer; at first enough to read a prompt and to see some rounds, once in the life of a server; and at most. Without
+# it a head and a draft model that are good in turns gain 2.0 times, with it 2.5 (test_policy_writers.py).
+_COMPARING: Final = 0.002
+_FIRST_CREDIT: Final = 10.0
+_MOST_CREDIT: Final = 2.0
+
+
+def learned(known: float, ms: float) -> float:
+    """A mean with one more measurement. One call of a disturbed machine counts little, and one of an idle one ends
+    that. 0: nothing is known yet.
+
+    Known 10 ms: 12 ms make it 10.3, 1000 ms count as 30 and make it 13, and 1 ms makes it 1.5.
+    """
+    if not known:
+        return ms
+    return min(known + _COST_RATE * (min(ms, _MOST_TIMES * known) - known), _LEAST_TIMES * ms)
+
+
+@dataclass(slots=True)
+class CallCost:
+    """Running means. A draft call reads what it has not read, and writes the first id; steps for further ids are known
+    apart.
+    """
+
+    steps: CostCurve | None = None
+    """Of a drafter that writes: what a step costs, by sequences. It is measured only while drafts are written."""
+    call_ms: float = 0.0
+    """Of a call, beside its steps and the reading of many ids; 0: unknown."""
+    around_ms: float = 0.0
+    """Of the round, for asking this drafter, beside its call: what the policy and the loop take."""
+    read_ms: float = 0.0
+    """Of reading one id."""
+    n_steps: float = 1.0
+    """Steps of a call, its first id included."""
+    ids_per_step: float = 1.0
+    """Target ids that a step of the draft model makes."""
+    age: int = 0
+    """Ids that were written since the last call."""
+    timed: float = 0.0
+    """Plain decodes that the last call took which was made to find out what calls cost."""
+    n_dear: int = 0
+    """How many of these in a row took longer than a plain decode."""
+
+    def step_ms(self, n: int) -> float:
+        """A step for n sequences. A call has one, and costs more: whatever was measured on a busy machine."""
+        if self.steps is None:
+            return 0.0
+        ms = self.steps.ms(1)
+        return self.steps.ms(n) * (min(self.call_ms / ms, 1.0) if self.call_ms and ms > 0 else 1.0)
+
+    @property
+    def is_old(self) -> bool:
+        """Whether to find out what a call costs now. A machine that was disturbed would leave the drafter alone for
+        ever; where calls stay dear, that is asked less and less often.
+        """
+        wait = max(self.timed / _TIMING, _OFTEN)
+        return self.age >= wait or self.age >= _OFTEN * 2.0 ** min(max(self.n_dear - 2, 0), 16)
+
+    def price(self, plain_ms: float, n_seq: int) -> float:
+        """What a call for n_seq sequences costs each of them beside reading, in plain decodes."""
+        ms = self.around_ms + (self.call_ms or self.step_ms(1)) + (self.n_steps - 1.0) * self.step_ms(n_seq)
+        return ms / n_seq / plain_ms if plain_ms > 0 else 0.0
+
+    def reading(self, n_unread: int, plain_ms: float) -> float:
+        """What it costs to read so many ids, in plain decodes. A few are part of the call."""
+        if n_unread <= FEW_IDS or plain_ms <= 0:
+            return 0.0
+        read_ms = self.read_ms or min(_READ_OF_STEP * self.step_ms(1), _READ_OF_PLAIN * plain_ms)
+        return read_ms * n_unread / plain_ms
+
+    def read_at_once(self, n_sequences: int) -> int:
+        """How many ids each of so many sequences may read in a round for which others wait."""
+        n = int(_STALL_MS / self.read_ms) if self.read_ms > 0 else _UNKNOWN_READ
+        return max(n // n_sequences, _LEAST_READ)
+
+    def timing(self, ms: float, n_read: int, plain_ms: float) -> None:
+        """A call that read n_read ids, and wrote nothing, took ms: at most four fifths of it went into reading."""
+        self.read_ms = min(self.read_ms or 0.5 * ms / n_read, 0.8 * ms / n_read)
+        self.called(ms - n_read * self.read_ms, 0)
+        self.timed = ms / plain_ms
+        self.n_dear = self.n_dear + 1 if self.timed > 1.0 else 0
+
+    def called(self, ms: float, n_read: int, n_sequences: int = 1) -> float:
+        """A call took ms beside its steps, and read n_read ids of so many sequences; returns how much of it went into
+        reading.
+        """
+        self.age = 0
+        if n_read > FEW_IDS * n_sequences:
+            reading_ms = max(ms - self.call_ms, 0.0)
+            self.read_ms = learned(self.read_ms, reading_ms / n_read)
+            return reading_ms
+        self.call_ms = learned(self.call_ms, ms)
+        return 0.0
+
+    def asked(self, around_ms: float) -> None:
+        """A round took so long for asking this drafter, beside its call."""
+        self.around_ms = learned(self.around_ms, around_ms)
+
+    def stepped(self, n_steps: int) -> None:
+        """A call took so many steps, its first id included."""
+        self.n_steps += _COST_RATE * (n_steps - self.n_steps)
+
+    def wrote(self, n_steps: int, n_ids: int) -> None:
+        """n_steps ids of the draft, not cut to a length, became n_ids of the target."""
+        if n_steps > 1:
+            self.ids_per_step += 0.05 * (min(max(n_ids / n_steps, 0.25), 4.0) - self.ids_per_step)
+
+
+@dataclass(slots=True)
+class DrafterRecord:
+    """One drafter over all sequences."""
+
+    cost: CallCost = field(default_factory=CallCost)
+    saved: float = FIRST_SAVED
+    """What a round saves in which it is asked, before its price: what a new sequence may expect."""
+    n_rounds: int = 0
+    budget: float = _FIRST_BUDGET
+    """A token bucket for asking it where it does not pay, in plain decodes."""
+    credit: float = _FIRST_CREDIT
+    """The same for asking it beside another drafter that writes, which is expected to gain more."""
+
+    def learn(self, saved: float, price: float) -> None:
+        """A round saved so much, at this price."""
+        self.n_rounds += 1
+        self.saved += max(_SAVED_RATE, 1.0 / (self.n_rounds + _FEW_ROUNDS)) * (saved - self.saved)
+        if saved > price:
+            self._deposit(_FOR_PROBES * (saved - price))
+
+    def idle(self, n_ids: int) -> None:
+        """So many ids were written without it: they pay for asking it again."""
+        self._deposit(PROBING * n_ids)
+        self.cost.age += n_ids
+
+    def _deposit(self, n: float) -> None:
+        self.budget = min(self.budget + n, MOST_BUDGET)
+
+    def can_compare(self, n_ids: int, price: float) -> bool:
+        """Whether it may be asked beside a better one at this price, n_ids after the last time that this was asked."""
+        self.credit = min(self.credit + _COMPARING * n_ids, max(self.credit, _MOST_CREDIT, price))
+        return self.credit >= price
+
+    def pay(self, n: float, is_comparison: bool = False) -> None:
+        """Asking it once took so much. It may be more than there was: then the next time is later."""
+        if is_comparison:
+            self.credit -= n
+        else:
+            self.budget = max(self.budget - n, -_MOST_OWED)

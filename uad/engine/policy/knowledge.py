@@ -1,0 +1,135 @@
+"""What is known of the machine, of each drafter, of each kind of draft, and of the sequences that run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from uad.base.types import BY_REQUEST, WRITERS, Draft, Origin
+from uad.engine.policy.calibration import Calibration
+from uad.engine.policy.cost import CostCurve, CostSample
+from uad.engine.policy.drafter import FIRST_SAVED, CallCost, DrafterRecord
+from uad.engine.policy.machine import Machine
+from uad.engine.policy.probing import SequenceDrafter
+
+# Ids that an answer is expected to have: a chat's answers are that long. Learning it earns nothing (lab/README).
+_USUAL_ANSWER: Final = 200
+# Times what reading costs: what drafts must be expected to bring. 1.5 loses 1 to 3 % (lab/README).
+_SURELY: Final = 2.5
+
+
+@dataclass(slots=True)
+class SequenceState:
+    """One running answer."""
+
+    n_prompt: int
+    is_sampled: bool = False
+    """Whether the answer is drawn at a temperature at which guesses are a kind of their own."""
+    n: int = 0
+    """Ids of the answer so far."""
+    window: int = 0
+    """Of more ids than these the draft model reads the last ones (0: all)."""
+    n_held: Mapping[Origin, int] = field(default_factory=dict)
+    """Ids of the prompt that each drafter that writes read in an earlier request."""
+    uses: dict[Origin, SequenceDrafter] = field(default_factory=dict)
+    calibrations: dict[str, Calibration] = field(default_factory=dict)
+    """Of the kinds of drafts that come from what the request brought."""
+
+    def unread(self, use: SequenceDrafter) -> int:
+        """Ids that the draft model has yet to read."""
+        n = self.n_prompt + self.n - use.n_read
+        return min(n, self.window) if self.window else n
+
+    def has_read(self, use: SequenceDrafter, n_ids: int | None = None) -> None:
+        """The draft model read so many more of its unread ids, and more are left. None: it read the sequence up to its
+        end. Accepted guesses are in its KV already, so what it read may be less than that.
+        """
+        use.n_read = self.n_prompt + self.n - (0 if n_ids is None else max(self.unread(use) - n_ids, 0))
+
+    def n_plain(self) -> int:
+        """How many ids may be written before any of its drafters may be asked again; 0 or less: none. A grammar's is
+        asked where its guess is forced, and only there.
+        """
+        others = [use.next_at for origin, use in self.uses.items() if origin is not Origin.GRAMMAR]
+        return min(others, default=0) - self.n
+
+
+class Knowledge:
+    """What is known over all requests, and of the running ones.
+
+    machine: what rounds cost; None: that is not known, and every request drafts as far as it says. weighed: drafters
+    whose guesses are only compared: requests with a fixed policy do without them, unless they ask for them by name.
+    window: see `SequenceState`.
+    """
+
+    def __init__(self, machine: Machine | None = None, weighed: Collection[Origin] = (), window: int = 0) -> None:
+        self.machine = machine or Machine(CostCurve([CostSample(1, 0, 1.0)]))
+        self.is_fixed = machine is None
+        self.weighed = weighed
+        self.calibrations: dict[str, Calibration] = {}
+        self.drafters: dict[Origin, DrafterRecord] = {}
+        self.asked_in: dict[Origin, int] = {}  # by drafters that write: the last round in which it could be asked
+        self.n_rounds = 0
+        self.window = window
+        self.states: dict[int, SequenceState] = {}
+        self.n_held: dict[int, dict[Origin, int]] = {}  # by sequence: ids of its last text that they have read
+
+    def calibration(self, kind: str) -> Calibration:
+        """That of this kind of drafts; made when first asked for."""
+        calibration = self.calibrations.get(kind)
+        if calibration is None:
+            calibration = self.calibrations[kind] = Calibration()
+        return calibration
+
+    def calibration_of(self, state: SequenceState, origin: Origin) -> Calibration:
+        """That of what a drafter that writes writes for this sequence."""
+        return self.calibration(f"{origin}/sampled" if state.is_sampled else str(origin))
+
+    def calibration_for(self, state: SequenceState, draft: Draft) -> Calibration:
+        """That of a draft of this sequence which was looked up. It starts afresh with each request that brings what is
+        looked up: a useless prediction would be believed as far as the right one before it was.
+        """
+        if draft.origin not in BY_REQUEST:
+            return self.calibration(draft.kind)
+        return state.calibrations.setdefault(draft.kind, Calibration())
+
+    def drafter(self, origin: Origin) -> DrafterRecord:
+        """What is known of it over all sequences."""
+        drafter = self.drafters.get(origin)
+        if drafter is None:
+            steps = self.machine.steps(origin) if origin in WRITERS else None
+            drafter = self.drafters[origin] = DrafterRecord(CallCost(steps))
+        return drafter
+
+    def state(self, seq: int) -> SequenceState:
+        """That of a running sequence."""
+        return self.states[seq]
+
+    def use(self, state: SequenceState, origin: Origin) -> SequenceDrafter:
+        """A drafter in a running sequence: at first it is expected to gain what it gained in others, or what an unknown
+        one does, where each request brings its own.
+        """
+        use = state.uses.get(origin)
+        if use is None:
+            drafter = self.drafter(origin)
+            saved = FIRST_SAVED if origin in BY_REQUEST else drafter.saved
+            use = state.uses[origin] = SequenceDrafter(drafter, saved, n_read=state.n_held.get(origin, 0))
+        return use
+
+    def is_worth_reading(self, state: SequenceState, gain: float, reading: float, n_left: int) -> bool:
+        """Whether drafts can be expected to gain more in the rest of the answer than `reading` what is unread costs.
+
+        An answer goes on for as long as usual ones do, or as long again as it already did, and ends where the request
+        says. A round that gains g plain decodes writes 1 + 2 g ids: half of what it gains pays for the draft.
+        """
+        n = min(max(_USUAL_ANSWER - state.n, state.n), n_left)
+        return reading * _SURELY <= max(gain, 0.0) * n / (1.0 + 2.0 * max(gain, 0.0))
+
+    def end(self, seq: int) -> None:
+        """The answer of this sequence is over."""
+        state = self.states.pop(seq, None)
+        if state is None:
+            return
+        read = {origin: use.n_read for origin, use in state.uses.items() if origin in WRITERS}
+        self.n_held[seq] = {**state.n_held, **read}

@@ -1,0 +1,1 @@
+"""The server: requests in, answers out, in every dialect."""

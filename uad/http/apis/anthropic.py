@@ -1,0 +1,463 @@
+"""The dialect of Anthropic's Messages API: a request and the chat that it stands for; an answer's events."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StrictBool, StrictStr
+
+from uad.base.checkpoint import checkpoint
+from uad.base.common.json_out import Json, dumps, named_frame
+from uad.base.errors import InvalidRequestError, NotSupportedError
+from uad.base.events import Delta
+from uad.base.stats import Usage
+from uad.base.types import Finish
+from uad.http.apis.blocks import Added, Block, BlockDialect, BlockKind, Closed, Opened, Step
+from uad.http.apis.choice import Choice
+from uad.http.apis.dialect import (
+    ChatApi,
+    Frame,
+    Members,
+    Served,
+    Translated,
+    chat_of,
+    new_id,
+    refuse,
+    renaming,
+    rest_of,
+    tools_at,
+    validated,
+    walk,
+)
+from uad.http.apis.messages import Dialogue, seal, unsealed
+from uad.http.apis.problems import Problem
+from uad.http.requests.chat import Reading
+from uad.http.requests.fields import MAX_MESSAGES, Body, Count, Effort, Length, Words
+from uad.http.requests.job import Job
+from uad.http.requests.message_fields import MAX_NAME, MAX_PARTS, MAX_TOOLS, FunctionBody
+
+OLDEST_VERSION = "2023-06-01"
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_NAMES = (
+    (r"messages\b.*", "messages"),
+    (r"(max_completion_tokens|n_predict)\b", "max_tokens"),
+    (r"stop\b", "stop_sequences"),
+    (r"response_format(\.json_schema)?\b", "output_config.format"),
+    (r"reasoning_effort\b", "output_config.effort"),
+    (r"(tools\.\d+)\.parameters\b", r"\1.input_schema"),
+    (r"(thinking_budget\w*|reasoning_budget_tokens)\b", "thinking.budget_tokens"),
+)
+_UNSUPPORTED = dict.fromkeys(("mcp_servers", "container"), "nothing runs here; send tools that the client runs")
+"""What runs on Anthropic's servers."""
+_TELEMETRY = {"return_progress": True, "timings_per_token": False}
+"""The first event of a stream says how much of the prompt was in the cache."""
+_BILLING = re.compile(r"\Ax-anthropic-billing-header:(\s*[\w.-]+=[^;\n]*;)*\s*")
+"""Claude Code's stamp in front of its system prompt. It is new in each request, so that nothing would be cached."""
+
+
+class ThinkingField(Body):
+    """`thinking` of a message. A budget of 0 is as `disabled`; when to think is the model's to say, where it is not
+    `enabled` for all answers.
+    """
+
+    type: Literal["enabled", "disabled", "adaptive", "between_tools"]
+    budget_tokens: Count | None = None
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class OutputField(Body):
+    """`output_config` of a message: the form of the answer, and how much is thought."""
+
+    format: dict[StrictStr, Any] | None = None
+    effort: Effort | None = None
+
+
+class MessagesBody(Body):
+    """POST /v1/messages. What is not named here goes to the chat as it is: sampling, drafts, slots."""
+
+    messages: Annotated[list[Any], Field(max_length=MAX_MESSAGES)]
+    system: Any = None
+    max_tokens: Length | None = None
+    stop_sequences: Words = Field([])
+    tools: list[dict[StrictStr, Any]] = Field([], max_length=MAX_TOOLS)
+    tool_choice: dict[StrictStr, Any] = Field({})
+    thinking: ThinkingField | None = None
+    output_config: OutputField = OutputField()
+    output_format: dict[StrictStr, Any] | None = None
+
+    @property
+    def hides_thoughts(self) -> bool:
+        """Whether the answer has thoughts only in their signature."""
+        return self.thinking is not None and self.thinking.display == "omitted"
+
+
+class CustomTool(FunctionBody):
+    """One of `tools` that the client runs."""
+
+    parameters: dict[StrictStr, Any] | None = Field(None, validation_alias="input_schema")
+    defer_loading: StrictBool = False
+
+
+class TurnBody(Body):
+    """One of `messages`."""
+
+    role: Literal["user", "assistant", "system"]
+    content: Any
+
+
+class TextBlock(Body):
+    """Text of any role."""
+
+    text: StrictStr
+
+
+class ReferenceBlock(Body):
+    """A tool that a search of tools has found."""
+
+    tool_name: StrictStr
+
+
+class ThinkingBlock(Body):
+    """Thoughts of an earlier answer."""
+
+    thinking: StrictStr = ""
+    signature: StrictStr | None = None
+
+
+class UseBlock(Body):
+    """A call of an earlier answer."""
+
+    id: StrictStr
+    name: StrictStr = Field(min_length=1, max_length=MAX_NAME)
+    input: dict[StrictStr, Any] = Field({})
+
+
+class ResultBlock(Body):
+    """What a call gave."""
+
+    tool_use_id: StrictStr
+    content: Any = ""
+    is_error: StrictBool = False
+
+
+def read_message(members: Mapping[str, object]) -> Translated[MessagesBody]:
+    """The request and its chat. Raises InvalidRequestError, NotSupportedError or ValidationError."""
+    refuse(members, _UNSUPPORTED)
+    own = MessagesBody.model_validate(members)
+    messages, found = _messages(own)
+    tools, places = _tools(own, found)
+    spelling = tools_at(places, renaming(_NAMES))
+    chat = {**rest_of(members, own), "messages": messages, "tools": tools, "stop": own.stop_sequences}
+    chat |= {**_choice(own), **_thinking(own), **_form(own), **_TELEMETRY}
+    if own.max_tokens is not None:
+        chat["max_tokens"] = own.max_tokens
+    return Translated(own, chat_of(chat, spelling), spelling)
+
+
+def check_version(version: str | None) -> None:
+    """Raise InvalidRequestError for what is no version of the API, or one whose streams had no named events."""
+    if version is not None and (not _DATE.fullmatch(version) or version < OLDEST_VERSION):
+        raise InvalidRequestError(
+            f"anthropic-version: must be a date from {OLDEST_VERSION} on, not {version[:64]!r}; send {OLDEST_VERSION}"
+        )
+
+
+def _tools(own: MessagesBody, found: Collection[str]) -> tuple[list[Json], list[int]]:
+    """The tools of the chat, and the place of each in the request. One that is deferred waits until it is found."""
+    tools = [(i, _tool(tool, f"tools.{i}")) for i, tool in enumerate(own.tools)]
+    kept = [(i, tool) for i, tool in tools if not tool.defer_loading or tool.name in found]
+    return [_tool_json(tool) for _, tool in kept], [i for i, _ in kept]
+
+
+def _choice(own: MessagesBody) -> Json:
+    if not own.tool_choice:
+        return {}
+    out: Json = {}
+    match own.tool_choice.get("type"):
+        case "auto" | "none" as word:
+            out["tool_choice"] = word
+        case "any":
+            out["tool_choice"] = "required"
+        case "tool":
+            out["tool_choice"] = {"type": "function", "function": {"name": own.tool_choice.get("name")}}
+        case _:
+            raise InvalidRequestError.at("tool_choice.type", "must be auto, any, tool or none")
+    is_single = own.tool_choice.get("disable_parallel_tool_use")
+    if is_single is None:
+        return out
+    if not isinstance(is_single, bool):
+        where = "tool_choice.disable_parallel_tool_use"
+        raise InvalidRequestError.at(where, "must be true or false")
+    return {**out, "parallel_tool_calls": not is_single}
+
+
+def _tool(tool: Mapping[str, object], where: str) -> CustomTool:
+    kind = tool.get("type") or "custom"
+    if kind != "custom":
+        raise NotSupportedError.at(
+            where, f"tools of type {str(kind)[:64]!r} are Anthropic's own; send one that has an input_schema"
+        )
+    return validated(CustomTool, tool, where)
+
+
+def _tool_json(tool: CustomTool) -> Json:
+    function: Json = tool.model_dump(exclude_none=True, include={"name", "description", "strict"})
+    return {"type": "function", "function": {**function, "parameters": tool.parameters or {}}}
+
+
+def _thinking(own: MessagesBody) -> Json:
+    thinking = own.thinking
+    if thinking is None or thinking.type in ("adaptive", "between_tools"):
+        return {}
+    if thinking.type == "disabled":
+        return {"enable_thinking": False}
+    return {
+        "enable_thinking": True,
+        **({} if thinking.budget_tokens is None else {"thinking_budget": thinking.budget_tokens}),
+    }
+
+
+def _form(own: MessagesBody) -> Json:
+    out: Json = {} if own.output_config.effort is None else {"reasoning_effort": own.output_config.effort}
+    name, given = "output_config.format", own.output_config.format
+    if given is None:
+        name, given = "output_format", own.output_format
+    if given is None:
+        return out
+    if given.get("type") != "json_schema" or not isinstance(given.get("schema"), dict):
+        raise InvalidRequestError.at(name, "must be of type json_schema, with a schema that is an object")
+    return {
+        **out,
+        "response_format": {"type": "json_schema", "json_schema": {"schema": given["schema"], "strict": True}},
+    }
+
+
+# --- the conversation
+
+
+def _messages(own: MessagesBody) -> tuple[list[Json], set[str]]:
+    """The chat's messages, and the names of the tools that were found on the way."""
+    talk, found = Dialogue(), set[str]()
+    given = [] if own.system is None else texts_in(own.system, "system")
+    system = [text for text in (_BILLING.sub("", one, count=1) for one in given) if text]
+    if system:
+        talk.say("system", system)
+    for i, message in enumerate(own.messages):
+        checkpoint()
+        _turn(talk, f"messages.{i}", message, found)
+    return talk.messages, found
+
+
+def _turn(talk: Dialogue, where: str, message: object, found: set[str]) -> None:
+    turn = validated(TurnBody, message, where)
+    content = turn.content
+    match turn.role:
+        case "system":
+            talk.say("system", texts_in(content, f"{where}.content"))
+        case "user":
+            _user(talk, f"{where}.content", content, found)
+        case "assistant" if isinstance(content, str):
+            talk.say("assistant", [content])
+        case "assistant":
+            for at, kind, block in _blocks(content, f"{where}.content", _ASSISTANT):
+                _put_block(talk, at, kind, block)
+
+
+_ASSISTANT = ("text", "thinking", "redacted_thinking", "tool_use")
+
+
+def _put_block(talk: Dialogue, where: str, kind: str, block: object) -> None:
+    """One block of the assistant's. Redacted thoughts can be read on Anthropic's servers only: they are left out."""
+    match kind:
+        case "text":
+            talk.say("assistant", [validated(TextBlock, block, where).text])
+        case "thinking":
+            thought = validated(ThinkingBlock, block, where)
+            if text := thought.thinking or unsealed(thought.signature):
+                talk.think(text)
+        case "tool_use":
+            use = validated(UseBlock, block, where)
+            talk.call(use.id, use.name, use.input)
+
+
+def _user(talk: Dialogue, where: str, content: object, found: set[str]) -> None:
+    """Results first, wherever they stand: they answer the calls before them. Turns in a row are one."""
+    if isinstance(content, str):
+        talk.go_on("user", [content])
+        return
+    blocks = _blocks(content, where, ("text", "tool_result"))
+    for at, _, block in (one for one in blocks if one[1] == "tool_result"):
+        _result(talk, at, validated(ResultBlock, block, at), found)
+    texts = [validated(TextBlock, block, at).text for at, kind, block in blocks if kind == "text"]
+    if texts or not blocks:
+        talk.go_on("user", texts)
+
+
+def _result(talk: Dialogue, where: str, result: ResultBlock, found: set[str]) -> None:
+    """An error says that it is one: a chat has no other place for that."""
+    if isinstance(result.content, str):
+        texts = [result.content]
+    else:
+        blocks = _blocks(result.content, f"{where}.content", ("text", "tool_reference"))
+        names = {at: validated(ReferenceBlock, block, at).tool_name for at, kind, block in blocks if kind != "text"}
+        found.update(names.values())
+        texts = [names[at] if at in names else validated(TextBlock, block, at).text for at, _, block in blocks]
+    if result.is_error:
+        texts = [f"Error: {text}" if i == 0 else text for i, text in enumerate(texts or [""])]
+    talk.result(result.tool_use_id, texts)
+
+
+def texts_in(content: object, where: str) -> list[str]:
+    """The texts of a content that holds nothing else: a string, or a list of text blocks."""
+    if isinstance(content, str):
+        return [content]
+    return [validated(TextBlock, block, at).text for at, _, block in _blocks(content, where, ("text",))]
+
+
+def _blocks(content: object, where: str, kinds: tuple[str, ...]) -> list[tuple[str, str, Members]]:
+    """(where, type, block) of each block of a content. Raises NotSupportedError for one of another type."""
+
+    def refusal(at: str, kind: object) -> NotSupportedError:
+        image = "image input is not supported: " if kind == "image" else ""
+        text = f"{image}this server reads text; blocks are {', '.join(kinds)} here, not {str(kind)[:64]!r}"
+        return NotSupportedError.at(at, text)
+
+    return list(walk(content, where, "blocks", MAX_PARTS, kinds, refusal))
+
+
+# --- the answer
+
+
+class MessagesDialect(BlockDialect):
+    """POST /v1/messages."""
+
+    ping = named_frame(dumps({"type": "ping"}))
+    call_prefix = "toolu_"
+
+    def __init__(self, job: Job, served: Served, reading: Reading, body: MessagesBody) -> None:
+        super().__init__(job, reading)
+        self._body = body
+        self._same: Members = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": served.model}
+
+    def opening(self, choice: Choice) -> Iterator[Frame]:
+        """The message without content."""
+        usage = _usage_json(Usage(len(choice.request.prompt), choice.n_cached, 0))
+        begun = {**self._same, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+        yield {"type": "message_start", "message": begun}
+
+    def piece(self, choice: Choice, delta: Delta) -> Iterator[Frame]:
+        """Events for what the piece says."""
+        return self._events(self._blocks.feed(delta.text))
+
+    def closing(self, choice: Choice, finished: Sequence[Choice]) -> Iterator[Frame]:
+        """What was kept back, the end of the last block, why it ended, and the usage."""
+        yield from self._events(self._blocks.finish(choice.is_cut))
+        reason, word = self._reason(choice)
+        delta = {"stop_reason": reason, "stop_sequence": word}
+        yield {"type": "message_delta", "delta": delta, "usage": _usage_json(choice.end.usage)}
+        yield {"type": "message_stop"}
+
+    def failed(self, problem: Problem) -> Iterator[Frame]:
+        """The end of a stream that breaks off."""
+        yield problem.anthropic()
+
+    def _events(self, steps: Iterable[Step]) -> Iterator[Frame]:
+        for step in steps:
+            block, where = step.block, {"index": step.block.index}
+            match step:
+                case Opened():
+                    yield {"type": "content_block_start", **where, "content_block": _begun(block)}
+                case Added() if block.kind is BlockKind.THOUGHT and self._body.hides_thoughts:
+                    pass
+                case Added():
+                    kind, name = _DELTAS[block.kind]
+                    yield {"type": "content_block_delta", **where, "delta": {"type": kind, name: step.text}}
+                case Closed():
+                    if block.kind is BlockKind.THOUGHT:
+                        # Nothing is signed here. Thoughts that are not shown are in it, so that they come back.
+                        signature = seal(block.text) if self._body.hides_thoughts else ""
+                        delta = {"type": "signature_delta", "signature": signature}
+                        yield {"type": "content_block_delta", **where, "delta": delta}
+                    yield {"type": "content_block_stop", **where}
+
+    def _reason(self, choice: Choice) -> tuple[str, str | None]:
+        """Why the message ended, and the stop sequence that it ended at."""
+        end = choice.end
+        if end.finish is Finish.LENGTH:
+            return "max_tokens", None
+        if self._blocks.n_calls:
+            return "tool_use", None
+        if end.stopping_word and end.stopping_word in self._body.stop_sequences:
+            return "stop_sequence", end.stopping_word
+        return "end_turn", None
+
+    def fold(self, frames: Iterable[Frame]) -> Members:
+        """The message that its events make. A call that was cut in its arguments is left out: they are no object."""
+        message: Members = {}
+        content: list[Members | None] = []
+        texts: dict[str, list[str]] = {}
+        for frame in map(self.members_of, frames):
+            match frame["type"]:
+                case "message_start":
+                    message = frame["message"]
+                case "content_block_start":
+                    content.append(frame["content_block"])
+                    texts = {}
+                case "content_block_delta":  # {"type": "text_delta", "text": "He"}
+                    _, name = frame["delta"]
+                    texts.setdefault(name, []).append(frame["delta"][name])
+                case "content_block_stop":
+                    content[-1] = _block_of(content[-1] or {}, {name: "".join(its) for name, its in texts.items()})
+                case "message_delta":
+                    message |= {**frame["delta"], "usage": frame["usage"]}
+        return {**message, "content": [block for block in content if block is not None]}
+
+
+_DELTAS = {
+    BlockKind.THOUGHT: ("thinking_delta", "thinking"),
+    BlockKind.TEXT: ("text_delta", "text"),
+    BlockKind.CALL: ("input_json_delta", "partial_json"),
+}
+
+
+def _begun(block: Block) -> Members:
+    match block.kind:
+        case BlockKind.THOUGHT:
+            return {"type": "thinking", "thinking": "", "signature": ""}
+        case BlockKind.TEXT:
+            return {"type": "text", "text": ""}
+        case BlockKind.CALL:
+            return {"type": "tool_use", "id": block.call_id, "name": block.name, "input": {}}
+
+
+def _block_of(begun: Members, texts: Members) -> Members | None:
+    """A content block as it began, with the texts of its deltas; None for a call whose arguments are no object."""
+    if begun["type"] != "tool_use":
+        return {**begun, **texts}
+    try:
+        arguments = json.loads(texts.get("partial_json", ""))
+    except (ValueError, RecursionError):
+        return None
+    return {**begun, "input": arguments} if isinstance(arguments, dict) else None
+
+
+def _usage_json(usage: Usage) -> Members:
+    """Anthropic counts what was in the cache apart from what was read."""
+    return {
+        "input_tokens": usage.n_prompt - usage.n_cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": usage.n_cached,
+        "output_tokens": usage.n_predicted,
+        "output_tokens_details": {"thinking_tokens": usage.n_thought},
+    }
+
+
+MESSAGES = ChatApi(
+    read_message,
+    MessagesDialect,
+    lambda n: {"input_tokens": n},
+    lambda headers: check_version(headers.get("anthropic-version")),
+)

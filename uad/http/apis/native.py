@@ -1,0 +1,106 @@
+"""The dialect of llama-server's own API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+
+from uad.base.events import Delta
+from uad.http.apis.choice import Choice, logprobs_json, stats_json
+from uad.http.apis.dialect import Dialect, Frame, Members, Served
+from uad.http.apis.settings import settings_json
+from uad.http.requests.job import Job
+
+
+class NativeDialect(Dialect):
+    """POST /completion and /completions. fields: the members of the end of the answer that are wanted, if not all."""
+
+    def __init__(self, job: Job, served: Served, return_tokens: bool = False, fields: Sequence[str] = ()) -> None:
+        super().__init__(job)
+        self._model = served.model
+        self._return_tokens = return_tokens
+        self._fields = fields
+
+    def piece(self, choice: Choice, delta: Delta) -> Iterator[Frame]:
+        """An object for each token, drafted ones too, as llama-server has them; the last text may have none. In a whole
+        answer tokens without probabilities need not be apart.
+        """
+        n_before = len(choice.ids) - len(delta.ids)
+        if not delta.ids or not (self.job.stream or delta.probs):
+            if delta.text or delta.ids:
+                yield self._token(choice, delta.text, list(delta.ids), len(choice.ids))
+            return
+        for i, (id_, text) in enumerate(zip(delta.ids, delta.pieces, strict=True)):
+            out = self._token(choice, text, [id_], n_before + i + 1)
+            if delta.probs:
+                out["completion_probabilities"] = logprobs_json(delta.probs[i : i + 1], self.job.post_sampling)
+            yield out
+
+    def blank(self, choice: Choice) -> Members:
+        """An object without text."""
+        return self._token(choice, "", [], len(choice.ids))
+
+    def _token(self, choice: Choice, text: str, ids: list[int], n_predicted: int) -> Members:
+        return {
+            "index": choice.index,
+            "content": text,
+            "tokens": ids,
+            "stop": False,
+            "tokens_predicted": n_predicted,
+            "tokens_evaluated": len(choice.request.prompt),
+        }
+
+    def closing(self, choice: Choice, finished: Sequence[Choice]) -> Iterator[Frame]:
+        """The last object of one sequence, without text."""
+        done = choice.end
+        out: Members = {
+            "index": choice.index,
+            "content": "",
+            "tokens": [],
+            "id_slot": done.slot,
+            "stop": True,
+            "model": self._model,
+            "tokens_predicted": done.usage.n_predicted,
+            "tokens_evaluated": done.usage.n_prompt,
+            "generation_settings": settings_json(self.job, choice.request, done.seed),
+            "prompt": choice.prompt.text,
+            "has_new_line": choice.has_new_line,
+            "truncated": done.truncated,
+            "stop_type": str(done.stop_kind),
+            "stopping_word": done.stopping_word,
+            "tokens_cached": done.usage.n_prompt + max(done.usage.n_predicted - 1, 0),
+            **stats_json([choice]),
+        }
+        # The fold needs the index and fills in the text: it chooses then
+        yield chosen(out, self._fields) if self._fields and self.job.stream else out
+
+    def fold(self, frames: Iterable[Frame]) -> object:
+        """The last object of each sequence with the text of all before it; a list for several sequences."""
+        by_choice: list[list[Members]] = [[] for _ in self.choices]
+        for frame in frames:
+            members = self.members_of(frame)
+            by_choice[members["index"]].append(members)
+        answers = [self._folded(its) for its in by_choice]
+        return answers[0] if len(answers) == 1 else answers
+
+    def _folded(self, frames: Sequence[Members]) -> Members:
+        tokens = list(chain.from_iterable(one["tokens"] for one in frames)) if self._return_tokens else []
+        out = {**frames[-1], "content": "".join(one["content"] for one in frames), "tokens": tokens}
+        out = chosen(out, self._fields) if self._fields else out
+        name = "completion_probabilities"
+        probs = [one[name] for one in frames if name in one]
+        if probs and (not self._fields or name in self._fields):
+            out[name] = chain.from_iterable(probs)
+        return out
+
+
+def chosen(out: Members, fields: Sequence[str]) -> Members:
+    """Only the members in `fields`; `a/b` takes member b of member a, and stays its name. Unknown ones are left out."""
+    found: Members = {}
+    for name in fields:
+        value: object = out
+        for part in name.split("/"):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if value is not None:
+            found[name] = value
+    return found

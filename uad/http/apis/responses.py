@@ -1,0 +1,518 @@
+"""The dialect of OpenAI's Responses API: a request and the chat that it stands for; named, numbered events."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StrictBool, StrictStr
+
+from uad.base.checkpoint import checkpoint
+from uad.base.common.json_out import Json, chunks
+from uad.base.errors import InvalidRequestError, NotSupportedError
+from uad.base.events import Delta
+from uad.base.types import Finish, TokenProb
+from uad.http.apis.blocks import Added, Block, BlockDialect, BlockKind, Closed, Opened, Step
+from uad.http.apis.choice import Choice, logprobs_json, prediction_json, stats_json
+from uad.http.apis.dialect import (
+    ChatApi,
+    Frame,
+    Members,
+    Served,
+    Translated,
+    chat_of,
+    new_id,
+    refuse,
+    renaming,
+    rest_of,
+    tools_at,
+    validated,
+    walk,
+)
+from uad.http.apis.messages import Dialogue, seal, unsealed
+from uad.http.apis.problems import Problem
+from uad.http.requests.chat import Reading
+from uad.http.requests.fields import Body, ChatAlternatives, Effort, Length
+from uad.http.requests.job import Job
+from uad.http.requests.message_fields import CHOICES, MAX_NAME, MAX_TOOLS, FunctionBody
+
+log = logging.getLogger("uad.server")
+
+MAX_REPEATED = 1 << 16  # characters of settings
+MAX_REPEATED_PROBS = 4096
+MAX_ITEMS = 8192
+MAX_PARTS = 4096  # of one item
+ENCRYPTED, LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
+INCLUDES = (
+    ENCRYPTED,
+    LOGPROBS,
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+)
+_NO_MEMORY = "this server keeps no responses; send the whole conversation in input"
+_UNSUPPORTED = {
+    "previous_response_id": _NO_MEMORY,
+    "conversation": _NO_MEMORY,
+    "prompt": "no templates are kept here; send instructions and input",
+}
+_MetaName = Annotated[StrictStr, Field(max_length=64)]
+_MetaText = Annotated[StrictStr, Field(max_length=512)]
+_TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text", "refusal")
+_NAMES = (
+    (r"messages\b.*", "input"),
+    (r"(max_tokens|max_completion_tokens|n_predict)\b", "max_output_tokens"),
+    (r"response_format(\.json_schema)?\b", "text.format"),
+    (r"reasoning_effort\b", "reasoning.effort"),
+)
+
+
+class ReasoningField(Body):
+    """`reasoning` of a response."""
+
+    effort: Effort | None = None
+    summary: Effort | None = None
+
+
+class TextField(Body):
+    """`text` of a response: the form of the answer."""
+
+    format: dict[StrictStr, Any] | None = None
+    verbosity: Effort | None = None
+
+
+class ResponsesBody(Body):
+    """POST /v1/responses. What is not named here goes to the chat as it is: sampling, drafts, slots."""
+
+    input: Any
+    instructions: StrictStr | None = None
+    max_output_tokens: Length | None = None
+    include: list[StrictStr] = Field([], max_length=64)
+    reasoning: ReasoningField = ReasoningField()
+    text: TextField = TextField()
+    tools: list[dict[StrictStr, Any]] = Field([], max_length=MAX_TOOLS)
+    tool_choice: Any = "auto"
+    parallel_tool_calls: StrictBool | None = None
+    top_logprobs: ChatAlternatives | None = None
+    metadata: dict[_MetaName, _MetaText] = Field({}, max_length=16)
+    background: StrictBool = False
+    store: StrictBool = False
+    truncation: StrictStr = "disabled"
+
+    @property
+    def shows_logprobs(self) -> bool:
+        """Whether the answer has the probabilities of its tokens."""
+        return LOGPROBS in self.include or bool(self.top_logprobs)
+
+    @property
+    def seals_thoughts(self) -> bool:
+        """Whether thoughts are given in `encrypted_content` as well."""
+        return ENCRYPTED in self.include
+
+
+class MessageItem(Body):
+    """A message in `input`."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Any
+
+
+class CallItem(Body):
+    """`function_call` in `input`."""
+
+    call_id: StrictStr
+    name: StrictStr = Field(min_length=1, max_length=MAX_NAME)
+    arguments: StrictStr = "{}"
+
+
+class ResultItem(Body):
+    """`function_call_output` in `input`."""
+
+    call_id: StrictStr
+    output: Any = ""
+
+
+class ThoughtItem(Body):
+    """`reasoning` in `input`."""
+
+    content: Any = None
+    summary: Any = None
+    encrypted_content: StrictStr | None = None
+
+
+def read_response(members: Mapping[str, object]) -> Translated[ResponsesBody]:
+    """The request and its chat. Raises InvalidRequestError, NotSupportedError or ValidationError."""
+    refuse(members, _UNSUPPORTED)
+    if "input" not in members:
+        raise InvalidRequestError.at("input", "field required")
+    own = ResponsesBody.model_validate(members)
+    _check(own)
+    tools, choice = _tools(own)
+    spelling = tools_at([place for place, _ in tools], renaming(_NAMES))
+    chat = {**rest_of(members, own), "messages": _messages(own), **_settings(own), **choice}
+    chat |= {"parallel_tool_calls": own.parallel_tool_calls, "tools": [_tool_json(tool) for _, tool in tools]}
+    if all(tool.strict is not None for _, tool in tools):
+        return Translated(own, chat_of(chat, spelling), spelling)
+    strict = {**chat, "tools": [_tool_json(tool, strict=True) for _, tool in tools]}
+    return Translated(own, chat_of(strict, spelling), spelling, relaxed=chat_of(chat, spelling))
+
+
+def _check(own: ResponsesBody) -> None:
+    for name in ("store", "background"):
+        if getattr(own, name):
+            raise NotSupportedError(f"{name} is not supported: this server keeps no responses; send false", name)
+    if own.truncation != "disabled":
+        raise NotSupportedError.at("truncation", "only disabled is supported; shorten input yourself")
+    for i, name in enumerate(own.include):
+        if name not in INCLUDES:
+            raise InvalidRequestError.at(f"include.{i}", f"must be one of {', '.join(INCLUDES)}")
+
+
+def _settings(own: ResponsesBody) -> Json:
+    """Fields that a chat has under another name."""
+    out: Json = {}
+    if own.max_output_tokens is not None:
+        out["max_tokens"] = own.max_output_tokens
+    if own.reasoning.effort is not None:
+        out["reasoning_effort"] = own.reasoning.effort
+    if own.shows_logprobs:
+        out |= {"logprobs": True, "top_logprobs": own.top_logprobs or 0}
+    if own.text.format is not None:
+        out["response_format"] = _format(own.text.format)
+    return out
+
+
+def _format(given: Mapping[str, object]) -> object:
+    if given.get("type") != "json_schema":
+        return given
+    if not isinstance(given.get("schema"), dict):
+        raise InvalidRequestError.at("text.format.schema", "must be a JSON schema, which is an object")
+    return {"type": "json_schema", "json_schema": {name: given[name] for name in ("schema", "strict") if name in given}}
+
+
+# --- tools
+
+
+def _tools(own: ResponsesBody) -> tuple[list[tuple[int, FunctionBody]], Json]:
+    """The functions that may be called, each with its place in `tools`, and the chat's `tool_choice`.
+
+    Other kinds run on OpenAI's servers, or have no form in a chat. They are left out.
+    """
+    found = []
+    for i, tool in enumerate(own.tools):
+        kind = tool.get("type", "function")
+        if kind == "function":
+            found.append((i, validated(FunctionBody, tool, f"tools.{i}")))
+        else:
+            _warn_left_out(str(kind)[:64])
+    choice = own.tool_choice
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        allowed = _allowed(choice)
+        found, choice = [one for one in found if one[1].name in allowed], choice.get("mode", "auto")
+    return found, {"tool_choice": _choice(choice)}
+
+
+@lru_cache(64)
+def _warn_left_out(kind: str) -> None:
+    """Once for each kind, in the log."""
+    log.warning("/v1/responses: tools of type %r are left out; only functions can be called here", kind)
+
+
+def _choice(choice: object) -> object:
+    if isinstance(choice, str) and choice in CHOICES:
+        return choice
+    if isinstance(choice, dict) and choice.get("type") == "function":
+        return {"type": "function", "function": {"name": choice.get("name")}}
+    raise InvalidRequestError.at(
+        "tool_choice", "must be none, auto, required, allowed_tools or a function; nothing else can be called here"
+    )
+
+
+def _tool_json(tool: FunctionBody, strict: bool | None = None) -> Json:
+    """A tool of a chat. strict: if the tool does not say it itself."""
+    function = tool.model_dump(exclude_none=True)
+    return {"type": "function", "function": {**({} if strict is None else {"strict": strict}), **function}}
+
+
+def _allowed(choice: Mapping[str, object]) -> set[object]:
+    tools = choice.get("tools")
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise InvalidRequestError.at("tool_choice.tools", "must be a list of tools")
+    return {name for tool in tools if isinstance(name := tool.get("name"), str)}
+
+
+# --- the conversation
+
+
+def _messages(own: ResponsesBody) -> list[Json]:
+    talk = Dialogue()
+    if own.instructions:
+        talk.say("system", [own.instructions])
+    if isinstance(own.input, str):
+        talk.say("user", [own.input])
+        return talk.messages
+    for where, kind, item in walk(own.input, "input", "items", MAX_ITEMS, _ITEMS, _no_such_item, _kind_of_item):
+        checkpoint()
+        _put_item(talk, where, kind, item)
+    return talk.messages
+
+
+_ITEMS = ("message", "function_call", "function_call_output", "reasoning")
+
+
+def _kind_of_item(item: Members) -> object:
+    return item.get("type") or ("message" if "role" in item else None)
+
+
+def _no_such_item(where: str, kind: object) -> NotSupportedError:
+    if kind == "item_reference":
+        return NotSupportedError.at(
+            where, "this server keeps no items to refer to; send the item itself, as clients do with store false"
+        )
+    return NotSupportedError.at(
+        f"{where}.type", f"items are {', '.join(_ITEMS)} here, not {str(kind)[:64]!r}; leave it out"
+    )
+
+
+def _put_item(talk: Dialogue, where: str, kind: str, item: object) -> None:
+    match kind:
+        case "message":
+            message = validated(MessageItem, item, where)
+            texts = texts_of(message.content, f"{where}.content")
+            # Of the user several in a row are one, as codex sends them: some templates take no two.
+            (talk.go_on if message.role == "user" else talk.say)(message.role, texts)
+        case "function_call":
+            call = validated(CallItem, item, where)
+            talk.call(call.call_id, call.name, call.arguments)
+        case "function_call_output":
+            result = validated(ResultItem, item, where)
+            talk.result(result.call_id, texts_of(result.output, f"{where}.output"))
+        case "reasoning":
+            # As they are, else as this server put them away, else their summary. Others' cannot be read here.
+            thought = validated(ThoughtItem, item, where)
+            texts = texts_of(thought.content, f"{where}.content")
+            sealed = unsealed(thought.encrypted_content)
+            if text := "\n\n".join(texts) or sealed or "\n\n".join(texts_of(thought.summary, f"{where}.summary")):
+                talk.think(text)
+
+
+def texts_of(content: object, where: str) -> list[str]:
+    """The texts of a content: a string, or a list of parts. Raises NotSupportedError for images, files and audio."""
+    if isinstance(content, str):
+        return [content]
+    if content is None:
+        return []
+    parts = walk(content, where, "text parts", MAX_PARTS, _TEXTS, _no_such_part)
+    return [_text(part, at, "refusal" if kind == "refusal" else "text") for at, kind, part in parts]
+
+
+def _no_such_part(where: str, kind: object) -> NotSupportedError:
+    return NotSupportedError.at(
+        where, f"this server reads text parts only, not {str(kind)[:64]!r}; leave images, audio and files out"
+    )
+
+
+def _text(part: Mapping[str, object], where: str, name: str) -> str:
+    if not isinstance(text := part.get(name), str):
+        raise InvalidRequestError.at(f"{where}.text", "must be a string")
+    return text
+
+
+# --- the answer
+
+
+_PREFIXES = {BlockKind.THOUGHT: "rs_", BlockKind.TEXT: "msg_", BlockKind.CALL: "fc_"}
+
+
+class ResponsesDialect(BlockDialect):
+    """POST /v1/responses."""
+
+    def __init__(self, job: Job, served: Served, reading: Reading, body: ResponsesBody) -> None:
+        super().__init__(job, reading)
+        self._body = body
+        self._ids: dict[int, str] = {}
+        self._n_events = 0
+        self._same: Members = {
+            "id": new_id("resp_"),
+            "object": "response",
+            "created_at": int(time.time()),
+            "model": served.model,
+            **_repeated(job, body),
+        }
+
+    def opening(self, choice: Choice) -> Iterator[Frame]:
+        """The response without an answer, twice, as OpenAI sends it."""
+        begun = self._response("in_progress")
+        for name in ("created", "in_progress"):
+            yield self._event(f"response.{name}", response=begun)
+
+    def blank(self, choice: Choice) -> Members:
+        """An event that says nothing but that it goes on, for the progress of the prompt."""
+        return self._event("response.in_progress", response=self._response("in_progress"))
+
+    def piece(self, choice: Choice, delta: Delta) -> Iterator[Frame]:
+        """Events for what the piece says."""
+        return self._events(self._blocks.feed(delta.text, delta.probs), "completed")
+
+    def closing(self, choice: Choice, finished: Sequence[Choice]) -> Iterator[Frame]:
+        """What was kept back, the end of the last item, and the whole response."""
+        status = "completed" if choice.end.finish is Finish.STOP else "incomplete"
+        yield from self._events(self._blocks.finish(choice.is_cut), status)
+        usage = choice.end.usage
+        response = {
+            **self._response(status),
+            "completed_at": int(time.time()) if status == "completed" else None,
+            "incomplete_details": None if status == "completed" else {"reason": "max_output_tokens"},
+            "usage": {
+                "input_tokens": usage.n_prompt,
+                "input_tokens_details": {"cached_tokens": usage.n_cached},
+                "output_tokens": usage.n_predicted,
+                "output_tokens_details": {"reasoning_tokens": usage.n_thought, **prediction_json([choice])},
+                "total_tokens": usage.n_prompt + usage.n_predicted,
+            },
+        }
+        yield self._event(f"response.{status}", response=response, **stats_json(finished))
+
+    def failed(self, problem: Problem) -> Iterator[Frame]:
+        """A stream that breaks off: the error, and the response with it."""
+        error: Members = {"code": problem.kind, "message": problem.message}
+        response = {**self._response("failed", "incomplete"), "error": error}
+        yield self._event("error", **error, param=problem.param)
+        yield self._event("response.failed", response=response)
+
+    def fold(self, frames: Iterable[Frame]) -> Members:
+        """The response of the last event, with the other members of that."""
+        (last,) = deque(map(self.members_of, frames), maxlen=1)
+        return {**last["response"], **{name: last[name] for name in last if name in ("timings", "uad")}}
+
+    def _event(self, kind: str, **members: object) -> Members:
+        number = self._n_events  # counted here, where frames are made in the order in which they are sent
+        self._n_events += 1
+        return {"type": kind, "sequence_number": number, **members}
+
+    def _events(self, steps: Iterable[Step], last: str) -> Iterator[Frame]:
+        """last: the status of the item that the answer ends with."""
+        for step in steps:
+            block = step.block
+            match step:
+                case Opened():
+                    item = self._item(block, "in_progress", is_open=True)
+                    yield self._event("response.output_item.added", output_index=block.index, item=item)
+                    if block.kind is not BlockKind.CALL:
+                        yield self._event(
+                            "response.content_part.added", **self._place(block), part=_part(block, "", ())
+                        )
+                case Added():
+                    more = {"logprobs": _logprobs(step.probs)} if block.kind is BlockKind.TEXT else {}
+                    name = f"response.{_TEXTS_OF[block.kind]}.delta"
+                    yield self._event(name, **self._place(block), delta=step.text, **more)
+                case Closed():
+                    yield from self._closed(block, last if block is self._blocks.all[-1] else "completed")
+
+    def _closed(self, block: Block, status: str) -> Iterator[Frame]:
+        name, place = f"response.{_TEXTS_OF[block.kind]}.done", self._place(block)
+        match block.kind:
+            case BlockKind.CALL:
+                yield self._event(name, **place, name=block.name, arguments=block.text)
+            case BlockKind.THOUGHT:
+                yield self._event(name, **place, text=block.text)
+            case BlockKind.TEXT:
+                yield self._event(name, **place, text=block.text, logprobs=_logprobs(self._probs(block)))
+        if block.kind is not BlockKind.CALL:
+            part = _part(block, block.text, self._probs(block))
+            yield self._event("response.content_part.done", **place, part=part)
+        item = self._item(block, status)
+        yield self._event("response.output_item.done", output_index=block.index, item=item)
+
+    def _place(self, block: Block) -> Members:
+        place: Members = {"item_id": self._id(block), "output_index": block.index}
+        return place if block.kind is BlockKind.CALL else {**place, "content_index": 0}
+
+    def _response(self, status: str, last: str = "") -> Members:
+        """The response with all items so far. last: the status of the last one, where it is not the response's."""
+        all_ = self._blocks.all
+        output = [self._item(one, last or status if one is all_[-1] else "completed") for one in all_]
+        own = {"status": status, "error": None, "incomplete_details": None, "output": output, "usage": None}
+        return {**self._same, **own}
+
+    def _item(self, block: Block, status: str, is_open: bool = False) -> Members:
+        own: Members = {"id": self._id(block), "status": status}
+        text = "" if is_open else block.text
+        content = [] if is_open else [_part(block, text, self._probs(block))]
+        match block.kind:
+            case BlockKind.THOUGHT:
+                sealed = seal(text) if self._body.seals_thoughts and not is_open else None
+                return {**own, "type": "reasoning", "summary": [], "content": content, "encrypted_content": sealed}
+            case BlockKind.TEXT:
+                return {**own, "type": "message", "role": "assistant", "content": content}
+            case BlockKind.CALL:
+                call = {"call_id": block.call_id, "name": block.name}
+                return {**own, "type": "function_call", **call, "arguments": text}
+
+    def _probs(self, block: Block) -> Sequence[TokenProb]:
+        """Those of a whole text. In a stream many are sent in its pieces only: its end is made on the event loop."""
+        n = sum(1 + len(prob.top) for prob in block.probs) if self.job.stream else 0
+        return block.probs if n <= MAX_REPEATED_PROBS else ()
+
+    def _id(self, block: Block) -> str:
+        return self._ids.setdefault(block.index, new_id(_PREFIXES[block.kind]))
+
+
+_TEXTS_OF = {
+    BlockKind.THOUGHT: "reasoning_text",
+    BlockKind.TEXT: "output_text",
+    BlockKind.CALL: "function_call_arguments",
+}
+"""What events call that of which an item is made."""
+
+
+def _part(block: Block, text: str, probs: Sequence[TokenProb]) -> Members:
+    if block.kind is BlockKind.THOUGHT:
+        return {"type": "reasoning_text", "text": text}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": _logprobs(probs)}
+
+
+def _logprobs(probs: Sequence[TokenProb]) -> Iterator[Members] | list[Members]:
+    return logprobs_json(probs) if probs else []
+
+
+def _repeated(job: Job, body: ResponsesBody) -> Json:
+    """What the request asked for, as every response repeats it. What is long is not repeated."""
+    (request,) = job.requests
+    long: Json = {
+        "instructions": body.instructions,
+        "text": {"format": body.text.format or {"type": "text"}, "verbosity": body.text.verbosity or "medium"},
+        "tool_choice": body.tool_choice,
+        "tools": [tool for tool in body.tools if tool.get("type", "function") == "function"],
+    }
+    parallel = body.parallel_tool_calls
+    if parallel is None:
+        choice = body.tool_choice.get("mode") if isinstance(body.tool_choice, dict) else body.tool_choice
+        parallel = choice != "required"
+    if sum(map(len, chunks(long))) > MAX_REPEATED:
+        long = {"instructions": None, "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": []}
+    return {
+        "background": False,
+        "completed_at": None,
+        "max_output_tokens": body.max_output_tokens,
+        "metadata": body.metadata,
+        "parallel_tool_calls": parallel,
+        "previous_response_id": None,
+        "reasoning": {"effort": body.reasoning.effort, "summary": body.reasoning.summary},
+        "store": False,
+        "temperature": request.sampling.temperature,
+        "top_logprobs": body.top_logprobs or 0,
+        "top_p": request.sampling.top_p,
+        "truncation": "disabled",
+        **long,
+    }
+
+
+RESPONSES = ChatApi(read_response, ResponsesDialect, lambda n: {"object": "response.input_tokens", "input_tokens": n})

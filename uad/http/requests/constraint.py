@@ -1,0 +1,175 @@
+"""The constraint of a request, in OpenAI's, llama-server's and vLLM's words: at most one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from uad.base.errors import InvalidRequestError, RequestError
+from uad.base.types import Constraint, ConstraintKind
+from uad.http.requests.engine import Backend, Text
+from uad.http.requests.fields import ChatBody, GenerationBody
+from uad.text.calls.forced import behind_thoughts, call_constraint
+from uad.text.calls.parser import Start
+from uad.text.calls.tools import Calls
+
+_JSON, _GRAMMAR, _REGEX, _CHOICE = ConstraintKind
+
+
+def constraint_of(engine: Backend, body: GenerationBody) -> Constraint | None:
+    """The request's constraint, else the server's. Compiles it: for worker threads. Raises InvalidRequestError."""
+    found = [
+        (name, constraint)
+        for name, read in _FIELDS.items()
+        if (constraint := read(name, getattr(body, name))) is not None
+    ]
+    if len(found) > 1:
+        names = " and ".join(name for name, _ in found)
+        raise InvalidRequestError(f"{names}: an answer can have one constraint; leave the others out", found[1][0])
+    if not found:
+        return None if body.grammar == "" else engine.config.constraint
+    name, constraint = found[0]
+    _check(engine.text, name, constraint)
+    return constraint
+
+
+def chat_constraint(
+    engine: Backend, body: ChatBody, own: Constraint | None, calls: Calls, start: Start, tail: str
+) -> Constraint | None:
+    """The constraint of a chat, compiled: calls and thoughts may come first. own: what `constraint_of` says; tail: the
+    end of the prompt. Raises InvalidRequestError.
+    """
+    text = engine.text
+    bound = _with_calls(engine, own, calls, start, tail) if calls.are_possible else own
+    if bound is None or bound is not own:
+        return bound
+    # A model that thinks may write "<think>hm</think>" in front of what the constraint describes
+    after = behind_thoughts(text.vocab, text.answers, bound, start, tail)
+    if after is not bound:
+        named = (name for name, read in _FIELDS.items() if read(name, getattr(body, name)) is not None)
+        _check(text, next(named, "grammar"), after)  # the server's own is called grammar
+    return after
+
+
+def _with_calls(engine: Backend, own: Constraint | None, calls: Calls, start: Start, tail: str) -> Constraint | None:
+    """A call that is required takes the server's own constraint's place. Where calls are possible, one may stand in
+    place of the JSON that the answer has to be.
+    """
+    is_named = own is not None and own is not engine.config.constraint
+    if calls.are_required and is_named:
+        raise InvalidRequestError.at(
+            "tool_choice", "a call is required, which leaves no room for another constraint; drop one"
+        )
+    # Only JSON and calls go together, as the two branches of one grammar: where an answer matches a regular expression
+    # or a grammar, a call would be another language, and the tools stay unused.
+    if own is not None and not calls.are_required and own.kind is not _JSON:
+        return own
+    # With response_format and tools an answer is either: the grammar is  call | JSON by the schema
+    answer = json.loads(own.text) if own is not None and not calls.are_required else None
+    text = engine.text
+    bound = call_constraint(text.vocab, text.answers, calls, start, tail, {} if answer is True else answer)
+    if bound is None:
+        return own
+    try:
+        _check(text, "tools", bound)
+    except InvalidRequestError:
+        # The grammar of all tools says not which of them is wrong: each schema by itself does
+        for i, tool in enumerate(calls.tools):
+            name = f"tools.{i}.function.parameters"
+            _check(text, name, Constraint(_JSON, json.dumps({"type": "object", **tool.parameters})))
+        raise
+    return bound
+
+
+def _check(text: Text, name: str, constraint: Constraint) -> None:
+    try:
+        text.check_constraint(constraint)
+    except RequestError as error:
+        raise InvalidRequestError.at(name, str(error)) from None
+
+
+def _response_format(name: str, value: object) -> Constraint | None:
+    if value is None:
+        return None
+    given = _object(name, value)
+    match given.get("type", "text"):
+        case "text":
+            return None
+        case "json_object":
+            return _schema(f"{name}.schema", given.get("schema", {"type": "object"}))
+        case "json_schema":
+            where = f"{name}.json_schema"
+            inner = _object(where, given.get("json_schema"))
+            strict = inner.get("strict")
+            if strict is not None and not isinstance(strict, bool):
+                raise InvalidRequestError.at(f"{where}.strict", "must be true or false")
+            return _schema(f"{where}.schema", inner.get("schema", {}))
+        case other:
+            shown = repr(other)[:64]
+            raise InvalidRequestError.at(f"{name}.type", f"must be text, json_object or json_schema, not {shown}")
+
+
+def _structured(name: str, value: object) -> Constraint | None:
+    """vLLM's `structured_outputs`."""
+    if value is None:
+        return None
+    given = {key: inner for key, inner in _object(name, value).items() if inner is not None and inner is not False}
+    found = [key for key in given if key in _STRUCTURED]
+    if len(found) != 1:
+        raise InvalidRequestError.at(name, f"must have one of {', '.join(_STRUCTURED)}")
+    return _STRUCTURED[found[0]](f"{name}.{found[0]}", given[found[0]])
+
+
+def _schema(name: str, value: object) -> Constraint | None:
+    """A schema, or one in a text."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return Constraint(_JSON, value)
+    if not isinstance(value, dict) and value is not True:
+        raise InvalidRequestError.at(name, "must be a JSON schema, which is an object")
+    try:
+        return Constraint(_JSON, json.dumps(value))
+    except RecursionError:
+        raise InvalidRequestError.at(name, "the schema is nested too deeply") from None
+
+
+def _grammar(name: str, value: object, kind: ConstraintKind = _GRAMMAR) -> Constraint | None:
+    if value is not None and not isinstance(value, str):
+        raise InvalidRequestError.at(name, "must be a string")
+    return Constraint(kind, value) if value else None
+
+
+def _choice(name: str, value: object) -> Constraint | None:
+    if value is None or value == []:
+        return None
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise InvalidRequestError.at(name, "must be a list of strings")
+    return Constraint(_CHOICE, json.dumps(value))
+
+
+def _object(name: str, value: object) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise InvalidRequestError.at(name, "must be an object")
+    return value
+
+
+_Read = Callable[[str, object], Constraint | None]
+_STRUCTURED: Mapping[str, _Read] = {
+    "json": _schema,
+    "regex": partial(_grammar, kind=_REGEX),
+    "choice": _choice,
+    "grammar": _grammar,
+    "json_object": lambda name, value: Constraint(_JSON, '{"type": "object"}') if value else None,
+}
+_FIELDS: Mapping[str, _Read] = {
+    "response_format": _response_format,
+    "json_schema": _schema,
+    "grammar": _grammar,
+    "guided_json": _schema,
+    "guided_regex": partial(_grammar, kind=_REGEX),
+    "guided_choice": _choice,
+    "guided_grammar": _grammar,
+    "structured_outputs": _structured,
+}

@@ -1,0 +1,400 @@
+"""From a checked body to what is submitted: the server's defaults with single fields replaced.
+
+What a body sets as it is, `fields.requested` copies. Here are the fields that have to be worked out: lengths,
+probabilities, samplers, draft control, predictions, adapters.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from uad.base.checkpoint import checkpoint
+from uad.base.common.request_id import REQUEST_ID
+from uad.base.common.samplers import SAMPLERS, SETTINGS, sampler_names
+from uad.base.errors import InvalidRequestError
+from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.http.requests.constraint import constraint_of
+from uad.http.requests.engine import Backend
+from uad.http.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody, requested
+from uad.http.requests.prompt_ids import Prompt
+
+MAX_ECHOED: Final = 1 << 20  # probabilities of a prompt
+MAX_PREDICTED: Final = 1 << 22
+"""Bytes of all text of a prediction: about a million tokens."""
+MAX_PREDICTED_PARTS: Final = 4096
+RANDOM_SEEDS = (-1, 2**32 - 1)
+"""llama-server's two spellings of "draw one"."""
+MAX_BIASES = 4096
+MAX_BREAKERS = 64
+MAX_BREAKER_CHARS = 40
+_UNASKED = Request(prompt=())
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is generated for one HTTP request, and what its answer has."""
+
+    requests: tuple[Request, ...]
+    """Prompt by prompt, each with its `n` choices in a row."""
+    prompts: tuple[Prompt, ...]
+    """One for each of `requests`."""
+    n: int
+    include_usage: bool
+    ping: float | None
+    """Seconds of silence after which a stream sends a comment; None: never."""
+    n_best: int
+    """How many of the choices are returned: the likeliest."""
+    logprobs: bool
+    echo: bool = False
+    """The prompt stands before each answer."""
+    drafters: tuple[Origin, ...] = ()
+    """Those that draft for it."""
+    eog: Mapping[int, str] = field(default_factory=dict)
+    """The ends of the target's vocabulary."""
+    is_verbose: bool = False
+    """Chats answer with `__verbose`, too."""
+    token_ids: bool = False
+    """The ids of prompt and answer are returned."""
+
+    @property
+    def stream(self) -> bool:
+        """Whether the answer is sent as it is written."""
+        return self.requests[0].stream
+
+    @property
+    def post_sampling(self) -> bool:
+        """Whether probabilities are those that ids were drawn with."""
+        return self.requests[0].post_sampling
+
+
+def check_counts(engine: Backend, body: GenerationBody, n_prompts: int, limit: int) -> int:
+    """How many sequences the request asks for, or InvalidRequestError where the server could never run them."""
+    n_slots, n = engine.info.n_slots, n_choices(body)
+    if requested(body, _UNASKED).slot >= n_slots:
+        raise InvalidRequestError.at("id_slot", f"must be below {n_slots}, the number of slots")
+    if n > limit:
+        name = "n" if n == body.n else "best_of"
+        raise InvalidRequestError.at(name, f"must be at most {limit}; start the server with a larger --max-queue")
+    if n_prompts * n > limit:
+        raise InvalidRequestError.at("prompt", f"at most {limit // n} prompts in one request")
+    return n_prompts * n
+
+
+def n_choices(body: GenerationBody) -> int:
+    """How many answers are generated for each prompt. Raises InvalidRequestError where best_of makes no sense."""
+    best_of = body.best_of if isinstance(body, CompletionBody) else None
+    if best_of is None:
+        return body.n
+    if best_of < body.n:
+        raise InvalidRequestError.at("best_of", f"must not be below n, which is {body.n}")
+    if best_of > body.n and body.stream:
+        raise InvalidRequestError.at("best_of", "the best are known at the end only; leave stream out")
+    return best_of
+
+
+def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping: float) -> Job:
+    """Requests for every prompt and choice. May tokenize and compile: for worker threads."""
+    n_probs, logprobs = _probs(body)
+    n, echo = n_choices(body), isinstance(body, CompletionBody) and body.echo
+    if echo and logprobs:
+        _check_echo(prompts, n_probs)
+    # -1 is no limit on both sides: of 100 in the request and -1 on the command line 100 counts, of -1 and -1 none.
+    limit, asked = engine.config.n_predict, -1 if body.max_tokens is None else body.max_tokens
+    lengths = [length for length in (limit, asked) if length >= 0]
+    usual = Request(
+        prompt=(),
+        max_tokens=min(lengths) if lengths else None,
+        cache_prompt=engine.config.server.cache_prompt,
+        name=REQUEST_ID.get(),
+    )
+    model = requested(body, usual)
+    _check_ids(engine, model.stop_token_ids, "stop_token_ids")
+    if model.max_tokens is not None and model.min_tokens > model.max_tokens:
+        raise InvalidRequestError.at(
+            "min_tokens", f"must not be above max_tokens, which is {model.max_tokens} for this request"
+        )
+    model = replace(
+        model,
+        sampling=sampling_params(engine, body),
+        speculative=speculative_params(engine, body),
+        logprobs=logprobs or n > body.n,
+        n_probs=n_probs,
+        constraint=constraint_of(engine, body),
+        adapters=scales_of(engine, body.lora) if body.lora else None,
+        prompt_probs=echo and logprobs,
+        prediction=prediction_of(body.prediction),
+    )
+    if model.origins and not model.stream:
+        raise InvalidRequestError.at("return_origins", "the chunks of a stream have it; set stream to true")
+    # Choices of one prompt have seeds in a row: else all of them would be the same text.
+    seed = model.sampling.seed
+    drawn = [model.sampling if seed is None else replace(model.sampling, seed=seed + i) for i in range(n)]
+    requests = tuple(
+        replace(model, prompt=prompt.ids, drafted_prompt=prompt.drafted, sampling=sampling)
+        for prompt in prompts
+        for sampling in drawn
+    )
+    interval = ping if body.sse_ping_interval is None else body.sse_ping_interval
+    return Job(
+        requests=requests,
+        prompts=tuple(prompt for prompt in prompts for _ in range(n)),
+        n=n,
+        n_best=body.n,
+        logprobs=logprobs,
+        echo=echo,
+        include_usage=bool(body.stream_options.include_usage),
+        ping=interval if interval > 0 else None,
+        drafters=drafters_of(engine, model.speculative, bool(model.prediction)),
+        eog=engine.info.eog,
+        is_verbose=body.verbose or engine.config.verbose,
+        token_ids=isinstance(body, ChatBody | CompletionBody) and body.return_token_ids,
+    )
+
+
+def _check_echo(prompts: Sequence[Prompt], n_probs: int) -> None:
+    most = MAX_ECHOED // (1 + n_probs)
+    if any(len(prompt.ids) > most for prompt in prompts):
+        raise InvalidRequestError.at(
+            "echo", f"with logprobs {n_probs} a prompt may have at most {most} tokens; ask for fewer logprobs"
+        )
+
+
+def _probs(body: GenerationBody) -> tuple[int, bool]:
+    """How many alternatives each token has, and whether there are log-probabilities at all. OpenAI's chats have two
+    fields for these, its completions one, where 0 means none beside the token itself; llama-server has n_probs.
+    """
+    if isinstance(body, ChatBody):
+        if body.top_logprobs is not None and not body.logprobs:
+            raise InvalidRequestError.at("top_logprobs", "needs logprobs to be true")
+        n_probs = body.top_logprobs if body.top_logprobs is not None else body.n_probs
+        return n_probs or 0, body.logprobs or bool(n_probs)
+    n_probs = body.n_probs
+    if n_probs is None and isinstance(body, CompletionBody | NativeBody):
+        n_probs = body.logprobs
+    is_wanted = bool(n_probs) or (isinstance(body, CompletionBody) and n_probs is not None)
+    return n_probs or 0, is_wanted
+
+
+# --- samplers, biases and bans
+
+
+def sampling_params(engine: Backend, body: GenerationBody) -> SamplingParams:
+    """Sampling of one request. May tokenize, and look through the vocabulary: for worker threads."""
+    changes = {name: value for name in (*SETTINGS, "ignore_eos") if (value := getattr(body, name)) is not None}
+    if changes.get("repeat_last_n", 0) < 0:
+        changes["repeat_last_n"] = engine.info.n_ctx
+    if body.seed is not None:
+        changes["seed"] = None if body.seed in RANDOM_SEEDS else body.seed
+    if body.logit_bias is not None:
+        changes["logit_bias"] = tuple(_biases(engine, body.logit_bias))
+    if body.dry_sequence_breakers is not None:
+        changes["dry_sequence_breakers"] = _breakers(body.dry_sequence_breakers)
+    if body.samplers is not None:
+        changes |= _chain(body.samplers)
+    changes["bad_words"] = tuple(dict.fromkeys(_bad_words(engine, body)))
+    _check_ids(engine, body.allowed_token_ids, "allowed_token_ids")
+    changes["allowed"] = tuple(dict.fromkeys(body.allowed_token_ids))
+    params = replace(engine.config.sampling, **changes)
+    engine.text.check_sampling(params)
+    return params
+
+
+def _chain(words: Sequence[str]) -> dict[str, object]:
+    """The samplers of these names or letters, in their order, and those that are not named off.
+
+    Unknown ones are left out, as llama-server does: clients send those of other servers.
+    """
+    # ["top_k", "temperature"] must switch off the others: a top_p of the command line would go on working else.
+    names = tuple(sampler_names(words))
+    left_out = [
+        name for sampler, its in SAMPLERS.items() if sampler.letter and sampler.name not in names for name in its
+    ]
+    return {"samplers": names, **{name: SETTINGS[name].off[0] for name in left_out if SETTINGS[name].off}}
+
+
+def _breakers(value: object) -> tuple[str, ...]:
+    """A list of texts, or the JSON of one."""
+    name = "dry_sequence_breakers"
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = None
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise InvalidRequestError.at(name, "must be a list of strings")
+    if len(value) > MAX_BREAKERS:
+        raise InvalidRequestError.at(name, f"at most {MAX_BREAKERS} strings")
+    return tuple(dict.fromkeys(text[:MAX_BREAKER_CHARS] for text in value if text))
+
+
+def _bad_words(engine: Backend, body: GenerationBody) -> Iterator[tuple[int, ...]]:
+    """Runs of ids; of a text those at the beginning of a word, too, as in vLLM."""
+    for word in body.bad_words:
+        checkpoint()
+        for text in (word, " " + word.lstrip()) if word.strip() else (word,):
+            if ids := engine.text.tokenize(text, add_special=False, parse_special=False):
+                yield tuple(ids)
+    for run in body.bad_words_ids:
+        if not run:
+            raise InvalidRequestError.at("bad_words_ids", "a list in it is empty")
+        _check_ids(engine, run, "bad_words_ids")
+        yield tuple(run)
+
+
+def _check_ids(engine: Backend, ids: Sequence[int], name: str) -> None:
+    n_vocab = engine.info.target.n_vocab
+    if not all(0 <= id_ < n_vocab for id_ in ids):
+        raise InvalidRequestError.at(name, f"token ids must lie between 0 and {n_vocab - 1}")
+
+
+def _biases(engine: Backend, value: object) -> Iterator[tuple[int, float]]:
+    n = 0
+    for key, bias in _pairs(value):
+        addend = _addend(bias)
+        ids = _biased_ids(engine, key)
+        n += len(ids)
+        if n > MAX_BIASES:
+            raise InvalidRequestError.at("logit_bias", f"at most {MAX_BIASES} tokens, those of texts included")
+        for id_ in ids:
+            yield id_, addend
+
+
+def _pairs(value: object) -> list[tuple[object, object]]:
+    if isinstance(value, dict | list) and len(value) > MAX_BIASES:
+        raise InvalidRequestError.at("logit_bias", f"at most {MAX_BIASES} tokens")
+    if isinstance(value, dict):
+        return list(value.items())
+    if isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value):
+        return [(key, bias) for key, bias in value]
+    raise InvalidRequestError.at("logit_bias", "must be an object, or a list of [token id or text, bias]")
+
+
+def _addend(bias: object) -> float:
+    if bias is False:
+        return -math.inf
+    if isinstance(bias, bool) or not isinstance(bias, int | float) or not -1e6 <= bias <= 1e6:
+        raise InvalidRequestError.at(
+            "logit_bias", "a bias must be a number between -1e6 and 1e6, or false to ban the token"
+        )
+    return float(bias)
+
+
+def _biased_ids(engine: Backend, key: object) -> list[int]:
+    if isinstance(key, str) and not _is_integer(key):
+        if len(key) > MAX_BIASES:
+            raise InvalidRequestError.at("logit_bias", f"a text of at most {MAX_BIASES} characters")
+        checkpoint()
+        return engine.text.tokenize(key, add_special=False, parse_special=False)
+    if isinstance(key, bool) or not isinstance(key, int | str):
+        raise InvalidRequestError.at("logit_bias", "a token must be an id or text")
+    id_ = int(key)
+    _check_ids(engine, [id_], "logit_bias")
+    return [id_]
+
+
+def _is_integer(text: str) -> bool:
+    """Whether a key is an id: JSON has only texts as keys, so that `{"15": 5}` means token 15, and `{"hello": 5}` the
+    tokens of a text.
+    """
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) < 20
+
+
+# --- drafts
+
+
+def drafters_of(engine: Backend, params: SpeculativeParams, is_predicted: bool = False) -> tuple[Origin, ...]:
+    """Those that draft for such a request, in the order in which a fixed policy asks them, which is the server's.
+
+    is_predicted: whether it has a prediction.
+    """
+    if not params.enabled or params.longest <= 0:
+        return ()
+    if params.types:
+        return tuple(one for one in engine.info.drafters if one in params.types)
+    # The server adds a look-up to a draft model by itself. Under auto the policy weighs whether it pays; a fixed
+    # request has no such judge, and leaves out what nobody asked for.
+    left_out = list(engine.config.drafting.weighed if params.policy is SpecPolicy.FIXED else ())
+    if not is_predicted:
+        left_out.append(Origin.PREDICTION)
+    return tuple(one for one in engine.info.drafters if one not in left_out)
+
+
+def speculative_params(engine: Backend, body: GenerationBody) -> SpeculativeParams:
+    """Draft control of one request."""
+    changes = body.speculative.model_dump(exclude_none=True)
+    params = replace(engine.config.drafting.defaults, **changes)
+    if "types" in changes:
+        drafters = engine.info.drafters
+        for one in params.types:
+            if one not in drafters:
+                here = f"has {', '.join(drafters)}" if drafters else "has no drafter"
+                raise InvalidRequestError.at("speculative.types", f"this server {here}, not {one}; see --spec-type")
+        params = params if params.types else replace(params, enabled=False)  # `none` is no type
+    if params.n_min <= params.longest:
+        return params
+    if "n_min" in changes:
+        raise InvalidRequestError.at(
+            "speculative.n_min", f"must not be above n_max, which is {params.longest} for this request"
+        )
+    return replace(params, n_min=params.longest)
+
+
+def prediction_of(value: object) -> bytes:
+    """The text of `{"type": "content", "content": ...}`, a string or text parts, as UTF-8; empty where there is none.
+
+    For every route that generates. Raises InvalidRequestError.
+    """
+    if value is None:
+        return b""
+    if not isinstance(value, dict):
+        raise InvalidRequestError.at(
+            "prediction", 'must be an object: {"type": "content", "content": "the expected answer"}'
+        )
+    if value.get("type") != "content":
+        raise InvalidRequestError.at("prediction", 'its type must be "content", the only one there is')
+    data = b"".join(text.encode() for text in _predicted_texts(value.get("content")))
+    if len(data) > MAX_PREDICTED:
+        raise InvalidRequestError.at(
+            "prediction",
+            f"its content has {len(data)} bytes, of {MAX_PREDICTED} at most; send the part that is answered",
+        )
+    return data
+
+
+def _predicted_texts(content: object) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    if not isinstance(content, list):
+        raise InvalidRequestError.at("prediction", "its content must be a string, or a list of text parts")
+    if len(content) > MAX_PREDICTED_PARTS:
+        raise InvalidRequestError.at(
+            "prediction", f"its content has {len(content)} parts, of {MAX_PREDICTED_PARTS} at most"
+        )
+    found = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    texts = [text for text in found if isinstance(text, str)]
+    if len(texts) < len(content):
+        raise InvalidRequestError.at("prediction", 'its content may hold only parts of type "text"')
+    return texts
+
+
+def scales_of(engine: Backend, value: object, where: str = "lora") -> tuple[float, ...]:
+    """How much of each adapter a list of {"id", "scale"} adds; 0 where it names one not. Raises InvalidRequestError."""
+    if not isinstance(value, list):
+        raise InvalidRequestError.at(where, "must be a list of objects with id and scale")
+    scales = [0.0] * len(engine.snapshot().adapters)
+    for i, one in enumerate(value):
+        id_, scale = (one.get("id"), one.get("scale", 0.0)) if isinstance(one, dict) else (None, None)
+        if type(id_) is not int or not 0 <= id_ < len(scales):
+            known = f"id must be the number of an adapter, 0 to {len(scales) - 1}; GET /lora-adapters lists them"
+            none = "this server has no adapter; start it with --lora FILE"
+            raise InvalidRequestError(f"{where}.{i}: {known if scales else none}", where)
+        # llama.cpp has it in single precision, where more than 3.4e38 is infinite.
+        if isinstance(scale, bool) or not isinstance(scale, int | float) or not -3e38 < scale < 3e38:
+            raise InvalidRequestError(f"{where}.{i}: scale must be a number", where)
+        scales[id_] = float(scale)
+    return tuple(scales)

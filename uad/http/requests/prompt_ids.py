@@ -1,0 +1,229 @@
+"""From a request's prompt or messages to token ids. Slow-ish: runs in worker threads, never on the event loop."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from uad.base.checkpoint import checkpoint
+from uad.base.common.json_out import chunks
+from uad.base.errors import ContextOverflowError, InvalidRequestError
+from uad.http.requests.engine import Backend, Message, Text
+from uad.http.requests.fields import MessageBody, TemplateBody
+
+Part = str | int
+RESERVED_KWARGS = frozenset(
+    (
+        *("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "chat_template"),
+        *("tokenize", "continue_final_message", "self"),
+    )
+)
+"""Names that a template has from here, and arguments of the function that renders it."""
+MAX_KWARG_CHARS = 65536
+MAX_TOOL_CHARS = 1 << 22
+_IDS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt as ids."""
+
+    ids: tuple[int, ...]
+    text: str
+    """For display; empty where no answer shows it."""
+    drafted: tuple[int, ...] = ()
+    """See `Request.drafted_prompt`."""
+
+
+def split_prompts(value: object) -> list[object]:
+    """The prompts in `prompt`: a string, ids, strings mixed with ids, an object with `prompt_string`, or a list of
+    these.
+    """
+    # [1, 2] is one prompt of two ids, ["a", 2] one of a text and an id, ["a", "b"] are two prompts, [[1], [2]] as well.
+    if not isinstance(value, list) or any(isinstance(item, int | float) for item in value):
+        return [value]
+    if not value:
+        raise InvalidRequestError.at("prompt", "must not be an empty list")
+    return value
+
+
+def parts_of(value: object, n_vocab: int, param: str) -> list[Part]:
+    """The strings and ids of one prompt, checked."""
+    if isinstance(value, dict):
+        if value.get("multimodal_data"):
+            raise InvalidRequestError.at(param, "this server reads text only; leave multimodal_data out")
+        value = value.get("prompt_string")
+    items: list[object] = value if isinstance(value, list) else [value] if isinstance(value, str) else [None]
+    parts: list[Part] = []
+    for item in items:
+        if isinstance(item, bool) or not isinstance(item, int | str):
+            raise InvalidRequestError.at(param, "must be a string, or a list of token ids and strings")
+        if isinstance(item, int) and not 0 <= item < n_vocab:
+            raise InvalidRequestError.at(param, f"token ids must lie between 0 and {n_vocab - 1}")
+        parts.append(item)
+    return parts
+
+
+def ids_of(value: object, n_vocab: int, param: str) -> list[int]:
+    """The token ids in a list of numbers, checked."""
+    if not isinstance(value, list):
+        raise InvalidRequestError.at(param, "must be a list of token ids")
+    ids = [
+        int(item)
+        for item in value
+        if isinstance(item, int | float) and not isinstance(item, bool) and item == item // 1
+    ]
+    if len(ids) < len(value) or not all(0 <= id_ < n_vocab for id_ in ids):
+        raise InvalidRequestError.at(param, f"must be token ids between 0 and {n_vocab - 1}")
+    return ids
+
+
+def mixed_ids(text: Text, parts: list[Part], add_special: bool, parse_special: bool) -> list[int]:
+    """Ids of strings and ids in a row. add_special: what the model wants in front of a text stands in front of the
+    first part, if that is a text.
+    """
+    ids: list[int] = []
+    for i, part in enumerate(parts):
+        checkpoint()
+        if isinstance(part, str):
+            ids += text.tokenize(part, add_special=add_special and i == 0, parse_special=parse_special)
+        else:
+            ids.append(part)
+    return ids
+
+
+def text_of(text: Text, ids: Sequence[int]) -> str:
+    """The text of ids, some thousand at a time; bytes that are no text become U+FFFD."""
+    # A character may be cut between two batches of ids, or end in none: "\xc3" and "\xa9" make one é
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    texts: list[str] = []
+    for start in range(0, len(ids), _IDS_AT_ONCE):
+        checkpoint()
+        texts.append(decoder.decode(text.detokenize(ids[start : start + _IDS_AT_ONCE])))
+    return "".join(texts) + decoder.decode(b"", final=True)
+
+
+def encode_prompt(engine: Backend, prompt: object, add_special: bool = True) -> Prompt:
+    """One prompt of a completion; add_special is as `mixed_ids` has it."""
+    ids = raw_ids(engine, prompt, add_special)
+    return filled(Prompt(ids, prompt if isinstance(prompt, str) else text_of(engine.text, ids)), "prompt")
+
+
+def raw_ids(engine: Backend, prompt: object, add_special: bool) -> tuple[int, ...]:
+    """The ids of a prompt, which may have none. Every part but an empty text is taken for one id at least, so that too
+    many are not tokenized.
+    """
+    parts = parts_of(prompt, engine.info.target.n_vocab, "prompt")
+    # ["a", "b", 5] has three ids at least, whatever the vocabulary: a list of a million texts is refused without work.
+    n_least = sum(part != "" for part in parts)
+    if n_least > engine.info.n_ctx:
+        raise ContextOverflowError(n_least, engine.info.n_ctx)
+    for part in parts:
+        if isinstance(part, str):
+            engine.text.check_length(part)
+    return tuple(mixed_ids(engine.text, parts, add_special, parse_special=True))
+
+
+def encode_chat(text: Text, body: TemplateBody) -> Prompt:
+    """The prompt of a chat. A last message of the assistant is the beginning of the answer, as llama-server has it."""
+    return filled(Prompt(tuple(text.chat(*_for_template(body))), ""), "messages")
+
+
+def render_chat(text: Text, body: TemplateBody) -> str:
+    """The same prompt as text."""
+    return text.chat_text(*_for_template(body))
+
+
+def _for_template(body: TemplateBody) -> tuple[list[Message], dict[str, object], bool, str, bool]:
+    """What `Text.chat` takes: messages, template variables, whether the answer is opened, how it begins, BOS."""
+    prefill, messages = _split_prefill(body)
+    opens = True if prefill or body.add_generation_prompt is None else body.add_generation_prompt
+    return messages, _template_kwargs(body), opens, prefill, body.add_special_tokens
+
+
+def chat_template(engine: Backend) -> str:
+    """The template in use, empty where neither the model nor the configuration has one."""
+    return engine.config.templates.template(engine.info.target.chat_template)
+
+
+def filled(prompt: Prompt, param: str) -> Prompt:
+    """The prompt. Raises InvalidRequestError where it is empty."""
+    if not prompt.ids:
+        raise InvalidRequestError.at(param, "the prompt has no tokens; send at least one character")
+    return prompt
+
+
+def _split_prefill(body: TemplateBody) -> tuple[str, list[Message]]:
+    messages = body.messages
+    is_open = messages[-1].role == "assistant"
+    if body.continue_final_message and body.add_generation_prompt:
+        raise InvalidRequestError(
+            "add_generation_prompt and continue_final_message cannot both be true", "continue_final_message"
+        )
+    if body.continue_final_message and not is_open:
+        raise InvalidRequestError.at("continue_final_message", "the last message must be the assistant's")
+    if not is_open:
+        return "", [_message(message) for message in messages]
+    if len(messages) == 1 or messages[-2].role == "assistant":
+        raise InvalidRequestError.at(
+            "messages", "one last assistant message is continued, and it needs a message of another role before it"
+        )
+    if messages[-1].tool_calls:
+        raise InvalidRequestError.at("messages", "the last assistant message calls tools; their results must follow it")
+    if messages[-1].reasoning_content:
+        raise InvalidRequestError.at(
+            "messages", "the last assistant message is continued and cannot carry reasoning_content"
+        )
+    return answer_begun(messages), [_message(message) for message in messages[:-1]]
+
+
+def _message(message: MessageBody) -> Message:
+    """For the template: a content of several parts stays in parts."""
+    extra = message.model_dump(include={"name", "reasoning_content", "tool_call_id", "tool_calls"}, exclude_none=True)
+    parts = [{"type": "text", "text": part.text} for part in message.content or ()]
+    text = "\n".join(part.text for part in message.content or ())
+    return {"role": message.role, "content": parts if len(parts) > 1 else text, **extra}
+
+
+def answer_begun(messages: Sequence[MessageBody]) -> str:
+    """The beginning of the answer that the last message of the assistant is; empty where it is another's. Its parts are
+    paragraphs, as in llama-server.
+    """
+    last = messages[-1]
+    return "\n\n".join(part.text for part in last.content or ()) if last.role == "assistant" else ""
+
+
+def _template_kwargs(body: TemplateBody) -> dict[str, object]:
+    kwargs: dict[str, object] = dict(body.chat_template_kwargs)
+    for name, value in kwargs.items():
+        _check_kwarg(name, value)
+    # OpenAI's "none" is a word that no template knows: what they know is the switch.
+    if body.reasoning_effort == "none":
+        kwargs.pop("reasoning_effort", None)
+        kwargs = {"enable_thinking": False, **kwargs}
+    elif body.reasoning_effort:
+        kwargs["reasoning_effort"] = body.reasoning_effort
+    functions = [tool.function.for_template() for tool in body.tools]
+    if sum(map(len, chunks(functions))) > MAX_TOOL_CHARS:
+        raise InvalidRequestError.at("tools", f"at most {MAX_TOOL_CHARS} characters as JSON")
+    if functions:
+        kwargs["tools"] = [{"type": "function", "function": one} for one in functions]
+    if body.enable_thinking is not None:
+        kwargs["enable_thinking"] = body.enable_thinking
+    if body.thinking_budget is not None and body.thinking_budget >= 0:
+        kwargs["thinking_budget"] = body.thinking_budget
+        if not body.thinking_budget:  # no thoughts at all: they are switched off
+            kwargs["enable_thinking"] = False
+    return kwargs
+
+
+def _check_kwarg(name: str, value: object) -> None:
+    """What the value means is for the template."""
+    where = f"chat_template_kwargs.{name[:64]}"
+    if not name.isidentifier() or name.startswith("_") or name in RESERVED_KWARGS:
+        raise InvalidRequestError(
+            f"{where}: this name is reserved, or none that a template could read", "chat_template_kwargs"
+        )
+    if sum(map(len, chunks(value))) > MAX_KWARG_CHARS:
+        raise InvalidRequestError.at(where, f"at most {MAX_KWARG_CHARS} characters as JSON")

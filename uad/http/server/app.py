@@ -1,0 +1,131 @@
+"""The application: its routes, and how it runs and stops."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from uad.base.config import ServerConfig
+from uad.http.apis.anthropic import MESSAGES
+from uad.http.apis.openai import CHAT
+from uad.http.apis.problems import BusyError
+from uad.http.apis.responses import RESPONSES
+from uad.http.requests.engine import Backend
+from uad.http.server import completions, info, live, page
+from uad.http.server.access import allow_origin, guard
+from uad.http.server.completions import answering, counting
+from uad.http.server.connection import PATIENCE, PhasedServer
+from uad.http.server.replies import errors, name_request
+from uad.http.server.state import STATE, Admission, State
+
+MAX_BODY = 32 * 1024**2  # eight megabytes of text fill a context of two million tokens
+SHUTDOWN_SECONDS = 2.0
+"""Each for the last words of answers, and for handlers that do not end by themselves."""
+
+POST_ROUTES = {
+    "/v1/chat/completions": answering(CHAT),
+    "/chat/completions": answering(CHAT),
+    "/v1/chat/completions/input_tokens": completions.chat_tokens,
+    "/chat/completions/input_tokens": completions.chat_tokens,
+    "/v1/completions": completions.completion,
+    "/v1/responses": answering(RESPONSES),
+    "/responses": answering(RESPONSES),
+    "/v1/responses/input_tokens": counting(RESPONSES),
+    "/responses/input_tokens": counting(RESPONSES),
+    "/v1/messages": answering(MESSAGES),
+    "/v1/messages/count_tokens": counting(MESSAGES),
+    "/completion": completions.native,
+    "/completions": completions.native,
+    "/infill": completions.infill,
+    "/tokenize": info.tokenize,
+    "/lora-adapters": info.change_adapters,
+    "/detokenize": info.detokenize,
+    "/apply-template": info.apply_template,
+    "/slots/{id}": info.slot_action,
+}
+GET_ROUTES = {
+    "/health": info.health,
+    "/v1/health": info.health,
+    "/v1/models": info.models,
+    "/models": info.models,
+    "/v1/models/{id:.+}": info.model,
+    "/props": info.props,
+    "/slots": info.slots,
+    "/lora-adapters": info.adapters,
+    "/metrics": info.metrics,
+    "/live": live.live,
+}
+ABSENT = (
+    "/v1/embeddings",
+    "/embeddings",
+    "/embedding",
+    "/rerank",
+    "/v1/rerank",
+)
+
+
+def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
+    """The application over `runtime`, which it neither opens nor closes."""
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[errors, guard])
+    app[STATE] = State(runtime, config, Admission(runtime.info.n_slots + config.max_queue))
+    for path, handler in POST_ROUTES.items():
+        app.router.add_post(config.api_prefix + path, handler)
+    for path, handler in GET_ROUTES.items():
+        app.router.add_get(config.api_prefix + path, handler)
+    if config.ui:
+        page.add_routes(app, config.api_prefix)
+    for path in ABSENT:
+        app.router.add_post(config.api_prefix + path, info.absent)
+    app.on_response_prepare.append(allow_origin)
+    app.on_response_prepare.append(name_request)
+    app.on_startup.append(live.start_watch)
+    app.on_shutdown.append(live.stop_watch)
+    app.on_shutdown.append(_stop_streams)
+    app.cleanup_ctx.append(_own_workers)
+    return app
+
+
+class Runner(web.AppRunner):
+    """Runs an application on a server that may have been there before it, and ends with it."""
+
+    def __init__(self, app: web.Application, server: PhasedServer | None) -> None:
+        super().__init__(app, access_log=None)
+        self._phases = server
+
+    @property
+    def server(self) -> PhasedServer | None:
+        """What makes connections."""
+        return self._phases
+
+    async def setup(self) -> None:
+        """The application answers from now on."""
+        await super().setup()
+        own = super().server
+        assert own is not None
+        self._phases = self._phases or PhasedServer(min(self.app[STATE].config.timeout, PATIENCE))
+        self._phases.open(own)
+
+    async def shutdown(self) -> None:
+        """Signal all that runs to end, and wait a while for the last words to be sent."""
+        if self._phases is not None:
+            self._phases.pre_shutdown()
+            await super().shutdown()
+            await self._phases.shutdown(SHUTDOWN_SECONDS)
+
+
+def make_runner(app: web.Application, server: PhasedServer | None = None) -> Runner:
+    """A runner for the application, on this server or one of its own."""
+    return Runner(app, server)
+
+
+async def _stop_streams(app: web.Application) -> None:
+    state = app[STATE]
+    state.admission.draining = True
+    for generation in list(state.live):
+        generation.abort(state.engine.error or BusyError("the server is shutting down"))
+
+
+async def _own_workers(app: web.Application) -> AsyncIterator[None]:
+    async with app[STATE].workers.closing():  # they read the model, which is freed next
+        yield

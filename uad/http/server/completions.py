@@ -1,0 +1,199 @@
+"""All routes that generate: a request is read, its prompts become ids, its sequences run, and its answer is sent, whole
+or as a stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from aiohttp import web
+
+from uad.base.common.json_out import DONE
+from uad.base.errors import InvalidRequestError
+from uad.http.apis.answer import RunningAnswer
+from uad.http.apis.dialect import ChatApi, Dialect, Served, Translated, spelled
+from uad.http.apis.native import NativeDialect
+from uad.http.apis.openai import CompletionDialect
+from uad.http.requests.chat import chat_job
+from uad.http.requests.engine import Backend, Generation
+from uad.http.requests.fields import Body, CompletionBody, InfillBody, NativeBody, TemplateBody, checked
+from uad.http.requests.infill import encode_infill, encode_insertion
+from uad.http.requests.job import Job, check_counts, make_job
+from uad.http.requests.prompt_ids import Prompt, encode_chat, encode_prompt, split_prompts, text_of
+from uad.http.server.connection import hurry
+from uad.http.server.json_in import SMALL
+from uad.http.server.replies import FAILED, begin_stream, reply
+from uad.http.server.state import STATE, State
+
+B = TypeVar("B", bound=Body)
+P = TypeVar("P", CompletionBody, NativeBody, InfillBody)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+STALLED_SECONDS = 5.0
+"""A stream that was cancelled because it is not read waits so long for its reader to take the error."""
+
+
+# --- chats, in any API
+
+
+def answering(api: ChatApi[B]) -> Handler:
+    """The route that answers requests of this API."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        api.check(request.headers)
+        state = request.app[STATE]
+        asked, size = await state.read(request, api.read)
+        with (
+            spelled(asked.spelling),
+            state.admission.enter(check_counts(state.engine, asked.chat, 1, state.admission.limit)),
+        ):
+            dialect = await state.off_loop(size, lambda: _chat_dialect(state, api, asked))
+            return await _answer(request, dialect)
+
+    return handle
+
+
+def _chat_dialect(state: State, api: ChatApi[B], asked: Translated[B]) -> Dialect:
+    """What to generate, and in which form. Renders, tokenizes and compiles: for worker threads."""
+    ping, thoughts = state.config.sse_ping_interval, state.config.reasoning_format
+    try:
+        job, reading = chat_job(state.engine, asked.chat, ping, thoughts)
+    except InvalidRequestError as error:
+        if asked.relaxed is None or not (error.param or "").startswith("tools"):
+            raise
+        job, reading = chat_job(state.engine, asked.relaxed, ping, thoughts)
+    return api.dialect(job, _served(state), reading, asked.own)
+
+
+def counting(api: ChatApi[B]) -> Handler:
+    """The route that says how many ids the prompt of such a request has."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        api.check(request.headers)
+        state = request.app[STATE]
+        asked, size = await state.read(request, api.read)
+        with spelled(asked.spelling):
+            return await state.reply(size, lambda: api.counted(_n_tokens(state, asked.chat)))
+
+    return handle
+
+
+async def chat_tokens(request: web.Request) -> web.Response:
+    """POST /v1/chat/completions/input_tokens: of a chat that need not be one to answer."""
+    state = request.app[STATE]
+    body, size = await state.read(request, lambda members: checked(TemplateBody, members))
+    n_tokens = await state.off_loop(size, lambda: _n_tokens(state, body))
+    return reply({"object": "response.input_tokens", "input_tokens": n_tokens})
+
+
+def _n_tokens(state: State, body: TemplateBody) -> int:
+    """Raises ContextOverflowError where the prompt could not fit at all."""
+    return len(encode_chat(state.engine.text, body).ids)
+
+
+# --- what goes on from prompts
+
+
+async def completion(request: web.Request) -> web.StreamResponse:
+    """POST /v1/completions."""
+    return await _complete(request, CompletionBody, lambda job, served, body: CompletionDialect(job, served))
+
+
+async def native(request: web.Request) -> web.StreamResponse:
+    """POST /completion and /completions."""
+    return await _complete(request, NativeBody, _native)
+
+
+async def infill(request: web.Request) -> web.StreamResponse:
+    """POST /infill."""
+    return await _complete(request, InfillBody, _native)
+
+
+def _native(job: Job, served: Served, body: NativeBody) -> Dialect:
+    return NativeDialect(job, served, body.return_tokens, body.response_fields)
+
+
+async def _complete(
+    request: web.Request, kind: type[P], dialect: Callable[[Job, Served, P], Dialect]
+) -> web.StreamResponse:
+    """These routes differ in what they take and in the form of the answer."""
+    state = request.app[STATE]
+    (body, prompts), size = await state.read(request, lambda members: _with_prompts(checked(kind, members)))
+    engine, ping = state.engine, state.config.sse_ping_interval
+    with state.admission.enter(check_counts(engine, body, len(prompts), state.admission.limit)):
+        job = await state.off_loop(
+            size, lambda: make_job(engine, body, [_encoded(engine, body, prompt) for prompt in prompts], ping)
+        )
+        return await _answer(request, dialect(job, _served(state), body))
+
+
+def _with_prompts(body: P) -> tuple[P, list[object]]:
+    return body, split_prompts(body.prompt)
+
+
+def _encoded(engine: Backend, body: CompletionBody | NativeBody, prompt: object) -> Prompt:
+    if isinstance(body, InfillBody):
+        return encode_infill(engine, body)
+    if isinstance(body, CompletionBody) and body.suffix:
+        return encode_insertion(engine, prompt, body.suffix, body.add_special_tokens)
+    encoded = encode_prompt(engine, prompt, body.add_special_tokens)
+    return replace(encoded, text=text_of(engine.text, encoded.ids)) if isinstance(body, NativeBody) else encoded
+
+
+# --- every answer
+
+
+def _served(state: State) -> Served:
+    return Served(state.alias, state.fingerprint)
+
+
+async def _answer(request: web.Request, dialect: Dialect) -> web.StreamResponse:
+    """Generate, and give back the finished response. Everything still running when the client leaves is cancelled."""
+    state, job = request.app[STATE], dialect.job
+    state.bodies.release(request)  # what is left of it is in the job
+    stalled = partial(hurry, request, STALLED_SECONDS)
+    with Generation(state.engine, job.requests, stalled, not job.stream, state.ticks) as generation:
+        state.live.add(generation)
+        try:
+            answer = RunningAnswer(dialect)
+            if job.stream:
+                return await _stream(request, generation, answer)
+            while generation.is_open:
+                answer.collect(await generation.take(None))
+            return await _whole(state, answer)
+        finally:
+            state.live.discard(generation)
+
+
+async def _whole(state: State, answer: RunningAnswer) -> web.Response:
+    """The answer at once; a long one, or one with probabilities, a hundred numbers per token, is put together off the
+    loop.
+    """
+    job = answer.job
+    n_chars = sum(len(prompt.text) for prompt in job.prompts) + answer.n_chars
+    if n_chars > SMALL or job.token_ids or any(request.logprobs for request in job.requests):
+        return await state.reply(n_chars, answer.to_json, answer.dialect.depth)
+    return reply(answer.to_json())
+
+
+async def _stream(request: web.Request, generation: Generation, answer: RunningAnswer) -> web.StreamResponse:
+    """Send the frames that events make. They may make none for long, so silence is measured by what is sent."""
+    ping, clock = answer.job.ping, asyncio.get_running_loop().time
+    sent = clock()
+    arrivals = await generation.take(ping)  # an error before the first event still gets its own status
+    request[FAILED] = answer.failed
+    response = await begin_stream(request)
+    while True:
+        data = answer.frames(arrivals)
+        if not generation.is_open:
+            break
+        if data or (ping is not None and clock() >= sent + ping):
+            await response.write(data or answer.dialect.ping)
+            sent = clock()
+        arrivals = await generation.take(None if ping is None else max(sent + ping - clock(), 0.0))
+    await response.write(data + DONE if answer.dialect.ends_with_done else data)
+    await response.write_eof()
+    return response

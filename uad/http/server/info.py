@@ -1,0 +1,227 @@
+"""Routes about the server and its model, and the tokenizer's routes. Nothing here generates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from aiohttp import web
+
+from uad.base.common.json_out import Json
+from uad.base.config.kinds import SWITCH
+from uad.base.errors import InvalidRequestError, NotSupportedError
+from uad.base.events import SlotInfo
+from uad.http.apis.problems import BusyError, Problem, problem_of
+from uad.http.apis.settings import sampling_json, speculative_json
+from uad.http.requests.fields import DetokenizeBody, TemplateBody, TokenizeBody, checked
+from uad.http.requests.job import drafters_of, scales_of
+from uad.http.requests.prompt_ids import chat_template, ids_of, mixed_ids, parts_of, render_chat, text_of
+from uad.http.server.json_in import parse_list
+from uad.http.server.metrics import CONTENT_TYPE, render
+from uad.http.server.replies import refusal, reply
+from uad.http.server.state import STATE, State
+
+_UNASKED = {
+    "stream": False,
+    "stop": [],
+    "n_probs": 0,
+    "min_tokens": 0,
+    "timings_per_token": False,
+    "post_sampling_probs": False,
+}
+"""Settings that only requests change."""
+
+
+async def health(request: web.Request) -> web.Response:
+    """GET /health: 503 after a fatal error and while shutting down."""
+    state = request.app[STATE]
+    if state.engine.error is not None:
+        return refusal(Problem(503, str(state.engine.error), "unavailable_error"))
+    if state.admission.draining:
+        return refusal(problem_of(BusyError("the server is shutting down")))
+    return reply({"status": "ok"})
+
+
+async def models(request: web.Request) -> web.Response:
+    """GET /v1/models: OpenAI's list, with llama-server's `meta` and its Ollama-like `models`."""
+    state = request.app[STATE]
+    details = {"parent_model": "", "format": "gguf", "family": "", "families": [""]}
+    entry = {
+        "name": state.alias,
+        "model": state.alias,
+        **dict.fromkeys(("modified_at", "size", "digest", "description", "parameters"), ""),
+        "type": "model",
+        "tags": [""],
+        "capabilities": ["completion"],
+        "details": {**details, "parameter_size": "", "quantization_level": ""},
+    }
+    return reply({"object": "list", "data": [_model(state)], "models": [entry]})
+
+
+async def model(request: web.Request) -> web.Response:
+    """GET /v1/models/{id}."""
+    state = request.app[STATE]
+    if request.match_info["id"] not in state.aliases:
+        message = f"this server has one model, {state.alias!r}; GET /v1/models lists it"
+        return refusal(Problem(404, message, "not_found_error"))
+    return reply(_model(state))
+
+
+def _model(state: State) -> Json:
+    info = state.engine.info
+    target = info.target
+    meta = {
+        "vocab_type": target.vocab_type,
+        "n_vocab": target.n_vocab,
+        "n_ctx": info.n_ctx,
+        "n_ctx_train": target.n_ctx_train,
+        "n_embd": target.n_embd,
+        "n_params": target.n_params,
+        "size": target.size,
+        "ftype": target.ftype,
+    }
+    tags = sorted(filter(None, state.config.tags.split(",")))
+    own = {"id": state.alias, "aliases": [*state.aliases], "tags": tags, "object": "model", "created": state.started}
+    return {**own, "owned_by": "llamacpp", "meta": meta}
+
+
+async def props(request: web.Request) -> web.Response:
+    """GET /props, as far as it means something here."""
+    state = request.app[STATE]
+    info, config = state.engine.info, state.engine.config
+    caps = await state.off_loop(0, state.engine.text.template_caps)
+    params = {
+        **sampling_json(config.sampling, config.sampling.seed),
+        "n_predict": config.n_predict,
+        "max_tokens": config.n_predict,
+        **_UNASKED,
+        "reasoning_format": state.config.reasoning_format,
+        "lora": [{"id": one.id, "scale": one.scale} for one in state.engine.snapshot().adapters],
+        **speculative_json(config.drafting.defaults, drafters_of(state.engine, config.drafting.defaults)),
+    }
+    return reply(
+        {
+            "default_generation_settings": {"n_ctx": info.n_ctx, "params": params},
+            "total_slots": info.n_slots,
+            "model_alias": state.alias,
+            "model_path": info.target.path,
+            "model_ftype": info.target.ftype,
+            "draft_model_path": info.draft.path if info.draft is not None else "",
+            "chat_template": chat_template(state.engine),
+            "chat_template_caps": caps,
+            "bos_token": info.bos_token,
+            "eos_token": info.eos_token,
+            "is_sleeping": False,
+            "modalities": {"vision": False, "video": False, "audio": False},
+            "endpoint_slots": state.config.slots,
+            "endpoint_metrics": state.config.metrics,
+            "endpoint_props": False,
+            "ui": state.config.ui,
+            "ui_settings": {},
+            "cors_proxy_enabled": False,
+            "build_info": state.fingerprint,
+        }
+    )
+
+
+async def slots(request: web.Request) -> web.Response:
+    """GET /slots; with ?fail_on_no_slot=1 the answer is 503 while every slot is busy."""
+    state = request.app[STATE]
+    if not state.config.slots:
+        raise NotSupportedError("the slots endpoint is off; start the server without --no-slots")
+    infos, text = state.engine.snapshot().slots, request.query.get("fail_on_no_slot", "")
+    try:
+        fails = bool(text) and bool(SWITCH.parse(text))  # in the words of the command line
+    except ValueError:
+        raise InvalidRequestError.at("fail_on_no_slot", "must be 0 or 1") from None
+    if fails and all(slot.is_processing for slot in infos):
+        raise BusyError("no slot is free")
+    return reply([_slot(state, slot) for slot in infos])
+
+
+def _slot(state: State, slot: SlotInfo) -> Json:
+    return {
+        "id": slot.id,
+        "id_task": -1 if slot.request is None else slot.request,
+        "n_ctx": state.engine.info.n_ctx,
+        "n_past": slot.n_past,
+        "is_processing": slot.is_processing,
+        "speculative": bool(state.engine.info.drafters),
+        "n_prompt_tokens": slot.n_prompt,
+        "n_prompt_tokens_cache": slot.n_cached,
+        "n_prompt_tokens_processed": max(min(slot.n_past, slot.n_prompt) - slot.n_cached, 0),
+        "next_token": [{"has_next_token": slot.is_processing, "n_decoded": slot.n_predicted, "n_remain": slot.n_left}],
+    }
+
+
+async def slot_action(request: web.Request) -> web.Response:
+    """POST /slots/{id}?action=save, restore or erase."""
+    raise NotSupportedError(
+        f"{request.path} is not supported: slots are not saved; a prompt that goes on from what a slot holds is read "
+        "from there by itself"
+    )
+
+
+async def adapters(request: web.Request) -> web.Response:
+    """GET /lora-adapters: llama-server's list."""
+    return reply([asdict(one) for one in request.app[STATE].engine.snapshot().adapters])
+
+
+async def change_adapters(request: web.Request) -> web.Response:
+    """POST /lora-adapters [{"id", "scale"}, …]: for requests that come later; those that are not named get 0."""
+    state = request.app[STATE]
+    scales = parse_list(await state.body(request))
+    state.engine.set_adapters(scales_of(state.engine, scales, "body"))
+    return reply({"success": True})
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """GET /metrics in Prometheus' text format."""
+    state = request.app[STATE]
+    if not state.config.metrics:
+        raise NotSupportedError("the metrics endpoint is off; start the server with --metrics")
+    headers = {"Content-Type": CONTENT_TYPE, "Process-Start-Time-Unix": str(state.started)}
+    return web.Response(body=render(state), headers=headers)
+
+
+async def tokenize(request: web.Request) -> web.Response:
+    """POST /tokenize {content, add_special, parse_special, with_pieces}."""
+    state = request.app[STATE]
+    body, size = await state.read(request, TokenizeBody.model_validate)
+    return await state.reply(size, lambda: {"tokens": _tokens(state, body)}, depth=2)
+
+
+def _tokens(state: State, body: TokenizeBody) -> Iterator[Json] | Sequence[int]:
+    engine = state.engine
+    parts = parts_of(body.content, engine.info.target.n_vocab, "content")
+    ids = mixed_ids(engine.text, parts, body.add_special, body.parse_special)
+    return ({"id": id_, "piece": _piece(engine.text.piece(id_))} for id_ in ids) if body.with_pieces else ids
+
+
+def _piece(data: bytes) -> str | list[int]:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return list(data)
+
+
+async def detokenize(request: web.Request) -> web.Response:
+    """POST /detokenize {tokens}."""
+    state = request.app[STATE]
+    body, size = await state.read(request, DetokenizeBody.model_validate)
+    text, n_vocab = state.engine.text, state.engine.info.target.n_vocab
+    return await state.reply(size, lambda: {"content": text_of(text, ids_of(body.tokens, n_vocab, "tokens"))})
+
+
+async def apply_template(request: web.Request) -> web.Response:
+    """POST /apply-template {messages, chat_template_kwargs, …}: the prompt that a chat would get, as text."""
+    state = request.app[STATE]
+    body, size = await state.read(request, lambda members: checked(TemplateBody, members))
+    return await state.reply(size, lambda: {"prompt": render_chat(state.engine.text, body)})
+
+
+async def absent(request: web.Request) -> web.Response:
+    """Routes of other servers whose feature this one does not have."""
+    raise NotSupportedError(
+        f"{request.path} is not supported: this server generates text; see /v1/chat/completions and /v1/completions"
+    )

@@ -1,5 +1,0 @@
-"""Models that lie on a Hugging Face hub: which file is meant, and how it gets into the local cache."""
-
-from uad.hub.fetch import fetched, path_on
-
-__all__ = ["fetched", "path_on"]

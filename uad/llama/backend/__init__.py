@@ -1,0 +1,12 @@
+"""llama.cpp as it is installed: its binding, checked and started, and the devices it computes on. Knows no text."""
+
+from uad.base.errors import ConfigError
+from uad.llama.backend.symbols import VERSIONS
+
+try:
+    import llama_cpp.llama_cpp  # noqa: F401
+# missing, built for another machine, or a library beside it is: whatever it is, it ends in one line
+except Exception as error:
+    raise ConfigError(
+        f"llama-cpp-python cannot be loaded ({error}): pip install 'llama-cpp-python{VERSIONS}'"
+    ) from error

@@ -1,0 +1,101 @@
+"""What happens where llama.cpp gives up (GGML_ABORT): a lost RPC worker, a GPU without memory, a bug. Knows no model.
+
+ggml calls back and then ends the process, on whatever thread it was. The thread that decodes may never come back. So
+all that is still to be done is done in the callback, and the process ends there, with an exit code of uad's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from ctypes import CFUNCTYPE, c_char_p, c_void_p
+from typing import Any
+
+from uad.llama.backend import ggml
+
+GAVE_UP = "llama.cpp gave up"
+EXIT_CODE = 1
+"""As for every failure after which the process is to be restarted."""
+START_EXIT_CODE = 2
+"""As for files that are wrong: the next start would end the same way."""
+
+Tell = Callable[[str], object]
+_listeners: list[Tell] = []
+_explainers: list[Callable[[str], str]] = []
+_starting: list[str] = []  # what is being loaded, the innermost last
+_Callback = CFUNCTYPE(None, c_char_p)
+
+
+def install() -> None:
+    """Have ggml call `_gave_up`, once per process. Without the symbol it goes on printing a trace of its own."""
+    if ggml.has("ggml_set_abort_callback"):
+        ggml.function("ggml_set_abort_callback", c_void_p, _Callback)(_callback)
+
+
+def listen(tell: Tell) -> Callable[[], None]:
+    """`tell` gets the message, on the thread that fails; the process ends when it returns. Returns what stops it."""
+    _listeners.append(tell)
+
+    def forget() -> None:
+        with suppress(ValueError):
+            _listeners.remove(tell)
+
+    return forget
+
+
+def explained_by(explain: Callable[[str], str]) -> None:
+    """`explain` makes ggml's message readable, or returns it as it is."""
+    if explain not in _explainers:
+        _explainers.append(explain)
+
+
+@contextmanager
+def starting(what: str = "") -> Iterator[None]:
+    """If llama.cpp gives up inside, the process ends with the code for a wrong file; the message says `what` was
+    loading.
+    """
+    _starting.append(what)
+    try:
+        yield
+    finally:
+        _starting.pop()
+
+
+def exit_code() -> int:
+    """What the process ends with. A start that needs workers on other machines may succeed once they are back."""
+    return START_EXIT_CODE if _starting and not _explainers else EXIT_CODE
+
+
+def message(text: str) -> str:
+    """ggml's "path:line: text" as a readable message."""
+    # "/src/ggml-rpc.cpp:471: Remote RPC server crashed" becomes "Remote RPC server crashed (ggml-rpc.cpp:471)"
+    place, _, rest = text.strip().rpartition(": ")
+    said = f"{rest} ({os.path.basename(place)})" if place else rest
+    for explain in _explainers:
+        said = explain(said)
+    if not (loaded := next((what for what in reversed(_starting) if what), "")):
+        return f"{GAVE_UP}: {said}"
+    return (
+        f"{GAVE_UP} over {loaded}: {said}; its metadata is wrong, or this llama.cpp cannot run it: download or convert "
+        "it again, or choose another file"
+    )
+
+
+def _gave_up(text: bytes) -> None:
+    said = text.decode(errors="replace")
+    with suppress(Exception):
+        said = message(said)
+    for tell in tuple(_listeners):
+        with suppress(Exception):
+            tell(said)
+    with suppress(Exception):
+        sys.stdout.flush()
+    with suppress(Exception):
+        sys.stderr.write(f"uad: error: {said}\n")
+        sys.stderr.flush()
+    os._exit(exit_code())
+
+
+_callback: Any = _Callback(_gave_up)

@@ -1,0 +1,245 @@
+"""Devices of other machines, through llama.cpp's RPC backend: those that are used from here, and what a worker does.
+
+A worker has one client at a time, and llama.cpp ends the process where one does not answer as expected. So a worker is
+tried in a process of its own first. Knows no model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from ctypes import CFUNCTYPE, c_char_p, c_size_t, c_void_p
+from typing import Any
+
+from uad.base.errors import ConfigError
+from uad.llama.backend import abort, ggml, native
+from uad.llama.backend.symbols import VERSIONS
+
+NEEDS_BUILD = (
+    "llama.cpp was built without its RPC backend; `make clean serve CMAKE_ARGS=-DGGML_RPC=on` builds it with, or "
+    f"CMAKE_ARGS=-DGGML_RPC=on pip install --force-reinstall --no-cache-dir 'llama-cpp-python{VERSIONS}'"
+)
+TRIAL_S = 20.0  # that a worker may take to answer
+_CONNECT_S = 5.0
+_LOOKS, _LOOK_S = 5, 0.2  # for the port that a lost worker had
+_GONE_MS = 30_000  # a machine that has not answered the system for so long is gone
+_IDLE_S, _PROBE_S, _PROBES = 10, 5, 4
+_added: list[str] = []
+
+
+def is_built() -> bool:
+    """Whether this llama.cpp has the RPC backend."""
+    native.start()
+    return _registry() is not None
+
+
+def connect(endpoints: Sequence[str]) -> None:
+    """Make the devices of these workers (host:port) devices of this process; each worker is added once.
+
+    Raises ConfigError that names the worker that cannot be used.
+    """
+    if not is_built():
+        raise ConfigError(f"--rpc: {NEEDS_BUILD}")
+    new = [endpoint for endpoint in endpoints if endpoint not in _added]
+    for endpoint in new:
+        _reach(endpoint)
+    trials = {}
+    try:
+        for endpoint in new:  # all work at once
+            command = [sys.executable, "-m", __name__, endpoint]
+            trials[endpoint] = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+            )
+        for endpoint, trial in trials.items():
+            _judge(endpoint, trial)
+    finally:
+        for trial in trials.values():
+            trial.kill()
+            trial.communicate()
+    for endpoint in new:
+        _add(endpoint)
+        _added.append(endpoint)
+    abort.explained_by(_explained)
+
+
+def connected() -> tuple[str, ...]:
+    """The workers that were added."""
+    return tuple(_added)
+
+
+def _explained(said: str) -> str:
+    """What llama.cpp says where a worker is gone, with the worker's name."""
+    if "RPC" not in said:
+        return said
+    # the lost one is that whose port is closed, which may be a moment after the connection was. Where all are open
+    # again, each of them may have been it
+    lost: Sequence[str] = ()
+    for _ in range(_LOOKS):
+        if lost := [endpoint for endpoint in _added if not _is_open(endpoint)]:
+            break
+        time.sleep(_LOOK_S)
+    return f"the RPC worker {' or '.join(lost or _added)} was lost; start it again, then uad ({said})"
+
+
+def _is_open(endpoint: str) -> bool:
+    try:
+        _reach(endpoint, 1.0)
+    except ConfigError:
+        return False
+    return True
+
+
+def watch() -> int:
+    """Have the system end connections to workers whose machine is gone, where it can; returns to how many. llama.cpp
+    waits for an answer for ever.
+    """
+    peers = {_address(endpoint) for endpoint in _added}
+    if not peers:
+        return 0
+    files: list[str] = []
+    with suppress(OSError):  # where the system does not list the open files of a process
+        files = os.listdir("/dev/fd")
+    return sum(_is_kept_alive(int(name), peers) for name in files if name.isdecimal())
+
+
+def start_server(host: str, port: int, devices: Sequence[int], n_threads: int, cache: str | None) -> None:
+    """Serve devices, by their handles, to one client after another; host: an IPv4 address. Returns only where it fails.
+
+    A program that reaches the port can use and overwrite this process's memory: the protocol has neither encryption nor
+    keys.
+    """
+    start = _proc("ggml_backend_rpc_start_server", None, c_char_p, c_char_p, c_size_t, c_size_t, c_void_p)
+    array = (c_void_p * len(devices))(*devices)
+    start(f"{host}:{port}".encode(), cache.encode() if cache else None, n_threads, len(devices), array)
+
+
+# --- trying a worker
+
+
+def _reach(endpoint: str, seconds: float = _CONNECT_S) -> None:
+    """Raises ConfigError unless the port is open."""
+    host, port = split(endpoint)
+    try:
+        _address(endpoint)
+        socket.create_connection((host, port), seconds).close()
+    except (socket.gaierror, UnicodeError):
+        raise ConfigError(f"--rpc {endpoint}: {host!r} is no name or IPv4 address of a machine") from None
+    except OSError as error:
+        reason = error.strerror or "it does not answer"
+        start = f"uad rpc-worker --host {host} --port {port}"
+        raise ConfigError(f"--rpc {endpoint}: no worker can be reached ({reason}); start one there: {start}") from None
+
+
+def _judge(endpoint: str, trial: subprocess.Popen[str]) -> None:
+    """Raises ConfigError where the trial failed."""
+    try:
+        _, said = trial.communicate(timeout=TRIAL_S)
+    except subprocess.TimeoutExpired:
+        raise ConfigError(
+            f"--rpc {endpoint}: the port is open, but nobody answered for {TRIAL_S:.0f} s; a worker serves one client "
+            "at a time: stop the other one, or start another worker on another port"
+        ) from None
+    if trial.returncode:
+        raise ConfigError(f"--rpc {endpoint}: {_complaint(said)}")
+
+
+def _complaint(said: str) -> str:
+    """What a trial that failed means; said: its lines."""
+    same = f"install the same llama-cpp-python ({native.build_info()}) on both machines"
+    if "version mismatch" in said:
+        version = said.partition("version mismatch")[2].strip(" :").split()[0]
+        return f"the worker's RPC protocol {version} is not this machine's; {same}"
+    if "malformed" in said or "handshake" in said:
+        return f"what listens there is no RPC worker of this llama.cpp; if it is one of another version, {same}"
+    return said.strip().rpartition("\n")[2].removeprefix("uad: error: ") or "the worker was not accepted"
+
+
+def main() -> int:
+    """Add the worker that the command line names, in a process that may end by it; prints its devices as JSON."""
+    native.start().verbose = True
+    _add(sys.argv[1])
+    from uad.llama.backend.devices import every
+
+    print(json.dumps([f"{one.name}: {one.description}" for one in every()]))
+    return 0
+
+
+# --- ggml's side
+
+
+def _registry() -> int | None:
+    if not ggml.has("ggml_backend_reg_by_name", "ggml_backend_reg_get_proc_address"):
+        return None
+    found: int | None = ggml.function("ggml_backend_reg_by_name", c_void_p, c_char_p)(b"RPC")
+    return found
+
+
+def _proc(name: str, result: Any, *arguments: Any) -> Any:
+    """A function of the RPC backend, which only its registry knows."""
+    address = ggml.function("ggml_backend_reg_get_proc_address", c_void_p, c_void_p, c_char_p)(
+        _registry(), name.encode()
+    )
+    if not address:
+        raise ConfigError(f"this llama.cpp's RPC backend has no {name}; {NEEDS_BUILD}")
+    return CFUNCTYPE(result, *arguments)(address)
+
+
+def _add(endpoint: str) -> None:
+    registry = _proc("ggml_backend_rpc_add_server", c_void_p, c_char_p)(endpoint.encode())
+    if not registry:
+        raise ConfigError(f"--rpc {endpoint}: the worker has no devices")
+    ggml.function("ggml_backend_register", None, c_void_p)(registry)
+
+
+# --- sockets
+
+
+def split(endpoint: str) -> tuple[str, int]:
+    """Host and port of host:port. Raises ValueError for anything else."""
+    host, _, port = endpoint.rpartition(":")
+    if not host or ":" in host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise ValueError(endpoint)
+    return host, int(port)
+
+
+def _address(endpoint: str) -> tuple[str, int]:
+    """Its IPv4 address, which is all that llama.cpp looks for. Raises OSError."""
+    host, port = split(endpoint)
+    return str(socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]), port
+
+
+def _is_kept_alive(fd: int, peers: Collection[tuple[str, int]]) -> bool:
+    """Whether an open file is a connection to one of these peers; the system asks it for signs of life from now on."""
+    try:
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            return False
+        with socket.socket(fileno=os.dup(fd)) as one:
+            if one.family != socket.AF_INET or one.getpeername() not in peers:
+                return False
+            _keep_alive(one)
+            return True
+    except OSError:  # closed by now, or not connected
+        return False
+
+
+def _keep_alive(one: socket.socket) -> None:
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", _IDLE_S),
+        ("TCP_KEEPINTVL", _PROBE_S),
+        ("TCP_KEEPCNT", _PROBES),
+        ("TCP_USER_TIMEOUT", _GONE_MS),
+    ):
+        if (option := getattr(socket, name, None)) is not None:
+            one.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

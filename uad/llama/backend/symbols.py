@@ -1,0 +1,202 @@
+"""What `backend/` and `llama/` use of llama.cpp by name, so that `native.start` can say what an installed version
+lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from uad.base.common.samplers import SAMPLERS
+
+VERSIONS = ">=0.3.36,<0.4"
+"""Of llama-cpp-python, as in pyproject.toml."""
+
+SYMBOLS = (
+    "ggml_abort_callback",
+    "llama_adapter_get_alora_n_invocation_tokens",
+    "llama_adapter_lora_init",
+    "llama_adapter_lora_p_ctypes",
+    "llama_adapter_meta_val_str",
+    "llama_backend_init",
+    "llama_batch",
+    "llama_context_default_params",
+    "llama_decode",
+    "llama_free",
+    "llama_get_logits",
+    "llama_get_memory",
+    "llama_init_from_model",
+    "llama_log_callback",
+    "llama_log_set",
+    "llama_logit_bias",
+    "llama_max_devices",
+    "llama_memory_seq_pos_max",
+    "llama_memory_seq_pos_min",
+    "llama_memory_seq_rm",
+    "llama_model_chat_template",
+    "llama_model_default_params",
+    "llama_model_desc",
+    "llama_model_free",
+    "llama_model_ftype",
+    "llama_model_get_vocab",
+    "llama_model_has_decoder",
+    "llama_model_has_encoder",
+    "llama_model_is_hybrid",
+    "llama_model_is_recurrent",
+    "llama_model_kv_override",
+    "llama_model_load_from_file",
+    "llama_model_meta_val_str",
+    "llama_model_n_ctx_train",
+    "llama_model_n_embd",
+    "llama_model_n_params",
+    "llama_model_n_swa",
+    "llama_model_quantize",
+    "llama_model_quantize_default_params",
+    "llama_model_size",
+    "llama_n_batch",
+    "llama_n_ctx_seq",
+    "llama_n_rs_seq",
+    "llama_n_ubatch",
+    "llama_numa_init",
+    "llama_print_system_info",
+    "llama_progress_callback",
+    "llama_sampler_accept",
+    "llama_sampler_apply",
+    "llama_sampler_chain_add",
+    "llama_sampler_chain_default_params",
+    "llama_sampler_chain_init",
+    "llama_sampler_free",
+    "llama_sampler_init_logit_bias",
+    "llama_set_abort_callback",
+    "llama_set_adapters_lora",
+    "llama_set_n_threads",
+    "llama_state_seq_get_data_ext",
+    "llama_state_seq_get_size_ext",
+    "llama_state_seq_set_data_ext",
+    "llama_supports_gpu_offload",
+    "llama_token_data",
+    "llama_token_data_array",
+    "llama_token_to_piece",
+    "llama_tokenize",
+    "llama_vocab_bos",
+    "llama_vocab_eos",
+    "llama_vocab_eot",
+    "llama_vocab_fim_mid",
+    "llama_vocab_fim_pre",
+    "llama_vocab_fim_rep",
+    "llama_vocab_fim_sep",
+    "llama_vocab_fim_suf",
+    "llama_vocab_get_add_bos",
+    "llama_vocab_get_attr",
+    "llama_vocab_get_text",
+    "llama_vocab_is_eog",
+    "llama_vocab_n_tokens",
+    "llama_vocab_type",
+)
+"""Functions and structures of the binding that are written out in these rooms."""
+
+CONSTRUCTORS = tuple(sampler.native for sampler in SAMPLERS if sampler.native)
+"""Those of samplers, which the table of samplers names."""
+
+FIELDS = {
+    "llama_context_params": (
+        "flash_attn_type",
+        "kv_unified",
+        "n_batch",
+        "n_ctx",
+        "n_rs_seq",
+        "n_seq_max",
+        "n_threads",
+        "n_threads_batch",
+        "n_ubatch",
+        "no_perf",
+        "offload_kqv",
+        "op_offload",
+        "rope_freq_base",
+        "rope_freq_scale",
+        "rope_scaling_type",
+        "swa_full",
+        "type_k",
+        "type_v",
+        "yarn_attn_factor",
+        "yarn_beta_fast",
+        "yarn_beta_slow",
+        "yarn_ext_factor",
+        "yarn_orig_ctx",
+    ),
+    "llama_model_params": (
+        "check_tensors",
+        "devices",
+        "kv_overrides",
+        "load_mode",
+        "n_gpu_layers",
+        "no_alloc",
+        "no_host",
+        "tensor_buft_overrides",
+        "progress_callback",
+        "tensor_split",
+        "use_extra_bufts",
+        "vocab_only",
+    ),
+    "llama_sampler_chain_params": ("no_perf",),
+}
+"""Fields of parameter structures that are set. To set one that is missing would be no error: ctypes takes any name, and
+nothing reads it.
+"""
+
+
+HEAD_NAMES = ("LLAMA_CONTEXT_TYPE_MTP", "llama_model_n_embd_out")
+HEAD_FIELDS = {"llama_context_params": ("ctx_other", "ctx_type"), "llama_model_params": ("load_mtp",)}
+HEAD_EXTENSION = ("llama_get_embeddings_nextn", "llama_set_embeddings_nextn")
+"""What heads need: names and fields of the binding, and of its module of experimental functions. Without them nothing
+else is missed.
+"""
+
+
+SAMPLING_NAMES = (
+    "llama_get_sampled_candidates_count_ith",
+    "llama_get_sampled_candidates_ith",
+    "llama_get_sampled_logits_ith",
+    "llama_get_sampled_token_ith",
+    "llama_sampler_i_backend_apply",
+    "llama_sampler_i_backend_init",
+    "llama_sampler_i_name",
+    "llama_sampler_init",
+    "llama_set_sampler",
+)
+SAMPLING_FIELDS = {"llama_context_params": ("n_outputs_max_per_seq",)}
+GGML_NAMES = (
+    "ggml_arange",
+    "ggml_argmax",
+    "ggml_get_rows",
+    "ggml_nelements",
+    "ggml_reshape_2d",
+    "ggml_sgn",
+    "ggml_sub",
+    "ggml_view_1d",
+)
+"""What `--backend-sampling` needs: names and fields of the binding, and functions of ggml that it has no names for."""
+
+
+def missing_for_sampling(binding: object) -> Iterator[str]:
+    """Names of these that the binding lacks."""
+    yield from (name for name in SAMPLING_NAMES if not hasattr(binding, name))
+    yield from _missing_fields(binding, SAMPLING_FIELDS)
+
+
+def missing_for_heads(binding: object, extension: object) -> Iterator[str]:
+    """Names of these that the binding lacks."""
+    yield from (name for name in HEAD_NAMES if not hasattr(binding, name))
+    yield from _missing_fields(binding, HEAD_FIELDS)
+    yield from (name for name in HEAD_EXTENSION if not hasattr(extension, name))
+
+
+def missing(binding: object) -> Iterator[str]:
+    """Names that the binding lacks; a field as structure.field."""
+    yield from (name for name in (*SYMBOLS, *CONSTRUCTORS) if not hasattr(binding, name))
+    yield from _missing_fields(binding, FIELDS)
+
+
+def _missing_fields(binding: object, by_structure: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for structure, fields in by_structure.items():
+        kind = getattr(binding, structure, None)
+        yield from (f"{structure}.{field}" for field in fields if not hasattr(kind, field))

@@ -1,0 +1,203 @@
+"""Measured cost curves in the user's cache directory: one JSON file for a model on a machine with certain settings.
+
+A file holds one model's curve, so that a target keeps its curve with every draft. Its name is made of all that changes
+what a decode costs. The length of the context and the number of slots do not: a curve is that of one sequence, which
+has a stream of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from uad.base.common.files import path_of, read_text, why_not_writable, write_atomically
+from uad.base.config import ModelConfig
+from uad.base.errors import ConfigError, ModelLoadError
+from uad.engine.policy.cost import CostSample
+from uad.llama.backend import native
+from uad.llama.backend.devices import devices, has_cpu_kernels, offloads
+from uad.llama.context import Context, attention, physical_cores
+from uad.llama.rearranged import rearranged
+from uad.runtime.costs import profile
+
+VERSION = 1
+_EDGE = 1 << 20
+_MOST_BYTES = 1 << 22
+_log = logging.getLogger("uad")
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileKey:
+    """What a curve holds for. `facts` are for readers of the file; `name` is that of the file."""
+
+    name: str
+    facts: Mapping[str, object]
+
+
+def key(config: ModelConfig, role: str) -> ProfileKey:
+    """The key of one model in its role, "target" or "draft", as configured. Raises ModelLoadError where the file cannot
+    be read.
+
+    The role counts since a draft without --threads and --threads-draft chooses the number of its threads by measuring.
+    """
+    flash_attn, most_rows = attention(config, on_cpu=has_cpu_kernels(config))
+    facts: dict[str, object] = {
+        "model": fingerprint(config.path, role),
+        "role": role,
+        "llama_cpp": native.build_info(),
+        "devices": devices(),
+        "threads": config.n_threads or f"auto of {physical_cores()}",
+        "threads_batch": config.n_threads_batch or "as threads",
+        "gpu_layers": config.n_gpu_layers if offloads(config) else 0,
+        "flash_attn": flash_attn,
+        "cache_type_k": config.type_k,
+        "cache_type_v": config.type_v,
+        "ubatch": min(config.n_ubatch, config.n_batch, most_rows),
+        "repack": rearranged(config).is_on,
+    }
+    changed = {
+        "kv_offload": not config.kv_offload,
+        "op_offload": not config.op_offload,
+        "no_host": config.no_host,
+        "places": [one.word for one in config.places],
+        "overrides": [[one.key, one.value] for one in config.overrides],
+    }
+    facts |= {name: value for name, value in changed.items() if value}
+    if added := [fingerprint(one.path, "adapter") for one in config.loras if config.apply_loras and one.scale]:
+        facts["adapters"] = added
+    if config.devices is not None:
+        facts["device"] = config.devices
+    if config.tensor_split:
+        facts["tensor_split"] = config.tensor_split
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return ProfileKey(f"{config.path.stem[:60]}-{digest[:16]}", facts)
+
+
+def fingerprint(path: Path, role: str = "model") -> str:
+    """Size and hash of the first and the last MiB: distinguishes models and weight types without reading gigabytes."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            # the header lies at the beginning, the last layer's weights at the end: a model that was quantized anew, or
+            # fine-tuned, differs in one of them
+            digest = hashlib.sha256(file.read(_EDGE))
+            file.seek(max(size - _EDGE, 0))
+            digest.update(file.read(_EDGE))
+    except OSError as error:
+        raise ModelLoadError(f"{role} {path}: cannot be read ({error.strerror})") from None
+    return f"{size}-{digest.hexdigest()[:32]}"
+
+
+def folder() -> Path:
+    """Where curves are kept, in `cache_folder()`."""
+    return cache_folder() / "profiles"
+
+
+def cache_folder() -> Path:
+    """$UAD_CACHE_DIR if set, else the user's cache directory; it need not exist."""
+    given = os.environ.get("UAD_CACHE_DIR")
+    return path_of(given) if given else user_cache_path("uad", appauthor=False)
+
+
+def path(key: ProfileKey) -> Path:
+    """The file of a curve, in `folder()`; it need not exist."""
+    return folder() / f"{key.name}.json"
+
+
+def load(key: ProfileKey) -> tuple[CostSample, ...] | None:
+    """The stored curve; None where there is none, and for a damaged file or one of another version, which the log
+    names.
+    """
+    file = path(key)
+    try:
+        if not file.exists():
+            return None
+        return read(file)
+    except (OSError, ConfigError) as error:
+        _log.warning("the stored cost curve is not used: %s; `uad profile` writes a new one", error)
+        return None
+
+
+def curve(
+    context: Context, config: ModelConfig, role: str, sizes: Sequence[int], seconds: float
+) -> tuple[tuple[CostSample, ...], bool]:
+    """The stored curve of a loaded model, else a quick one; and whether it was stored. On the thread that owns the
+    context.
+    """
+    stored = load(key(config, role))
+    return (profile.quick(context, sizes, seconds), False) if stored is None else (stored, True)
+
+
+def read(file: Path) -> tuple[CostSample, ...]:
+    """The curve in a file. Raises ConfigError that says why it cannot be used."""
+    try:
+        return _samples(json.loads(read_text(file, _MOST_BYTES)))
+    except (OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else _reason(error)
+        raise ConfigError(f"{file} is no cost curve as `uad profile` writes them ({why})") from None
+
+
+def save(key: ProfileKey, samples: Sequence[CostSample]) -> Path:
+    """Write the curve, whole or not at all. Raises ConfigError where that is impossible."""
+    text = json.dumps(
+        {
+            "version": VERSION,
+            "facts": dict(key.facts),
+            "samples": [[one.n, one.depth, round(one.ms, 4)] for one in samples],
+        },
+        indent=1,
+    )
+    file = path(key)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, text.encode())
+    except OSError as error:
+        raise _not_stored(error.strerror or str(error)) from None
+    return file
+
+
+def check_folder() -> None:
+    """Raises ConfigError where no curve could be written into the folder of curves: before one is measured. Makes
+    nothing.
+    """
+    there = next(one for one in (folder(), *folder().absolute().parents) if one.exists())
+    if why := why_not_writable(there / "curve.json"):
+        raise _not_stored(why)
+
+
+def _not_stored(why: str) -> ConfigError:
+    return ConfigError(f"the cost curve cannot be stored in {folder()} ({why}); set UAD_CACHE_DIR to a directory")
+
+
+def _samples(data: object) -> tuple[CostSample, ...]:
+    """Checked samples of a file's content. Raises ValueError, TypeError or KeyError."""
+    if not isinstance(data, dict) or data.get("version") != VERSION:
+        raise ValueError(f"not of version {VERSION}")
+    samples = tuple(CostSample(n, depth, float(ms)) for n, depth, ms in data["samples"])
+    if not samples or not all(_is_sound(one) for one in samples):
+        raise ValueError("its samples are not those of a curve")
+    return samples
+
+
+def _is_sound(one: CostSample) -> bool:
+    return (
+        type(one.n) is int
+        and type(one.depth) is int
+        and one.n >= 1
+        and one.depth >= 0
+        and math.isfinite(one.ms)
+        and one.ms > 0
+    )
+
+
+def _reason(error: Exception) -> str:
+    return f"no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__

@@ -1,0 +1,123 @@
+"""The command line: `uad <command> …`. Finds the command, turns errors into one line and an exit code; knows no model.
+
+Everything heavy is imported inside the commands, so that `uad --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib.metadata
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from uad import __version__
+from uad.base.common.names import did_you_mean
+from uad.base.console import note, prepare_streams, say
+from uad.base.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError, UadError
+from uad.tools.cli import bench, generate, inspect, mapping, profile, rpc_worker, serve, trim
+
+__all__ = ["main"]
+
+USAGE, FAILED, INTERRUPTED = 2, 1, 130
+_USERS = (ConfigError, ModelLoadError, MappingError, InvalidRequestError, NotSupportedError)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A sub-command: its line in the help and what it does with the words after its name (returns an exit code)."""
+
+    help: str
+    run: Callable[[Sequence[str]], int]
+
+
+COMMANDS = {
+    "serve": Command("serve a target model, sped up by a draft model, over HTTP", serve.main),
+    "generate": Command("answer one prompt in the terminal", generate.main),
+    "inspect": Command("show what two models have in common and how text is translated", inspect.main),
+    "profile": Command("measure what decodes cost on this machine, for `uad serve` to find", profile.main),
+    "trim": Command("make a draft smaller: keep the tokens that a corpus uses", trim.main),
+    "mapping": Command("look at, derive, check and lint the rules between chat formats", mapping.main),
+    "rpc-worker": Command("lend this machine's devices to a server on another machine", rpc_worker.main),
+    "bench": Command("measure plain against drafted decoding, or whole requests of running servers", bench.main),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of `uad`; see `run` for its exit codes."""
+    return run(_dispatch, sys.argv[1:] if argv is None else argv)
+
+
+def run(command: Callable[[list[str]], int], argv: Sequence[str]) -> int:
+    """A command with these words. Exit codes: 0 done, 1 failed, 2 wrong usage, configuration or files, 130
+    interrupted.
+    """
+    prepare_streams()
+    if not faulthandler.is_enabled():
+        with suppress(ValueError, OSError):  # stderr is no file
+            faulthandler.enable(all_threads=False)  # a model's file cut while it is mapped is SIGBUS, without a word
+    try:
+        try:
+            return command([as_text(word) for word in argv])
+        finally:
+            sys.stdout.flush()  # here, where a reader that has left can still be dealt with
+    except UadError as error:
+        note(f"error: {error}")
+        return USAGE if isinstance(error, _USERS) else FAILED
+    except KeyboardInterrupt:
+        say(sys.stderr, "\nuad: interrupted")
+        return INTERRUPTED
+    except OSError as error:
+        # What is left to write would fail once more while Python leaves. Where the reader left (uad generate … | head)
+        # nothing is said.
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            note(f"error: {error}")
+        return FAILED
+
+
+def _dispatch(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(_help(), file=sys.stdout if argv else sys.stderr)
+        return 0 if argv else USAGE
+    if argv[0] in ("--version", "version"):
+        print(_version())
+        return 0
+    name, *rest = argv
+    if name not in COMMANDS:
+        raise ConfigError(f"unknown command {name!r}; {did_you_mean(name, COMMANDS)} (uad --help lists them)")
+    return COMMANDS[name].run(rest)
+
+
+def as_text(word: str) -> str:
+    """A word of the command line as UTF-8, whatever the locale took it for; what is no UTF-8, as in names of files,
+    stays as it is.
+    """
+    try:
+        return os.fsencode(word).decode()
+    except UnicodeError:
+        return word
+
+
+def _version() -> str:
+    try:
+        binding = importlib.metadata.version("llama-cpp-python")
+    except importlib.metadata.PackageNotFoundError:
+        binding = "not installed"
+    return f"uad {__version__} (llama-cpp-python {binding})"
+
+
+def _help() -> str:
+    lines = "\n".join(f"  {name:<10} {command.help}" for name, command in COMMANDS.items())
+    return f"""usage: uad COMMAND …
+
+Universal assisted decoding: any small GGUF draft model speeds up any GGUF target, whatever the two tokenizers are.
+
+commands:
+{lines}
+
+uad COMMAND --help tells more, uad --version the versions. For a start:
+  uad serve --target TARGET.gguf --draft DRAFT.gguf"""

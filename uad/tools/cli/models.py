@@ -1,0 +1,74 @@
+"""What every command with models does first: parse, say what was ignored, load. Knows no HTTP and no output format."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from uad.base.config import Config
+from uad.base.config.argv import Parser, add_flags, give
+from uad.base.config.flags import GROUPS, SERVER
+from uad.base.config.load import config_from
+from uad.base.console import LogLines, note, progress, set_up_logging
+from uad.base.errors import ConfigError
+from uad.tools.hub import fetched
+
+if TYPE_CHECKING:
+    import argparse
+
+    from uad.http.requests.engine import Backend
+    from uad.runtime.runtime import Runtime
+
+_log = logging.getLogger("uad")
+_LEVELS = {0: logging.ERROR, 1: logging.ERROR, 2: logging.WARNING, 4: logging.DEBUG, 5: logging.DEBUG}
+"""By --verbosity; 3, the default, is the command's own."""
+MODEL_GROUPS = tuple(group for group in GROUPS if group != SERVER)
+
+
+def parse(
+    parser: Parser,
+    argv: Sequence[str],
+    groups: Sequence[str] = MODEL_GROUPS,
+    positional: Sequence[str] = (),
+    log_level: int = logging.INFO,
+) -> tuple[argparse.Namespace, Config]:
+    """The command's own arguments, and the configuration from flags, environment and file. Raises ConfigError.
+
+    `positional` are arguments of the parser that stand for the flag of the same name where they are given; --verbose
+    and --verbosity win over `log_level`. A command that logs what happens has its notes there, too.
+    """
+    add_flags(parser, groups)
+    args = parser.parse(argv)
+    for name in positional:
+        if (text := getattr(args, name)) is not None:
+            give(args, f"--{name}", text)
+    config = config_from(args, os.environ)
+    level = logging.DEBUG if config.verbose else _LEVELS.get(config.log.verbosity, log_level)
+    try:
+        lines = LogLines(config.log.timestamps, config.log.prefix, config.log.colors)
+        set_up_logging(level, config.log.file, lines, config.log.is_off)
+    except OSError as error:
+        raise ConfigError(f"--log-file: {config.log.file} cannot be written ({error.strerror})") from error
+    for line in config.notes:
+        (_log.warning if log_level == logging.INFO else note)(line)
+    return args, config
+
+
+@contextmanager
+def runtime(config: Config, quiet: bool = False, tell: Callable[[str], None] | None = None) -> Iterator[Runtime]:
+    """The loaded models; progress is shown in the terminal, or passed to `tell`. Raises UadError."""
+    from uad.runtime.runtime import Runtime
+
+    with progress(sys.stderr, quiet, tell) as report:
+        opened = Runtime.open(fetched(config, report), report)
+    with opened:
+        yield opened
+
+
+def has_template(opened: Runtime | Backend) -> bool:
+    """Whether chats have a template that the user gave or the target's file holds."""
+    return bool(opened.config.templates.template(opened.info.target.chat_template))
