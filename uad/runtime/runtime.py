@@ -223,19 +223,16 @@ class Runtime(Loaded):
             is_closing = self._closing
         self._gave_up.set()
         with suppress(Exception):
-            self._tell_all(error)
+            with suppress(queue.Empty):
+                while True:  # requests that were submitted and not yet seen get the error, too
+                    if (command := self._commands.get_nowait()) is not None:
+                        command()
+            self._parts.turns.tell_all(error)
         for tell in self._when_stopped:
             with suppress(Exception):
                 tell()
         if not is_closing:
             self._is_over.wait(_LAST_WORDS_S)
-
-    def _tell_all(self, error: UadError) -> None:
-        with suppress(queue.Empty):
-            while True:  # requests that were submitted and not yet seen get the error, too
-                if (command := self._commands.get_nowait()) is not None:
-                    command()
-        self._parts.turns.tell_all(error)
 
 
 def statistics(stats: DrafterStats) -> str:

@@ -36,15 +36,14 @@ class Fields:
                 node, f"expected a mapping with the keys {', '.join(sorted(allowed))}, found {_kind(node)}"
             )
         for key, value in node.value:
-            self._add(key, value, allowed)
-
-    def _add(self, key: yaml.Node, value: yaml.Node, allowed: Collection[str]) -> None:
-        name = str(key.value)
-        if name not in allowed:
-            raise self.error(key, f"unknown key '{name}'; {meant_or_known(name, allowed)}")
-        if name in self._values:
-            raise self.error(key, f"the key '{name}' is given twice")
-        self._values[name] = value
+            name = str(key.value)
+            if name not in allowed:
+                raise self.error(key, f"unknown key '{name}'; {meant_or_known(name, allowed)}")
+            if name in self._values:
+                raise self.error(key, f"the key '{name}' is given twice")
+            self._values[name] = value
+        self.given = tuple(self._values)
+        """The keys that are given, in their order."""
 
     def error(self, node: yaml.Node | None, message: str) -> MappingError:
         """An error that points at the node, or at the whole mapping without one. Returned, not raised."""
@@ -57,10 +56,6 @@ class Fields:
     def has(self, key: str) -> bool:
         """Whether the key is given."""
         return key in self._values
-
-    def keys(self) -> tuple[str, ...]:
-        """The keys that are given, in their order."""
-        return tuple(self._values)
 
     def where(self, key: str) -> str:
         """path:line:column of the key's value, or of the whole mapping if it is missing."""
@@ -113,10 +108,6 @@ class Fields:
             if field.name not in given and (self.has(field.name) or field.default is dataclasses.MISSING)
         }
         return kind(**values, **given)
-
-    def record_at(self, key: str, kind: type[T]) -> T | None:
-        """The same from the mapping of a key, which has no other keys; None if it is missing."""
-        return self.child(key, field_names(kind)).record(kind) if self.has(key) else None
 
     def child(self, key: str, allowed: Collection[str]) -> Fields:
         """The mapping of a key, with these keys allowed. Raises MappingError where it is missing or no such mapping."""

@@ -54,6 +54,48 @@ class _DraftedText:
             drafter.observe(Commit(self.seq, tuple(self.written)))
 
 
+class DraftTally:
+    """What drafters did since start, in counts."""
+
+    def __init__(self, origins: Sequence[Origin]) -> None:
+        self._stats = {origin: DrafterStats(origin) for origin in origins}
+        self._accepted: dict[Origin, list[int]] = {origin: [] for origin in origins}  # drafts, by accepted length
+        self._submitted: deque[int] = deque(maxlen=_LATELY)  # lengths
+        self._crossings: dict[int, Crossing] = {}
+
+    def called(self, origin: Origin, asks: Sequence[Ask], drafts: Sequence[Draft] | None, seconds: float) -> None:
+        """A drafter was asked; drafts: what it answered, None where it failed."""
+        self._stats[origin] = self._stats[origin].called(len(asks), seconds)
+        for ask, draft in zip(asks, drafts or (), strict=drafts is not None):
+            self._crossings[ask.seq] = self._crossings.get(ask.seq, Crossing()) + draft.crossing
+
+    def judged(self, commit: Commit, draft: Draft) -> None:
+        """The target accepted so much of this draft, or several ids were written without one."""
+        self._submitted.extend([commit.n_drafted] if commit.n_drafted else [0] * len(commit.ids))
+        if draft.ids:
+            _count(self._accepted[draft.origin], commit.n_accepted)
+            self._stats[draft.origin] = self._stats[draft.origin].judged(commit.n_drafted, commit.n_accepted)
+
+    def crossing(self, seq: int) -> Crossing | None:
+        """What translation took for this sequence since the last call, whether its drafts were submitted or not; None
+        where nothing was translated.
+        """
+        return self._crossings.pop(seq, None)
+
+    def stats(self, one: Guarded[Drafter]) -> DrafterStats:
+        """Those of this drafter."""
+        origin = one.part.origin
+        accepted = tuple(self._accepted[origin])
+        return replace(self._stats[origin], n_failures=one.n_failures, is_off=not one.is_on, accepted=accepted)
+
+    def lengths(self) -> tuple[int, ...]:
+        """How often drafts of each length were submitted of late; [0]: none was."""
+        lengths: list[int] = []
+        for n in self._submitted:
+            _count(lengths, n)
+        return tuple(lengths)
+
+
 class Drafting:
     """The drafters of all sequences, and the policy that decides when they are asked.
 
@@ -73,18 +115,17 @@ class Drafting:
         self._matchers = matchers
         self._drafters = tuple(Guarded(drafter.origin, drafter, clock) for drafter in drafters)
         self._policies = policies
-        self._policy = Guarded("the policy", policies(), clock)
+        self.policy = Guarded("the policy", policies(), clock)
+        self.tally = DraftTally([drafter.origin for drafter in drafters])
         self._n_vocab = n_vocab
         self._eog = eog
         self._clock = clock
-        self._stats = {drafter.origin: DrafterStats(drafter.origin) for drafter in drafters}
         self._texts: dict[int, _DraftedText] = {}
         self._is_general = any(one.origin not in {*BY_REQUEST, Origin.GRAMMAR} for one in drafters)
-        self._crossings: dict[int, Crossing] = {}
-        self._accepted: dict[Origin, list[int]] = {drafter.origin: [] for drafter in drafters}  # drafts, by length
-        self._lengths: deque[int] = deque(maxlen=_LATELY)  # of what was submitted
         self._looks_up = next((one for one in self._drafters if isinstance(one.part, Continuing)), None)
-        self._chained: frozenset[int] = frozenset()  # in this round
+        # sequences in which the text goes on after a guess that was written, in this round: those whose policy weighs
+        # lengths
+        self._chained: frozenset[int] = frozenset()
         self._asking = 0.0  # seconds of this round
         self._n_plain = 0  # ids until the policy wants to be asked again
 
@@ -98,36 +139,20 @@ class Drafting:
         """
         return self._is_general or bool(self._texts)
 
-    @property
-    def n_policy_failures(self) -> int:
-        """How often the policy failed since start."""
-        return self._policy.n_failures
-
     def stats(self) -> tuple[DrafterStats, ...]:
         """What each drafter did since start."""
-        return tuple(self._stats_of(one) for one in self._drafters)
-
-    def _stats_of(self, one: Guarded[Drafter]) -> DrafterStats:
-        origin = one.part.origin
-        accepted = tuple(self._accepted[origin])
-        return replace(self._stats[origin], n_failures=one.n_failures, is_off=not one.is_on, accepted=accepted)
+        return tuple(map(self.tally.stats, self._drafters))
 
     def view(self, depth: int) -> tuple[PolicyView, tuple[int, ...], tuple[DrafterView, ...]]:
         """What the policy knows, the lengths submitted of late, and each drafter; for display."""
         try:
-            policy = self._policy.part.view(depth)
+            policy = self.policy.part.view(depth)
         except Exception as error:  # no answer needs it
             warn(_log, error, "the policy cannot be looked at (%s)", reason(error))
             policy = PolicyView()
-        lengths: list[int] = []
-        for n in self._lengths:
-            _count(lengths, n)
-        worth = policy.worth
-        views = []
-        for origin in self._stats:
-            known = worth.get(origin)
-            views.append(DrafterView(origin, *known) if known is not None else DrafterView(origin))
-        return policy, tuple(lengths), tuple(views)
+        worth = [(one.part.origin, policy.worth.get(one.part.origin)) for one in self._drafters]
+        views = [DrafterView(origin, *known) if known is not None else DrafterView(origin) for origin, known in worth]
+        return policy, self.tally.lengths(), tuple(views)
 
     def begin(
         self, seq: int, prompt: Sequence[int], sampling: SamplingParams, n_cached: int = 0, prediction: bytes = b""
@@ -143,7 +168,7 @@ class Drafting:
         if all(one.part.origin in absent for one in self._drafters):
             return
         text = self._texts[seq] = _DraftedText(seq, prompt, sampling, n_cached, prediction)
-        self._policy.do(text.tell_policy)
+        self.policy.do(text.tell_policy)
         for one in self._drafters:
             one.do(text.tell_drafter)
 
@@ -151,7 +176,7 @@ class Drafting:
         """The sequence ends; drafters may keep what they know of it for the next one in this slot."""
         if self._texts.pop(seq, None) is None:
             return
-        self._policy.do(lambda policy: policy.observe(Ended(seq)))
+        self.policy.do(lambda policy: policy.observe(Ended(seq)))
         for one in self._drafters:
             one.do(lambda drafter: drafter.end(seq))
 
@@ -160,38 +185,40 @@ class Drafting:
         may write before this is to be asked again: as long as the same ones write, and if nothing is submitted.
         """
         self._bring_back()
-        self._chained = self._may_chain(wishes)
+        self._chained = frozenset()
+        if self._looks_up is not None and self._looks_up.is_on:
+            origin = self._looks_up.part.origin
+            every = [(wish.seq, wish.params) for wish in wishes if wish.params.policy is SpecPolicy.AUTO]
+            self._chained = frozenset(seq for seq, params in every if not params.types or origin in params.types)
         self._asking = 0.0
         self._n_plain = _PAUSED_IDS
-        chosen = self._policy.do(lambda policy: self._round(policy, wishes)) if self._can_draft else None
+        can_draft = any(one.is_on for one in self._drafters)
+        chosen = self.policy.do(lambda policy: self._round(policy, wishes)) if can_draft else None
         is_constrained = any(wish.seq in self._matchers for wish in wishes)  # each id may show how the answer goes on
         return chosen or _NOTHING, 1 if is_constrained else max(self._n_plain, 1)
 
-    @property
-    def _can_draft(self) -> bool:
-        return any(one.is_on for one in self._drafters)
-
     def _bring_back(self) -> None:
         """A drafter that was off for long enough starts again, with all running texts."""
-        self._policy.bring_back(self._renew_policy)
-        for one in self._drafters:
-            if one.bring_back(self._renew):
-                self._policy.do(self._tell_policy)  # it must know how much is to be read again
 
-    def _renew_policy(self, _: Policy) -> None:
-        self._policy.part = self._policies()
-        self._tell_policy(self._policy.part)
+        def renew_policy(_: Policy) -> None:
+            self.policy.part = self._policies()
+            self._tell_policy(self.policy.part)
+
+        def renew(drafter: Drafter) -> None:
+            drafter.reset()
+            for text in self._texts.values():
+                text.n_cached = 0
+                text.tell_drafter(drafter)
+
+        self.policy.bring_back(renew_policy)
+        for one in self._drafters:
+            if one.bring_back(renew):
+                self.policy.do(self._tell_policy)  # it must know how much is to be read again
 
     def _tell_policy(self, policy: Policy) -> None:
         for text in self._texts.values():
             policy.observe(Ended(text.seq))
             text.tell_policy(policy)
-
-    def _renew(self, drafter: Drafter) -> None:
-        drafter.reset()
-        for text in self._texts.values():
-            text.n_cached = 0
-            text.tell_drafter(drafter)
 
     def _round(self, policy: Policy, wishes: Sequence[Wish]) -> Mapping[int, Chosen]:
         """Raises what the policy does."""
@@ -206,39 +233,34 @@ class Drafting:
                 began, pace = self._clock(), _GuardedPace(policy)
                 drafts = self._ask(one, asks, pace)
                 seconds = self._clock() - began
-                self._stats[origin] = self._stats[origin].called(len(asks), seconds)
+                self.tally.called(origin, asks, drafts, seconds)
                 pace.check()
                 if drafts is None:  # a call that failed says nothing about what calls cost
                     continue
                 policy.observe(Drafted(origin, drafts, seconds))
-                for ask, draft in zip(asks, drafts, strict=True):
-                    self._crossings[ask.seq] = self._crossings.get(ask.seq, Crossing()) + draft.crossing
         chosen = policy.choose()
         self._asking = self._clock() - since
         return chosen
 
     def _ask(self, one: Guarded[Drafter], asks: Sequence[Ask], pace: Pace) -> list[Draft] | None:
         """The drafts; None where the drafter fails: the round goes on as if it had not been asked."""
-        both = one.do(lambda drafter: self._proposed(drafter, asks, pace))
+
+        def propose(drafter: Drafter) -> tuple[list[Draft], list[Draft]]:
+            """The drafts as they come, and as far as the target may be given them."""
+            raw = drafter.propose(asks, pace)
+            for draft, ask in zip(raw, asks, strict=True):
+                check(draft, ask, self._n_vocab)
+            return raw, [
+                cut(draft, ask, self._eog, self._matchers.get(ask.seq)) for draft, ask in zip(raw, asks, strict=True)
+            ]
+
+        both = one.do(propose)
         if both is None or one.part.origin not in WRITERS:
             return None if both is None else both[1]
         return [
             self._continued(draft, ask) if len(draft.ids) == len(raw.ids) else draft
             for raw, draft, ask in zip(*both, asks, strict=True)
         ]
-
-    def _proposed(self, drafter: Drafter, asks: Sequence[Ask], pace: Pace) -> tuple[list[Draft], list[Draft]]:
-        """The drafts as they come, and as far as the target may be given them."""
-        raw = drafter.propose(asks, pace)
-        return raw, self._sound(raw, asks)
-
-    def _may_chain(self, wishes: Sequence[Wish]) -> frozenset[int]:
-        """Sequences in which the text goes on after a guess that was written: those whose policy weighs lengths."""
-        if self._looks_up is None or not self._looks_up.is_on:
-            return frozenset()
-        origin = self._looks_up.part.origin
-        every = [(wish.seq, wish.params) for wish in wishes if wish.params.policy is SpecPolicy.AUTO]
-        return frozenset(seq for seq, params in every if not params.types or origin in params.types)
 
     def _continued(self, draft: Draft, ask: Ask) -> Draft:
         """The draft, and what the text offers after it."""
@@ -250,47 +272,7 @@ class Drafting:
             return draft
         n_tail = len(tail.ids)
         whole = replace(draft, ids=draft.ids + tail.ids, p=draft.p + tail.p, kind=tail.kind, n_tail=n_tail)
-        return self._within(self._before_end(whole, ask), ask)
-
-    def _sound(self, drafts: Sequence[Draft], asks: Sequence[Ask]) -> list[Draft]:
-        """The drafts, cut at ids that end answers. Raises ValueError for one that the target cannot decode, since its
-        decode would fail instead.
-        """
-        for draft, ask in zip(drafts, asks, strict=True):
-            ids, p = draft.ids, draft.p
-            if ids and not (0 <= min(ids) <= max(ids) < self._n_vocab and len(p) == len(ids) <= ask.n_max):
-                raise ValueError(
-                    f"{len(ids)} ids from {min(ids)} to {max(ids)} with {len(p)} beliefs, where {ask.n_max} were "
-                    "asked for"
-                )
-            if not all(0.0 <= belief < inf for belief in p):
-                raise ValueError(
-                    f"an id is believed with a probability of {next(one for one in p if not 0.0 <= one < inf)}"
-                )
-        return [self._within(self._before_end(draft, ask), ask) for draft, ask in zip(drafts, asks, strict=True)]
-
-    def _within(self, draft: Draft, ask: Ask) -> Draft:
-        """A draft up to the first id that the sequence's constraint forbids: the target would not draw it."""
-        matcher = self._matchers.get(ask.seq)
-        if matcher is None or not draft.ids:
-            return draft
-        n = matcher.n_valid(draft.ids)
-        return draft.first(n if n >= ask.n_min else 0)
-
-    def _before_end(self, draft: Draft, ask: Ask) -> Draft:
-        """Nothing follows the id that ends an answer, though a copy of an earlier turn would go on; and the target
-        writes that id itself, in the same decode.
-        """
-        if self._eog.isdisjoint(draft.ids):
-            return draft
-        n = next(i for i, id_ in enumerate(draft.ids) if id_ in self._eog)
-        return draft.first(n if n >= ask.n_min else 0)
-
-    def crossing(self, seq: int) -> Crossing | None:
-        """What translation took for this sequence since the last call, whether its drafts were submitted or not; None
-        where nothing was translated.
-        """
-        return self._crossings.pop(seq, None)
+        return cut(whole, ask, self._eog, self._matchers.get(ask.seq))
 
     def commit(self, commit: Commit, draft: Draft) -> None:
         """These ids became part of a text; `draft` is what had been submitted."""
@@ -298,12 +280,8 @@ class Drafting:
         if text is None:
             return
         text.written += commit.ids
-        self._lengths.extend([commit.n_drafted] if commit.n_drafted else [0] * len(commit.ids))
-        if draft.ids:
-            _count(self._accepted[draft.origin], commit.n_accepted)
-            stats = self._stats[draft.origin]
-            self._stats[draft.origin] = stats.judged(commit.n_drafted, commit.n_accepted)
-        self._policy.do(lambda policy: policy.observe(commit))
+        self.tally.judged(commit, draft)
+        self.policy.do(lambda policy: policy.observe(commit))
         for one in self._drafters:
             one.do(lambda drafter: drafter.observe(commit))
 
@@ -311,7 +289,34 @@ class Drafting:
         """The round's decode of these passes (sequences, rows of each), `depth` positions after them on average, took
         this long.
         """
-        self._policy.do(lambda policy: policy.observe(Decoded(passes, depth, seconds, self._asking)))
+        self.policy.do(lambda policy: policy.observe(Decoded(passes, depth, seconds, self._asking)))
+
+
+def check(draft: Draft, ask: Ask, n_vocab: int) -> None:
+    """Raises ValueError for a draft that the target cannot decode, since its decode would fail instead."""
+    ids, p = draft.ids, draft.p
+    if ids and not (0 <= min(ids) <= max(ids) < n_vocab and len(p) == len(ids) <= ask.n_max):
+        raise ValueError(
+            f"{len(ids)} ids from {min(ids)} to {max(ids)} with {len(p)} beliefs, where {ask.n_max} were asked for"
+        )
+    if not all(0.0 <= belief < inf for belief in p):
+        raise ValueError(f"an id is believed with a probability of {next(one for one in p if not 0.0 <= one < inf)}")
+
+
+def cut(draft: Draft, ask: Ask, eog: frozenset[int], matcher: Matcher | None) -> Draft:
+    """A draft as far as the target could draw it, or nothing where that is shorter than asked for.
+
+    It ends before an id that ends the answer (of `eog`): the target writes that id itself, in the same decode, and a
+    copy of an earlier turn would go on after it. It also ends before the first id that the constraint forbids. With the
+    draft "yes", <end>, "user" only "yes" is left.
+    """
+    if not eog.isdisjoint(draft.ids):
+        n = next(i for i, id_ in enumerate(draft.ids) if id_ in eog)
+        draft = draft.first(n if n >= ask.n_min else 0)
+    if matcher is not None and draft.ids:
+        n = matcher.n_valid(draft.ids)
+        draft = draft.first(n if n >= ask.n_min else 0)
+    return draft
 
 
 def _count(counts: list[int], n: int) -> None:

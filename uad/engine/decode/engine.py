@@ -100,7 +100,7 @@ class Engine:
     def totals(self) -> Totals:
         """What was done since start."""
         rounds = self._rounds
-        n_policy_failures = self._drafting.n_policy_failures if self._drafting is not None else 0
+        n_policy_failures = self._drafting.policy.n_failures if self._drafting is not None else 0
         cache = self._cache.counts if self._cache is not None else CacheCounts()
         totals = replace(self._requests.totals, n_decodes=rounds.n_decodes, n_busy_slots=rounds.n_busy_slots)
         return replace(totals, n_policy_failures=n_policy_failures, cache=cache)

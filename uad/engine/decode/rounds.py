@@ -47,6 +47,11 @@ class SequenceRows:
     draws: bool = True
     n_extra: int = 0
 
+    @classmethod
+    def of(cls, running: Running, chosen: Chosen = _PLAIN) -> SequenceRows:
+        """What a sequence that writes submits."""
+        return cls(running, running.pending(), chosen.draft, 1 + len(chosen.draft.ids), chosen.n_rows)
+
     @property
     def n_rows(self) -> int:
         """Without dummies."""
@@ -97,7 +102,7 @@ class Rounds:
             chosen, self._n_plain = self._propose(drafting, writing)
             if chosen:
                 self._n_plain = 0
-                self._together([self._submitted(running, chosen.get(running.slot, _PLAIN)) for running in writing])
+                self._together([SequenceRows.of(running, chosen.get(running.slot, _PLAIN)) for running in writing])
                 return
         self._n_plain -= self._plain(writing, go_on, self._n_plain)
 
@@ -110,7 +115,7 @@ class Rounds:
         Every token pays for what this does, so it does nothing but a decode, a draw and the text of the id.
         """
         if self._least.rows > 1 or len(writing) > self._most_sequences:
-            self._together([self._submitted(running, _PLAIN) for running in writing])
+            self._together([SequenceRows.of(running) for running in writing])
             return 1
         target, clock = self._target, self._clock
         self.depth = sum([running.n_past for running in writing]) // len(writing)
@@ -122,7 +127,7 @@ class Rounds:
         try:
             while True:
                 began = now
-                rows = [running.next_row() for running in writing]
+                rows = [Rows(running.slot, running.n_past, running.ids[running.n_past :], 1) for running in writing]
                 target.decode(rows)
                 logits = target.rows()
                 now = clock()
@@ -142,7 +147,7 @@ class Rounds:
                 self.fail_decode(left, error)
         else:
             self._count(n, n_busy, n * len(writing))
-            self._teach(self._passes(rows), seconds / n)
+            self._teach([rows], seconds / n)
             self._pass_on(writing, ends, now)
         return n
 
@@ -178,7 +183,7 @@ class Rounds:
         drafted = [running for running in writing if running.slot in drafting]
         for running in drafted:
             running.drafted.draft_ms += 1e3 * seconds / len(drafted)
-            if (crossing := drafting.crossing(running.slot)) is not None:
+            if (crossing := drafting.tally.crossing(running.slot)) is not None:
                 running.drafted.crossing += crossing
         return chosen, n_plain
 
@@ -198,22 +203,18 @@ class Rounds:
             is_predicted=bool(request.prediction),
         )
 
-    @staticmethod
-    def _submitted(running: Running, chosen: Chosen) -> SequenceRows:
-        return SequenceRows(running, running.pending(), chosen.draft, 1 + len(chosen.draft.ids), chosen.n_rows)
-
     # --- decode, verify, commit
 
     def _together(self, parts: Sequence[SequenceRows]) -> None:
         """A decode of all that write, or several where one may not have so many sequences."""
         self.depth = sum([part.running.n_past for part in parts]) // len(parts)
-        sizes: list[tuple[int, int]] = []
+        decodes: list[list[Rows]] = []
         total = 0.0
         for at in range(0, len(parts), self._most_sequences):
             rows, seconds = self.run(parts[at : at + self._most_sequences])
-            sizes += self._passes(rows)
+            decodes.append(rows)
             total += seconds
-        self._teach(sizes, total)
+        self._teach(decodes, total)
 
     def run(self, parts: Sequence[SequenceRows], may_stop: bool = False) -> tuple[list[Rows], float]:
         """Decode these rows, verify the drafts and commit what was drawn: the rows and the seconds in the target; no
@@ -254,7 +255,8 @@ class Rounds:
         if not part.draws:
             self._take_back(running, end)
             if running.n_past == running.n_prompt:  # max_tokens 0: only the cache was to be filled
-                self._requests.finish(running, running.end_with_prompt(self._clock()))
+                running.first = running.last = self._clock()
+                self._requests.finish(running, running.done(StopKind.LIMIT))
             return
         rows = logits[-(1 + len(draft.ids)) :]
         verdict = verify(
@@ -287,13 +289,11 @@ class Rounds:
         if running.n_past < end:
             running.n_past = self._target.take_back(running.slot, running.n_past)
 
-    def _passes(self, rows: Sequence[Rows]) -> list[tuple[int, int]]:
-        """(sequences, rows of each) of every pass of a decode."""
-        return sizes_of_passes({row.seq: len(row.ids) for row in rows}, self._target.n_ubatch)
-
-    def _teach(self, sizes: Sequence[tuple[int, int]], seconds: float) -> None:
-        """The policy learns what passes of these sizes took."""
+    def _teach(self, decodes: Sequence[Sequence[Rows]], seconds: float) -> None:
+        """The policy learns what these decodes took together."""
         if self._drafting is not None and self._drafting.is_in_use and seconds > 0:
+            counts = [{row.seq: len(row.ids) for row in rows} for rows in decodes]
+            sizes = [size for one in counts for size in sizes_of_passes(one, self._target.n_ubatch)]
             self._drafting.decoded(sizes, self.depth, seconds)
 
     def fail_decode(self, runnings: Sequence[Running], error: Exception) -> None:

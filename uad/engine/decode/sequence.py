@@ -10,7 +10,7 @@ from typing import Any
 from uad.base.common.logits import Likeliest, Logits
 from uad.base.events import Delta, Done, Progress, Sink, TokenText
 from uad.base.stats import DrafterStats, DraftStats, Timings, Usage
-from uad.base.types import Draft, Finish, Origin, Request, Rows, StopKind, TokenProb, Verdict
+from uad.base.types import Draft, Finish, Origin, Request, StopKind, TokenProb, Verdict
 from uad.engine.decode.text import TextStream
 from uad.engine.decode.verify import Picker
 from uad.engine.sampling.noise import Position
@@ -135,10 +135,6 @@ class Running:
         """Committed ids that the KV lacks: the rest of the prompt, or the last id written."""
         return self.ids[self.n_past :]
 
-    def next_row(self) -> Rows:
-        """What a plain round decodes: the last id, and others that the KV lacks."""
-        return Rows(self.slot, self.n_past, self.ids[self.n_past :], 1)
-
     def draw(self, row: Logits | Likeliest, now: float) -> StopKind | None:
         """Draw the id after all others from its logits, or the likeliest of them, and append it; returns why the answer
         ends, if it does.
@@ -169,7 +165,7 @@ class Running:
         self.drafted.count(draft, n_accepted, 1 if draft.ids else n)
         origins = (draft.origin,) * n_accepted + (Origin.TARGET,) * (n - n_accepted)
         timings = self.timings(now) if self.request.timings else None
-        tokens = self._tokens(draft, n_accepted, origins) if self.request.origins else ()
+        tokens = _tokens(self, draft, n_accepted, origins) if self.request.origins else ()
         text, pieces = "".join(self.pieces), tuple(self.pieces)
         delta = Delta(self.number, tuple(self.fresh), origins, text, tuple(self.probs), pieces, timings, tokens)
         for told in (self.fresh, self.pieces, self.decoded, self.probs):
@@ -182,19 +178,6 @@ class Running:
         ms = 1e3 * (now - self.started)
         return Progress(self.number, self.n_prompt, self.n_cached, self.n_past, ms, probs, timings)
 
-    def _tokens(self, draft: Draft, n_accepted: int, origins: Ids[Origin]) -> tuple[TokenText, ...]:
-        """What each id of this round adds; the target's own also has the rejected guess that it replaced."""
-        tokens = [TokenText(text, origin) for text, origin in zip(self.decoded, origins, strict=True)]
-        if n_accepted < min(len(draft.ids), len(tokens)):
-            guess = b"".join([self.vocab.texts[id_] for id_ in draft.ids[n_accepted:]])
-            tokens[n_accepted] = tokens[n_accepted]._replace(rejected=guess.decode("utf-8", "replace"))
-        return tuple(tokens)
-
-    def end_with_prompt(self, now: float) -> Done:
-        """The last event of a request that asked for no ids."""
-        self.first = self.last = now
-        return self.done(StopKind.LIMIT)
-
     def _append(self, id_: int, is_last: bool, now: float) -> StopKind | None:
         """The text goes on with this id; returns why it ends with it, if it does. is_last: see `_kind`."""
         self.ids.append(id_)
@@ -206,13 +189,12 @@ class Running:
         self.decoded.append(self.text.decoded)
         if self.thoughts is not None:
             self.thoughts.feed(id_)
-        return self._kind(id_, is_last) or self._limit_of_lines(piece, now)
-
-    def _limit_of_lines(self, piece: str, now: float) -> StopKind | None:
-        """Whether the answer ends by its lines: at one that begins too early, or at a line end that comes too late."""
-        most = self.request.max_predict_ms
-        is_late = most > 0 and "\n" in piece and 1e3 * (now - self.first) > most
-        return StopKind.LIMIT if is_late or self.indentation.is_over else None
+        kind = self._kind(id_, is_last)
+        if kind is None:  # by its lines: one begins too far to the left, or ends too late
+            most = self.request.max_predict_ms
+            is_late = most > 0 and "\n" in piece and 1e3 * (now - self.first) > most
+            kind = StopKind.LIMIT if is_late or self.indentation.is_over else None
+        return kind
 
     def _read(self, id_: int) -> str:
         """The text that became final with this id. That of an id that ends the answer counts only where the request
@@ -241,6 +223,9 @@ class Running:
 
     def done(self, kind: StopKind) -> Done:
         """The last event of an answer that ended for this reason."""
+        word = self.text.stopped
+        if word is None:  # the name of the id at which the request wanted to stop
+            word = name_of(self.ids[-1], self.vocab) if kind is StopKind.WORD else ""
         return Done(
             request=self.number,
             finish=Finish.LENGTH if kind is StopKind.LIMIT else Finish.STOP,
@@ -248,17 +233,11 @@ class Running:
             usage=Usage(self.n_prompt, self.n_cached, self.n_predicted, self.thoughts.n if self.thoughts else 0),
             timings=self.timings(self.last),
             text=self.indentation.read(self.text.finish()),
-            stopping_word=self._stopping_word(kind),
+            stopping_word=word,
             seed=self.seed,
             slot=self.slot,
             truncated=kind is StopKind.LIMIT and len(self.ids) >= self.limit,
         )
-
-    def _stopping_word(self, kind: StopKind) -> str:
-        """The stop string that was found, or the name of the id at which the request wanted to stop."""
-        if self.text.stopped is not None:
-            return self.text.stopped
-        return name_of(self.ids[-1], self.vocab) if kind is StopKind.WORD else ""
 
     def timings(self, now: float) -> Timings:
         """Reading the prompt, from start to the first id of the answer; writing, from there to the last. Until now."""
@@ -272,6 +251,15 @@ class Running:
             n_predicted=self.n_predicted,
             draft=replace(self.drafted, by=dict(self.drafted.by)),
         )
+
+
+def _tokens(running: Running, draft: Draft, n_accepted: int, origins: Ids[Origin]) -> tuple[TokenText, ...]:
+    """What each id of this round adds; the target's own also has the rejected guess that it replaced."""
+    tokens = [TokenText(text, origin) for text, origin in zip(running.decoded, origins, strict=True)]
+    if n_accepted < min(len(draft.ids), len(tokens)):
+        guess = b"".join([running.vocab.texts[id_] for id_ in draft.ids[n_accepted:]])
+        tokens[n_accepted] = tokens[n_accepted]._replace(rejected=guess.decode("utf-8", "replace"))
+    return tuple(tokens)
 
 
 def _describer(running: Running) -> Describe | None:

@@ -35,8 +35,8 @@ def load_calls(path: Path) -> CallFile:
         CallFormat,
         name=fields.name("calls", "format"),
         body=fields.choice("body", BODIES, "json"),
-        keys=fields.record_at("keys", Keys) or Keys(),
-        tags=fields.record_at("tags", Tags),
+        keys=fields.child("keys", field_names(Keys)).record(Keys) if fields.has("keys") else Keys(),
+        tags=fields.child("tags", field_names(Tags)).record(Tags) if fields.has("tags") else None,
         example=example.text("text"),
     )
     _check(fields, format_)

@@ -256,7 +256,7 @@ def _thought(fields: Fields) -> ThoughtFormat:
 def _roles(fields: Fields) -> dict[str, Turn]:
     roles = fields.child("roles", ROLES)
     found = {}
-    for role in roles.keys():  # noqa: SIM118 (Fields is no mapping)
+    for role in roles.given:
         turn = roles.child(role, ("start", "end", "prompt") if role == "assistant" else ("start", "end"))
         found[role] = Turn(turn.text("start", ""), turn.text("end", ""))
     for role in ("system", "user", "assistant"):
