@@ -49,10 +49,10 @@ def test_what_fits_no_field_is_refused_with_its_place(tmp_path: Path, text: str,
 
 
 def test_a_record_inside_a_file_has_its_own_keys_only(tmp_path: Path):
-    assert shelf(tmp_path / "a.yaml", 'shelf: {label: "x"}').record_at("shelf", Shelf) == Shelf("x")
-    assert shelf(tmp_path / "a.yaml", 'label: "x"').record_at("shelf", Shelf) is None
+    right = shelf(tmp_path / "a.yaml", 'shelf: {label: "x"}')
+    assert right.child("shelf", field_names(Shelf)).record(Shelf) == Shelf("x")
     with pytest.raises(MappingError, match=r"unknown key 'lable'; did you mean 'label'\?"):
-        shelf(tmp_path / "a.yaml", 'shelf: {lable: "x"}').record_at("shelf", Shelf)
+        shelf(tmp_path / "a.yaml", 'shelf: {lable: "x"}').child("shelf", field_names(Shelf)).record(Shelf)
     assert field_names(Shelf) == ("label", "books", "wide", "room")
 
 

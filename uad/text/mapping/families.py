@@ -272,7 +272,7 @@ def _example(fields: Fields) -> Example:
     messages = []
     for item in example.children("messages", (*ROLES, "reasoning")):
         thought = item.text("reasoning", "")
-        messages += [Message(role, item.text(role), thought) for role in item.given if role != "reasoning"]  # noqa: SIM118
+        messages += [Message(role, item.text(role), thought) for role in item.given if role != "reasoning"]
     return Example(tuple(messages), example.text("text"))
 
 
