@@ -17,7 +17,7 @@ from kit.grammar_kit import tokenize
 
 from uad.base.errors import NotSupportedError
 from uad.base.types import Constraint, ConstraintKind
-from uad.text.calls.forced import behind_thoughts, call_constraint
+from uad.text.calls.forced import after_thoughts, call_constraint
 from uad.text.calls.format import AnswerFormat
 from uad.text.calls.parser import Start
 from uad.text.calls.tools import Calls, Tool
@@ -166,7 +166,7 @@ def test_an_answer_that_must_call_calls(name: str, choice: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
-def test_a_call_comes_behind_thoughts(name: str) -> None:
+def test_a_call_comes_after_thoughts(name: str) -> None:
     """Where the prompt ends in a thought; and where the model may begin one, or not."""
     format_, rng = AnswerFormat((FORMATS[name],), thinks=True), random.Random(7)
     calls, start = Calls(TOOLS, "required", parallel=False), Start(in_thought=True)
@@ -258,12 +258,12 @@ def test_a_strict_call_that_functionarys_prompt_has_begun() -> None:
 
 @pytest.mark.parametrize("name", ["hermes", "harmony"])
 @pytest.mark.parametrize("is_begun", [False, True])
-def test_an_answer_in_json_stands_behind_thoughts(name: str, is_begun: bool) -> None:
+def test_an_answer_in_json_stands_after_thoughts(name: str, is_begun: bool) -> None:
     """The prompt ends in a thought, or the model may begin one, or not. Behind harmony's stands a header."""
     format_, rng, start = AnswerFormat((FORMATS[name],), thinks=True), random.Random(7), Start(in_thought=is_begun)
     tail = "<|start|>assistant" if name == "harmony" else "<think>\n" if is_begun else "assistant\n"
     own = Constraint(ConstraintKind.JSON_SCHEMA, '{"enum": [17, 18]}')
-    constraint = behind_thoughts(TABLE, format_, own, start, tail)
+    constraint = after_thoughts(TABLE, format_, own, start, tail)
     end = SPECIALS[format_.marks.end]
     begun = (*tokenize(b"hm"), end) if is_begun else ()
     texts = [drawn(GRAMMARS.start(constraint), rng, begun) for _ in range(N_TRIES)]
@@ -275,11 +275,11 @@ def test_an_answer_in_json_stands_behind_thoughts(name: str, is_begun: bool) -> 
 
 def test_what_describes_thoughts_itself_or_has_none_stays_as_it_is() -> None:
     thinks, own = AnswerFormat((FORMATS["hermes"],), thinks=True), Constraint(ConstraintKind.REGEX, "[ab]")
-    assert behind_thoughts(TABLE, thinks, own, Start(), "<think>\n\n</think>\n\n") == own
-    assert behind_thoughts(TABLE, thinks, own, Start(in_content=True), "") == own
-    assert behind_thoughts(TABLE, AnswerFormat((FORMATS["hermes"],)), own, Start(), "") == own
+    assert after_thoughts(TABLE, thinks, own, Start(), "<think>\n\n</think>\n\n") == own
+    assert after_thoughts(TABLE, thinks, own, Start(in_content=True), "") == own
+    assert after_thoughts(TABLE, AnswerFormat((FORMATS["hermes"],)), own, Start(), "") == own
     whole = Constraint(ConstraintKind.GRAMMAR, 'root ::= "<think>" [^<]+ "</think>" "yes"')
-    assert behind_thoughts(TABLE, thinks, whole, Start(), "") == whole
+    assert after_thoughts(TABLE, thinks, whole, Start(), "") == whole
 
 
 def encoded(text: str) -> list[int]:

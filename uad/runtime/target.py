@@ -107,7 +107,7 @@ def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, 
 def memory_note(context: Context) -> tuple[str, ...]:
     """A line where ids are not simply taken back by position."""
     memory = context.memory
-    copy = f"a copy of the state ({memory.keep_ms:.1f} ms), behind which ids that were right are decoded again"
+    copy = f"a copy of the state ({memory.keep_ms:.1f} ms), after which ids that were right are decoded again"
     if memory.way is Way.NOTHING:
         return ("memory: the model's state can neither be taken back nor copied: nothing is drafted",)
     if memory.way is Way.CHECKPOINTS:

@@ -119,10 +119,10 @@ def test_a_grammar_may_begin_behind_a_trigger_or_a_thought(name: str):
     found, example = grammar(name, Calls((*TOOLS, OPEN), "required")), FORMATS[name].example.strip()
     if found.trigger:
         behind = example.partition(found.trigger)[2]
-        assert takes(behind, found.lark(opening=Opening(behind=found.trigger)))
-        assert not takes(example, found.lark(opening=Opening(behind=found.trigger)))
+        assert takes(behind, found.lark(opening=Opening(after=found.trigger)))
+        assert not takes(example, found.lark(opening=Opening(after=found.trigger)))
     thought = f"{found.thought.start}hm, hm{found.thought.end}"
-    gap = found.behind_thought or "\n\n"
+    gap = found.after_thought or "\n\n"
     thinking = found.lark(opening=Opening(may_think=True))
     assert takes(thought + gap + example, thinking)
     assert takes(example, thinking)
@@ -140,7 +140,7 @@ def test_an_answer_may_stand_in_place_of_calls():
 
 def test_what_no_call_begins_with_is_refused():
     with pytest.raises(ValueError, match="no call begins with"):
-        grammar("hermes", Calls(TOOLS)).lark(opening=Opening(behind="<other>"))
+        grammar("hermes", Calls(TOOLS)).lark(opening=Opening(after="<other>"))
 
 
 def test_types_of_a_schema():

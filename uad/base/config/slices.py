@@ -236,7 +236,7 @@ class ServerConfig:
     )
     cache_prompt: bool = setting(
         True,
-        "a prompt goes on behind what its slot holds of it, for requests that do not say",
+        "a prompt goes on after what its slot holds of it, for requests that do not say",
         "--cache-prompt LLAMA_ARG_CACHE_PROMPT",
         no="--no-cache-prompt",
     )
@@ -339,7 +339,7 @@ SAMPLING_FLAGS = {
         ),
     ),
     "dry_sequence_breakers": flag(
-        "text behind which DRY lets a repetition begin anew, or none; repeatable",
+        "text after which DRY lets a repetition begin anew, or none; repeatable",
         "--dry-sequence-breaker",
         kind=kinds.BREAKER,
         default_text="line end, colon, double quote, asterisk",

@@ -41,7 +41,7 @@ class Breakers:
         """Whether the id has a breaker in it."""
         return () in self._heads.get(id_, ())
 
-    def n_behind(self, ids: npt.NDArray[np.int32], at: int) -> int:
+    def n_after(self, ids: npt.NDArray[np.int32], at: int) -> int:
         """How many ids the longest breaker has after its first, ids[at]; -1 where it is none."""
         fitting = [
             len(tail)
@@ -160,9 +160,9 @@ class Dry:
         """How many of the last ids may be a repetition: those after the last breaker."""
         last, ids = self._n - 1, self._ids[: self._n]
         for at in reversed(self._heads):
-            behind = self._breakers.n_behind(ids, at)
-            if at >= start and behind >= 0:
-                return last - at - behind
+            n_after = self._breakers.n_after(ids, at)
+            if at >= start and n_after >= 0:
+                return last - at - n_after
         if self._broken is not None and self._broken[0] >= start:
             return last - self._broken[0] - self._broken[1]
         return self._n - start
@@ -170,9 +170,9 @@ class Dry:
     def _look_for_head(self, at: int, id_: int) -> None:
         while self._heads and self._heads[0] < at - _MOST_IDS:
             old = self._heads.popleft()
-            behind = self._breakers.n_behind(self._ids[:at], old)
-            if behind >= 0:
-                self._broken = old, behind
+            n_after = self._breakers.n_after(self._ids[:at], old)
+            if n_after >= 0:
+                self._broken = old, n_after
         if self._breakers.may_begin(id_):
             self._heads.append(at)
 

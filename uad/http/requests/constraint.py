@@ -10,7 +10,7 @@ from uad.base.errors import InvalidRequestError, RequestError
 from uad.base.types import Constraint, ConstraintKind
 from uad.http.requests.engine import Backend, Text
 from uad.http.requests.fields import ChatBody, GenerationBody
-from uad.text.calls.forced import behind_thoughts, call_constraint
+from uad.text.calls.forced import after_thoughts, call_constraint
 from uad.text.calls.parser import Start
 from uad.text.calls.tools import Calls
 
@@ -45,7 +45,7 @@ def chat_constraint(
     if bound is None or bound is not own:
         return bound
     # A model that thinks may write "<think>hm</think>" in front of what the constraint describes
-    after = behind_thoughts(text.vocab, text.answers, bound, start, tail)
+    after = after_thoughts(text.vocab, text.answers, bound, start, tail)
     if after is not bound:
         named = (name for name, read in _FIELDS.items() if read(name, getattr(body, name)) is not None)
         _check(text, next(named, "grammar"), after)  # the server's own is called grammar

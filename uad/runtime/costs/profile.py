@@ -325,7 +325,7 @@ def _check(context: Decoder, sizes: Sequence[int], depths: Sequence[int]) -> Non
         raise ConfigError(f"a pass of this context has 1 to {most} rows; choose --n-max up to {most}")
     if not depths or depths[0] < 0 or depths[-1] + sizes[-1] > context.n_ctx:
         raise ConfigError(
-            f"--depths: {depths[-1] if depths else 'none'} and {sizes[-1]} rows behind it do not fit into a context "
+            f"--depths: {depths[-1] if depths else 'none'} and {sizes[-1]} rows after it do not fit into a context "
             f"of {context.n_ctx} "
             "tokens; leave it out or raise --ctx-size"
         )

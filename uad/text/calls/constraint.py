@@ -44,7 +44,7 @@ def grammar_of(format_: CallFormat, calls: Calls, thought: ThoughtFormat = THINK
         many=calls.parallel and not calls.named,
         trigger=_trigger(format_),
         thought=ANALYSIS if format_.channels else thought,
-        behind_thought=ASSISTANT if format_.channels else "",
+        after_thought=ASSISTANT if format_.channels else "",
         lazy=tuple(dict.fromkeys(text.replace("{name}", tool.name) for text in format_.lazy for tool in tools)),
     )
 
@@ -53,7 +53,7 @@ def lead_lark(answers: AnswerFormat, specials: Mapping[str, str], is_thought_ove
     """What may stand before an answer that is no call, as rules of Lark, the first named lead: a thought and what
     follows it. With is_thought_over only the latter.
     """
-    around = CallGrammar(thought=answers.marks, behind_thought=ASSISTANT if answers.channels else "")
+    around = CallGrammar(thought=answers.marks, after_thought=ASSISTANT if answers.channels else "")
     return CallLark(around, specials, {}).lead(HEADER if answers.channels else (), is_thought_over)
 
 

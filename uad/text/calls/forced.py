@@ -75,7 +75,7 @@ def _bound(
     return _from_its_marker(vocab, format_, grammar, tail)
 
 
-def behind_thoughts(vocab: VocabTable, answers: AnswerFormat, bound: Constraint, start: Start, tail: str) -> Constraint:
+def after_thoughts(vocab: VocabTable, answers: AnswerFormat, bound: Constraint, start: Start, tail: str) -> Constraint:
     """The constraint of an answer after the thought that has begun, or that may come first; as it is where there can
     be none, or where it describes thoughts itself. tail: the end of the prompt.
     """
@@ -94,7 +94,7 @@ def behind_thoughts(vocab: VocabTable, answers: AnswerFormat, bound: Constraint,
 def _from_its_marker(vocab: VocabTable, format_: CallFormat, grammar: CallGrammar, tail: str) -> Constraint | None:
     """Free text up to a call, which is constrained."""
     if grammar.trigger:
-        text = _lark(vocab, grammar, Opening(behind=grammar.trigger))
+        text = _lark(vocab, grammar, Opening(after=grammar.trigger))
         return Constraint(ConstraintKind.GRAMMAR, text, triggers=(grammar.trigger,))
     if not grammar.lazy:
         return None
@@ -116,7 +116,7 @@ def _opening(format_: CallFormat, grammar: CallGrammar, start: Start, tail: str,
     is_open = bool(format_.plain) and tail.endswith(format_.start)
     is_over = tail.rstrip().endswith(grammar.thought.end.strip())
     return Opening(
-        behind=format_.start if is_open else "",
+        after=format_.start if is_open else "",
         may_think=thinks and not is_over and not is_open and not start.in_content,
     )
 

@@ -117,7 +117,7 @@ class CallShape:
 class Opening:
     """Where a grammar begins, and what else it allows."""
 
-    behind: str = ""
+    after: str = ""
     """The beginning of a call that stands before it."""
     may_think: bool = False
     """Thoughts may come first."""
@@ -143,7 +143,7 @@ class CallGrammar:
     """A marker with which calls begin, and nothing else; empty where a format has none."""
     thought: ThoughtFormat = THINK_TAGS
     """What stands around thoughts before calls."""
-    behind_thought: str = ""
+    after_thought: str = ""
     """What stands between thoughts and calls."""
     lazy: tuple[str, ...] = ()
     """Texts with which calls begin, and prose does not, for formats without a trigger."""
@@ -172,7 +172,7 @@ class CallLark:
         self._grammar = grammar
         self._specials = specials
         self._style = style
-        around = (grammar.begin, grammar.finish, grammar.thought.start, grammar.thought.end, grammar.behind_thought)
+        around = (grammar.begin, grammar.finish, grammar.thought.start, grammar.thought.end, grammar.after_thought)
         parts = [part for call in grammar.calls for part in call.parts]
         written = "\n".join([*around, *_texts([*HEADER, *parts])])
         names = sorted((name for name in specials if name and name in written), key=len, reverse=True)
@@ -182,14 +182,14 @@ class CallLark:
     def text(self, opening: Opening) -> str:
         """See `CallGrammar.lark`."""
         found, opener = self._grammar, self._grammar.opener
-        if not (found.begin + opener).startswith(opening.behind):
-            raise ValueError(f"no call begins with {opening.behind!r}")
+        if not (found.begin + opener).startswith(opening.after):
+            raise ValueError(f"no call begins with {opening.after!r}")
         for n, call in enumerate(found.calls):
             self._rule(f"call_{n}", self._sequence(call.parts[1:] if opener else call.parts, f"call_{n}"))
         body = " | ".join(f"call_{n}" for n in range(len(found.calls)))
         more = f" ({self._literal(found.between + opener)} body)*" if found.many else ""
-        first = self._literal((found.begin + opener).removeprefix(opening.behind))
-        header = HEADER if found.behind_thought else ()
+        first = self._literal((found.begin + opener).removeprefix(opening.after))
+        header = HEADER if found.after_thought else ()
         answer = ""
         if opening.answer is not None:
             answer = f" | {self._sequence((*header, Json(opening.answer)), 'answer')}"
@@ -210,8 +210,8 @@ class CallLark:
 
     def _gap(self) -> str:
         """What stands between a thought and a call: some white space, or a header."""
-        if self._grammar.behind_thought:
-            return self._literal(self._grammar.behind_thought)
+        if self._grammar.after_thought:
+            return self._literal(self._grammar.after_thought)
         self._rules.append("GAP: /[ \\n]{1,4}/")
         return "GAP?"
 

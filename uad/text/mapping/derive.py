@@ -181,7 +181,7 @@ def _system(
     if texts.system is None:
         if S in (probe.render((_SYSTEM, *_TALK)) or ""):
             notes.append(
-                "the template puts the system message behind the first user message; a stream cannot, here it stands "
+                "the template puts the system message after the first user message; a stream cannot, here it stands "
                 "in front"
             )
             return "prefix", Turn("", "\n\n")

@@ -60,7 +60,7 @@ def _parser() -> Parser:
     )
     chat.add_argument("--no-chat", dest="chat", action="store_false", help="the prompt is text to go on from")
     chat.add_argument(
-        "--prefill", metavar="TEXT", default="", help="the beginning of a chat's answer, which goes on behind it"
+        "--prefill", metavar="TEXT", default="", help="the beginning of a chat's answer, which goes on after it"
     )
     chat.add_argument(
         "--color",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from uad.llama.context import Context
     from uad.runtime.heads import PlannedHead
 
-_DESCRIPTION = """Measure what a pass of n rows costs with these models on this machine, behind texts of several
+_DESCRIPTION = """Measure what a pass of n rows costs with these models on this machine, after texts of several
 lengths.
 
 The curves go to the user's cache directory ($UAD_CACHE_DIR if set), where `uad serve` with the same settings finds
@@ -121,7 +121,7 @@ def _table(one: MeasuredCurve) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("n", justify="right", style="cyan")
     for depth in depths:
-        table.add_column(f"ms behind {depth:,}", justify="right")
+        table.add_column(f"ms after {depth:,}", justify="right")
         table.add_column("T(n)/T(1)", justify="right")
     for n in sorted({sample.n for sample in one.samples}):
         row = [Text(str(n))]
