@@ -224,7 +224,7 @@ def texts(folder: Path, slots: int, is_on: bool):
                 for one, prompt in zip(REQUESTS.values(), chat_prompts(len(REQUESTS)), strict=True)
             ]
             for name, waiter in zip(REQUESTS, finish(runtime, requests), strict=True):
-                out[name, drafts.enabled] = waiter.ids, [delta.probs for delta in waiter.deltas]
+                out[name, drafts.enabled] = waiter.ids, [one for delta in waiter.deltas for one in delta.probs]
     return out
 
 

@@ -158,13 +158,3 @@ def test_a_draft_that_needs_a_checkpoint_costs_it_and_what_is_decoded_again() ->
 
 def test_ids_that_are_decoded_in_any_case_shift_the_costs() -> None:
     assert costs(0, 0.0, 4)[1] == pytest.approx(costs(1 << 30, 0.0, 1)[4])
-
-
-def test_what_is_decoded_again_is_learned() -> None:
-    machine = Machine(CostCurve([CostSample(1, 0, 10.0)]), n_free=0)
-    for _ in range(200):
-        machine.took_back(8, 6)
-    assert machine.n_again == pytest.approx(7, abs=0.1)
-    for _ in range(200):
-        machine.took_back(8, 8)
-    assert machine.n_again == pytest.approx(0, abs=0.1)

@@ -308,7 +308,7 @@ def test_the_help_tells_the_default(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_vocabulary_that_llama_cpp_sees_otherwise_is_refused(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trimming, "load_vocab", lambda path: load_vocab(TARGET))
+    monkeypatch.setattr("uad.llama.vocab.load_vocab", lambda path: load_vocab(TARGET))
     with pytest.raises(ModelLoadError, match="finds 4096 tokens in it, its header has 2048"):
         trimming.trim(DRAFTS["zephyr"], tmp_path / "out.gguf", [text], None, lambda what, share: None)
 

@@ -235,7 +235,7 @@ def test_thoughts_that_are_not_shown_come_back_in_their_signature() -> None:
     block, text = created(f"{THOUGHT}hello", thinking=thinking)["content"]
     assert block["thinking"] == ""
     events = streamed(PATH, {"messages": HELLO, "thinking": thinking}, saying(f"{THOUGHT}hello"))
-    assert "Hm" not in json.dumps(events)
+    assert "Hm, hm" not in json.dumps(events)  # "Hm" alone may stand in the signature
     assert _from_deltas(events[1:-2])[0] == block
     told = conversation([USER, {"role": "assistant", "content": [block, text]}, USER])
     assert told[1]["reasoning_content"] == "Hm, hm."

@@ -155,12 +155,6 @@ def chat_of(members: Mapping[str, object], spelling: Spelling) -> ChatBody:
         return checked(ChatBody, members)
 
 
-def read_chat(members: Mapping[str, object]) -> Translated[ChatBody]:
-    """A chat, which stands for itself. Raises InvalidRequestError, NotSupportedError or ValidationError."""
-    body = checked(ChatBody, members)
-    return Translated(body, body, lambda name: name)
-
-
 def rest_of(members: Mapping[str, object], own: Body) -> dict[str, object]:
     """The members that mean the same in a chat (sampling, drafts, slots): all but those of `own` and some more."""
     return {name: value for name, value in members.items() if name not in (*type(own).model_fields, *_FOREIGN)}

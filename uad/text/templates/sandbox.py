@@ -9,11 +9,12 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NoReturn, cast
 
-from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
+from jinja2 import Environment, Template, TemplateError, TemplateSyntaxError, filters, nodes, pass_environment
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -28,6 +29,50 @@ MAX_STEPS = 300_000
 MAX_SECONDS = 5.0
 _WIDE = re.compile(r"\{[^{}]*:[^{}]*(\d{4}|\{)")
 """A format field that asks for a huge width, or takes its width from a value."""
+_MAX_BITS = 4096
+"""Of a whole number: dividing longer ones takes a time that grows with the square of their length."""
+_MOST_DIGITS = 64
+_TEXT_METHODS = frozenset(
+    [
+        "capitalize",
+        "casefold",
+        "count",
+        "endswith",
+        "find",
+        "index",
+        "isalnum",
+        "isalpha",
+        "isascii",
+        "isdecimal",
+        "isdigit",
+        "isidentifier",
+        "islower",
+        "isnumeric",
+        "isprintable",
+        "isspace",
+        "istitle",
+        "isupper",
+        "join",
+        "lower",
+        "lstrip",
+        "partition",
+        "removeprefix",
+        "removesuffix",
+        "replace",
+        "rfind",
+        "rindex",
+        "rpartition",
+        "rsplit",
+        "rstrip",
+        "split",
+        "splitlines",
+        "startswith",
+        "strip",
+        "swapcase",
+        "title",
+        "upper",
+    ]
+)
 _TRUE = frozenset({"true", "on", "yes", "1", "enabled"})
 _FALSE = frozenset({"false", "off", "no", "0", "disabled"})
 _TESTED, _USED = "tested", "used"
@@ -42,9 +87,7 @@ class RefusedError(InvalidRequestError):
 
 
 class Budget:
-    """What one rendering may use. Templates get it as a variable; the compiler puts calls to it into loops and
-    assignments.
-    """
+    """What one rendering may use. The compiler puts calls to it into loops and assignments."""
 
     def __init__(self, n_steps: int = MAX_STEPS, n_output: int = MAX_OUTPUT, seconds: float = MAX_SECONDS) -> None:
         self._n_steps = n_steps
@@ -105,8 +148,13 @@ class _OutputMeter(NodeTransformer):
 
 
 def _call(method: str, *arguments: nodes.Expr) -> nodes.Call:
-    budget = nodes.Getattr(nodes.Name("uad_budget", "load"), method, "load")
-    return nodes.Call(budget, list(arguments), [], None, None)
+    # an attribute of the environment, since a template could give any name another meaning:
+    # {% set uad_budget = namespace(tick=dict) %}
+    return nodes.Call(nodes.EnvironmentAttribute(method), list(arguments), [], None, None)
+
+
+_BUDGET: ContextVar[Budget] = ContextVar("budget")
+"""Of the rendering that runs."""
 
 
 class _GenerationTag(Extension):
@@ -120,17 +168,29 @@ class _GenerationTag(Extension):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Operators and methods that make huge values out of nothing are watched."""
+    """Operators and methods that make huge values out of nothing are watched. What is one call of C cannot be stopped
+    by a budget, and holds the interpreter meanwhile.
+    """
 
-    intercepted_binops = frozenset({"*", "**", "%"})
+    tick: Callable[[], str]
+    sized: Callable[[Any], Any]
+
+    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "*":
-            is_long = any(isinstance(side, str | list | tuple) for side in (left, right))
-            if _size(left) * _size(right) > (MAX_OUTPUT if is_long else 1 << 64):
+        bits = [side.bit_length() for side in (left, right) if isinstance(side, int)]
+        lengths = [len(side) for side in (left, right) if isinstance(side, str | list | tuple)]
+        if operator == "*" and lengths:
+            if _size(left) * _size(right) > MAX_OUTPUT:
                 raise _too_large_value()
-        elif isinstance(left, str) or (operator == "**" and abs(right) > 64):
-            raise InvalidRequestError(f"the chat template uses '{operator}' in a way that is not allowed", "messages")
+        elif (
+            sum(lengths) > MAX_OUTPUT or max(bits, default=0) > _MAX_BITS or (operator == "*" and sum(bits) > _MAX_BITS)
+        ):
+            raise _too_large_value()
+        elif operator == "**" and len(bits) == 2 and bits[0] * abs(right) > _MAX_BITS:
+            raise _too_large_value()  # 9 ** 64 ** 64 would be computed for hours
+        elif operator == "%" and isinstance(left, str):
+            raise InvalidRequestError("the chat template uses '%' in a way that is not allowed", "messages")
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -150,8 +210,10 @@ class _Environment(ImmutableSandboxedEnvironment):
         """Lists that a template made itself may grow one by one; nothing else is changed."""
         if type(obj) is list and attr in ("append", "insert", "pop"):
             return True
-        if isinstance(obj, str) and attr in ("center", "ljust", "rjust", "zfill", "expandtabs", "format", "format_map"):
-            return False
+        if isinstance(obj, str) and attr not in _TEXT_METHODS:
+            return False  # translate, center and encode().replace make texts of any length
+        if isinstance(obj, bytes | int | float):
+            return False  # (1).to_bytes(10 ** 10)
         return super().is_safe_attribute(obj, attr, value)
 
 
@@ -187,10 +249,10 @@ class ChatTemplate:
             "eos_token": "",
             "tools": None,
             "documents": None,
-            "uad_budget": budget,
             "strftime_now": moment.strftime,
             "raise_exception": _raise_exception,
         }
+        token = _BUDGET.set(budget)
         try:
             return budget.join(self._template.generate({**own, **given}))
         except TemplateError as error:
@@ -199,6 +261,8 @@ class ChatTemplate:
             ) from None
         except (TypeError, ValueError, KeyError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
             raise RefusedError(f"the chat template fails on these messages: {error}", str(error)) from None
+        finally:
+            _BUDGET.reset(token)
 
 
 class _GivenText(list[Any]):
@@ -252,6 +316,28 @@ def _indent(text: str, width: int | str = 4, first: bool = False, blank: bool = 
     )
 
 
+def _round(value: float, precision: int = 0, method: str = "common") -> float:
+    if abs(precision) > _MOST_DIGITS:
+        raise _too_large_value()  # 1 | round(4000000) is an integer of four million digits on its way
+    return float(filters.do_round(value, precision, method))  # type: ignore[arg-type]
+
+
+def _int(value: Any, default: int = 0, base: int = 10) -> int:
+    if isinstance(value, str) and len(value) > _MAX_BITS:
+        raise _too_large_value()
+    return filters.do_int(value, default, base)
+
+
+@pass_environment
+def _sum(environment: Environment, values: Iterable[Any], attribute: str | int | None = None, start: Any = 0) -> Any:
+    items = list(values)
+    if attribute is not None:
+        items = list(map(filters.make_attrgetter(environment, attribute), items))
+    if not all(isinstance(item, int | float) for item in (start, *items)):
+        raise InvalidRequestError("the chat template adds up what are no numbers", "messages")
+    return sum(items, start)
+
+
 @lru_cache(maxsize=16)
 def compile_template(source: str) -> ChatTemplate:
     """The compiled form of a template text, kept for the next request."""
@@ -271,6 +357,9 @@ def _environment() -> _Environment:
     environment.filters["tojson"] = _tojson
     environment.filters["fromjson"] = json.loads
     environment.filters |= {"replace": _replace, "join": _join, "indent": _indent}
+    environment.filters |= {"round": _round, "int": _int, "sum": _sum}
+    environment.tick, environment.sized = lambda: _BUDGET.get().tick(), lambda value: _BUDGET.get().sized(value)
+    del environment.globals["lipsum"]  # writes any number of words, without a tick
     refused = ("batch", "center", "filesizeformat", "format", "pprint", "random", "slice")
     for name in (*refused, "urlize", "wordwrap", "xmlattr"):
         del environment.filters[name]
