@@ -10,6 +10,7 @@ from checks import (
     PERSON,
     REPORT,
     ROOT_URL,
+    TOOL_PERSON,
     WEATHER,
     Person,
     check,
@@ -59,7 +60,10 @@ def by_schema() -> None:
 
 @check("with_structured_output, function_calling")
 def by_call() -> None:
-    is_bob(model.with_structured_output(Person, method="function_calling").invoke(PERSON))
+    # Ollama's API cannot say that a tool must be called
+    is_bob(
+        model.with_structured_output(Person, method="function_calling").invoke(f"{TOOL_PERSON} Write a <tool_call>.")
+    )
 
 
 @check("with_structured_output, json_mode")
