@@ -34,6 +34,7 @@ from platformdirs import user_cache_path
 ROOT = Path(__file__).parent.parent
 CHECKS = Path(__file__).parent / "client_checks"
 AGENTS = "agents_cli"
+NODE = ("ai_sdk", "ollama_js")
 SCRIPTED = (sys.executable, "-m", "kit.scripted_server")
 CONTEXT = "32768"  # tokens: coding agents begin with some ten thousand
 TARGET, DRAFT = "qwen2.5-coder-1.5b-q8_0", "smollm2-135m"
@@ -126,8 +127,8 @@ def node_environment(home: Path, files: Path, *checks: str) -> Path:
 
 def command_of(name: str, folder: Path) -> list[str | Path]:
     """What runs a file of checks; installs what it needs."""
-    if name == "ai_sdk":
-        return ["node", node_environment(folder / "node", CHECKS, "ai_sdk.mjs") / "ai_sdk.mjs"]
+    if name in NODE:
+        return ["node", node_environment(folder / "node", CHECKS, f"{name}.mjs") / f"{name}.mjs"]
     if name == "coding_agents":
         node_environment(folder / AGENTS, CHECKS / AGENTS)
         return [sys.executable, CHECKS / "coding_agents.py"]
@@ -139,7 +140,7 @@ def command_of(name: str, folder: Path) -> list[str | Path]:
 def names() -> list[str]:
     """The files of checks, without what all of their names have."""
     python = sorted(path.stem.removeprefix("with_") for path in CHECKS.glob("with_*.py"))
-    return [*python, "ai_sdk", "coding_agents", "recorded"]
+    return [*python, *NODE, "coding_agents", "recorded"]
 
 
 def results_of(name: str, url: str, folder: Path) -> list[Result]:

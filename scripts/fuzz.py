@@ -69,12 +69,16 @@ def _judged(case: Case, status: int, headers: Any, data: bytes) -> str:
         return "" if "/metrics" in case.path else f"plain text from {case.path}"
     if kind.startswith("text/event-stream"):
         return _judged_stream(case, data)
+    if kind.startswith("application/x-ndjson"):
+        return fuzz_apis.judged_lines(data)
     try:
         value = json.loads(data)
     except ValueError:
         return f"{status} without JSON: {data[:24]!r}"
     if status < 400:
         return ""
+    if case.path in fuzz_apis.OLLAMA:
+        return fuzz_apis.judged_text(value)
     return fuzz_apis.judged_error(value) if case.path in fuzz_apis.MESSAGES else _judged_error(status, value)
 
 

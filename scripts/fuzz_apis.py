@@ -1,4 +1,4 @@
-"""The Responses API and Anthropic's for `scripts/fuzz.py`: bodies in their words, and what their answers have to be."""
+"""The Responses API, Anthropic's and Ollama's for `scripts/fuzz.py`: bodies, and what their answers have to be."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Say = Callable[[int], str]
 
 RESPONSES = ("/v1/responses", "/responses", "/v1/responses/input_tokens")
 MESSAGES = ("/v1/messages", "/v1/messages/count_tokens", "/v1/messages?beta=true")
-PATHS = (*RESPONSES, *MESSAGES)
+OLLAMA = ("/api/chat", "/api/generate", "/api/show")
+PATHS = (*RESPONSES, *MESSAGES, *OLLAMA)
 LAST = {
     "responses": ("response.completed", "response.incomplete"),
     "messages": ("message_stop",),
@@ -24,6 +25,8 @@ SCHEMA = {"type": "object", "properties": {"word": {"type": "string"}}, "require
 
 def body_of(draw: random.Random, path: str, say: Say, most: int) -> Json:
     """A body that the route takes, or nearly."""
+    if path in OLLAMA:
+        return deepcopy(_talk(draw, path, say, most))
     return deepcopy(_message(draw, say, most) if path in MESSAGES else _response(draw, say, most))
 
 
@@ -113,6 +116,51 @@ def _message(draw: random.Random, say: Say, most: int) -> Json:
     return {"messages": kept, "max_tokens": draw.randint(0, 20), **_some(draw, fields)}
 
 
+def _talk(draw: random.Random, path: str, say: Say, most: int) -> Json:
+    options = {
+        "num_predict": draw.randint(-2, 20),
+        "num_ctx": 4096,
+        "temperature": draw.choice((0, 1.5)),
+        "top_k": draw.choice((0, 40.0)),
+        "seed": draw.randint(-1, 9),
+        "stop": draw.choice((say(8), [say(8)], [])),
+        "mirostat": draw.randint(0, 2),
+        say(8): 1,
+    }
+    fields = {
+        "options": _some(draw, options),
+        "stream": draw.random() < 0.6,
+        "format": draw.choice(("json", "", SCHEMA)),
+        "keep_alive": draw.choice((0, -1, "5m", "1h30m", say(4))),
+        "think": draw.choice((True, False, "low", say(4))),
+        "logprobs": draw.random() < 0.5,
+        "top_logprobs": draw.randint(0, 3),
+        "model": draw.choice(("local", "local:latest", say(16))),
+    }
+    call = {"function": {"name": "look_up", "arguments": draw.choice(({"word": say(16)}, say(16)))}}
+    turns = [
+        {"role": "system", "content": say(64)},
+        {"role": "user", "content": say(most), "images": draw.choice(([], None, ["aGk="]))},
+        {"role": "assistant", "content": say(64), "thinking": say(16), "tool_calls": [call] * draw.randint(0, 2)},
+        {"role": "tool", "content": say(64), "tool_name": draw.choice(("look_up", say(8)))},
+    ]
+    tools = [{"type": "function", "function": {"name": "look_up", "parameters": SCHEMA}}] * draw.randint(0, 2)
+    prompt = {"prompt": say(most), "system": say(32), "raw": draw.random() < 0.3, "suffix": draw.choice(("", say(8)))}
+    talk = {"messages": [turn for turn in turns if draw.random() < 0.7], "tools": tools}
+    return {**(talk if path == "/api/chat" else prompt), **_some(draw, fields)}
+
+
+def judged_lines(data: bytes) -> str:
+    """What is wrong with a stream of lines, empty if nothing is."""
+    try:
+        lines = [json.loads(line) for line in data.splitlines()]
+    except ValueError:
+        return f"a stream's line is no JSON: {data[:80]!r}"
+    if any("error" in line for line in lines):
+        return "a stream ends with an error"
+    return "" if [line["done"] for line in lines] == [False] * (len(lines) - 1) + [True] else "a stream without its end"
+
+
 def judged_stream(path: str, frames: list[bytes]) -> str:
     """What is wrong with a stream of named events, empty if nothing is."""
     kinds = []
@@ -128,6 +176,12 @@ def judged_stream(path: str, frames: list[bytes]) -> str:
         return "a stream ends with an error"
     ends = LAST["messages" if "/messages" in path else "responses"]
     return "" if kinds and kinds[-1] in ends else f"a stream ends with {kinds[-1:]}"
+
+
+def judged_text(value: Any) -> str:
+    """What is wrong with an error in Ollama's words, empty if nothing is."""
+    is_right = isinstance(value, dict) and list(value) == ["error"] and isinstance(value["error"], str)
+    return "" if is_right else f"no error of Ollama's: {value!r:.120}"
 
 
 def judged_error(value: Any) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from checks import BASE_URL, ROOT_URL, WEATHER, posted, tell
+from checks import BASE_URL, ROOT_URL, TIMEOUT_S, WEATHER, posted, tell
 
+HELLO = {"role": "user", "content": "Say hello."}
 ASKED = {"role": "user", "content": WEATHER}
 PARAMETERS = {
     "type": "object",
@@ -47,6 +49,45 @@ def opencode() -> None:
     options = {"stream_options": {"include_usage": True}, "tool_choice": "auto", "max_tokens": 256, "temperature": 0}
     system = {"role": "system", "content": "You are a helpful assistant."}
     calls_paris({"model": "local", "messages": [system, ASKED], "tools": [TOOL], "stream": True, **options})
+
+
+def lines(path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The lines of a stream of Ollama's API."""
+    return [json.loads(line) for line in posted(ROOT_URL + path, body)]
+
+
+def open_webui_as_ollama() -> None:
+    """A chat of its default settings with a connection to Ollama."""
+    body = {
+        "model": "local:latest",
+        "messages": [ASKED],
+        "stream": True,
+        "options": {"temperature": 0},
+        "tools": [TOOL],
+    }
+    found = lines("/api/chat", {**body, "keep_alive": "5m"})
+    calls = [call["function"] for line in found for call in line["message"].get("tool_calls", ())]
+    assert [(call["name"], call["arguments"]) for call in calls] == [("get_weather", {"city": "Paris"})], calls
+    assert found[-1]["done"], "the stream does not end"
+
+
+def continue_() -> None:
+    """What it asks about the model, a chat, a chat with tools, and a suggestion at the cursor."""
+    with urllib.request.urlopen(f"{ROOT_URL}/api/tags", timeout=TIMEOUT_S) as listed:
+        (model,) = json.load(listed)["models"]
+    (shown,) = lines("/api/show", {"name": model["name"]})
+    assert ".Suffix" in shown["template"], "the model is not known to fill in the middle"
+    assert shown["parameters"].split()[0] == "num_ctx", f"other parameters: {shown['parameters']}"
+    options = {"temperature": 0, "num_predict": 256, "num_ctx": 8192}
+    same = {"model": "local", "options": options, "keep_alive": 1800}
+    assert "".join(
+        line["message"]["content"] for line in lines("/api/chat", {**same, "messages": [HELLO], "stream": True})
+    )
+    (whole,) = lines("/api/chat", {**same, "messages": [ASKED], "tools": [TOOL], "stream": False})
+    assert whole["message"]["tool_calls"][0]["function"]["arguments"] == {"city": "Paris"}, whole["message"]
+    file = {"prompt": "def add(a, b):\n    return ", "suffix": "\n\nprint(add(1, 2))", "raw": True, "stream": True}
+    inserted = "".join(line["response"] for line in lines("/api/generate", {**same, **file}))
+    assert "a + b" in inserted, f"another text: {inserted!r}"
 
 
 def events(path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -166,6 +207,8 @@ def silly_tavern() -> None:
 
 for name, what, function in (
     ("Open WebUI", "the default chat, with tools", open_webui),
+    ("Open WebUI", "a chat with tools, over Ollama's API", open_webui_as_ollama),
+    ("Continue", "the model, chats and a suggestion at the cursor, over Ollama's API", continue_),
     ("opencode", "a chat with tools", opencode),
     ("codex", "a turn with tools, over responses", codex),
     ("Claude Code", "a turn with tools, over messages", claude_code),

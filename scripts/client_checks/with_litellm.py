@@ -86,4 +86,41 @@ def a_message() -> None:
     tells_report(answer.choices[0].message.content)
 
 
+def as_ollama(messages: list[Any], **fields: Any) -> Any:
+    """An answer of the server by Ollama's API."""
+    same: dict[str, Any] = {"api_base": ROOT_URL, "timeout": TIMEOUT_S, "temperature": 0, "max_tokens": MAX_TOKENS}
+    return litellm.completion(f"ollama_chat/{MODEL}", messages, **same, **fields)
+
+
+@check("ollama_chat/: a tool, and the result answered")
+def a_talk() -> None:
+    messages: list[Any] = [{"role": "user", "content": WEATHER}]
+    message = as_ollama(messages, tools=[WEATHER_TOOL]).choices[0].message
+    (call,) = message.tool_calls
+    is_paris(call.function.name, call.function.arguments)
+    messages += [message, {"role": "tool", "tool_call_id": call.id, "content": REPORT}]
+    tells_report(as_ollama(messages, tools=[WEATHER_TOOL]).choices[0].message.content)
+
+
+@check("ollama_chat/: a tool, streamed")
+def a_talk_streamed() -> None:
+    chunks = list(as_ollama([{"role": "user", "content": WEATHER}], tools=[WEATHER_TOOL], stream=True))
+    (call,) = litellm.stream_chunk_builder(chunks).choices[0].message.tool_calls
+    is_paris(call.function.name, call.function.arguments)
+
+
+@check("ollama_chat/: response_format: a model of pydantic")
+def a_talk_by_schema() -> None:
+    answer = as_ollama([{"role": "user", "content": PERSON}], response_format=Person)
+    is_bob(Person.model_validate_json(answer.choices[0].message.content))
+
+
+@check("ollama/: a text of /api/generate")
+def a_text() -> None:
+    answer = litellm.completion(
+        f"ollama/{MODEL}", [{"role": "user", "content": "Say hello."}], api_base=ROOT_URL, max_tokens=16, temperature=0
+    )
+    assert answer.choices[0].message.content, "no text"
+
+
 run("litellm")

@@ -47,6 +47,9 @@ async def texts(runtime: Runtime, is_drafted: bool) -> list[tuple[str, int, int]
         chat = await post(CHAT, messages=MESSAGES, max_tokens=16)
         response = await post("/v1/responses", input=SAID, max_output_tokens=16)
         message = await post("/v1/messages", messages=MESSAGES, max_tokens=16)
+        more = {"stream": False, "options": {**FIELDS, "num_predict": 16}}
+        talk = await post("/api/chat", messages=MESSAGES, **more)
+        answer = await post("/api/generate", prompt=SAID, **more)
     usage = message["usage"]
     n_prompt = usage["input_tokens"] + usage["cache_read_input_tokens"]
     return [
@@ -61,6 +64,8 @@ async def texts(runtime: Runtime, is_drafted: bool) -> list[tuple[str, int, int]
             response["usage"]["output_tokens"],
         ),
         (message["content"][0]["text"], n_prompt, usage["output_tokens"]),
+        (talk["message"]["content"], talk["prompt_eval_count"], talk["eval_count"]),
+        (answer["response"], answer["prompt_eval_count"], answer["eval_count"]),
     ]
 
 
@@ -70,3 +75,20 @@ def test_all_apis_give_the_same_text_drafted_or_not() -> None:
         drafted = asyncio.run(texts(runtime, is_drafted=True))
     assert len({*plain, *drafted}) == 1, (plain, drafted)
     assert plain[0][2] == 16
+
+
+async def texts_after(runtime: Runtime, prompt: str) -> tuple[str, str]:
+    """What goes on from a prompt, by OpenAI's API and, with `raw`, by Ollama's."""
+    async with answering(runtime) as session:
+        fields: dict[str, Any] = {"prompt": prompt, "speculative": {"policy": "fixed"}}
+        async with session.post("/v1/completions", json={**fields, **FIELDS, "max_tokens": 16}) as answer:
+            text = (await answer.json())["choices"][0]["text"]
+        more = {"raw": True, "stream": False, "options": {**FIELDS, "num_predict": 16}}
+        async with session.post("/api/generate", json={**fields, **more}) as answer:
+            return text, (await answer.json())["response"]
+
+
+def test_raw_prompts_of_ollama_give_the_text_of_completions() -> None:
+    with Runtime.open(config()) as runtime:
+        text, raw = asyncio.run(texts_after(runtime, "def add(a, b):"))
+    assert text == raw != ""

@@ -103,6 +103,7 @@ class ModelInfo:
     vocab_type: int
     ftype: str
     chat_template: str | None
+    arch: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,8 +83,9 @@ class Model(native.Owner):
             n_vocab=int(lib.llama_vocab_n_tokens(self.native_vocab)),
             n_embd=int(lib.llama_model_n_embd(self.handle)),
             vocab_type=int(lib.llama_vocab_type(self.native_vocab)),
-            ftype=text.rsplit(" ", 1)[-1],
+            ftype=text.split(" ", 2)[-1],  # "qwen2 7B Q4_K - Medium"
             chat_template=template.decode(errors="replace") if template else None,
+            arch=self.meta("general.architecture") or "",
         )
 
     def _refuse_encoders(self, role: str) -> None:

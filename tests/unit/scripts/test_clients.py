@@ -51,6 +51,7 @@ def test_the_table_in_the_docs_has_the_versions_that_are_installed() -> None:
     )
     lock = json.loads((clients.CHECKS / "package-lock.json").read_text(encoding="utf-8"))
     pinned["ai"] = lock["packages"]["node_modules/ai"]["version"]
+    pinned["ollama-js"] = lock["packages"]["node_modules/ollama"]["version"]
     agents = json.loads((clients.CHECKS / clients.AGENTS / "package-lock.json").read_text(encoding="utf-8"))["packages"]
     pinned["codex"] = agents["node_modules/@openai/codex"]["version"]
     pinned["claude-code"] = agents["node_modules/@anthropic-ai/claude-code"]["version"]

@@ -1,4 +1,4 @@
-"""Changed and torn bodies for the Responses API and Anthropic's: each answer is one that is documented."""
+"""Changed and torn bodies for the Responses API, Anthropic's and Ollama's: each answer is one that is documented."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from uad.base.events import Delta
 from uad.http.apis.choice import Choice
 from uad.http.apis.problems import Problem, field_and_reason
 from uad.http.requests.chat import Reading
-from uad.http.requests.fields import Body, ChatBody, checked
+from uad.http.requests.fields import Body, ChatBody, CompletionBody, checked
 from uad.http.requests.job import Job
 
 _ALPHABET = string.ascii_letters + string.digits
@@ -61,6 +61,8 @@ class Served:
 class Dialect(ABC):
     """How one API answers one request: the frames of its stream, and how they fold to the whole answer."""
 
+    content_type = "text/event-stream"
+    """Of a stream."""
     ends_with_done = False
     ping = PING
     """Sent where nothing is said for a while."""
@@ -119,13 +121,13 @@ def new_id(prefix: str, length: int = 32) -> str:
 
 @dataclass(frozen=True)
 class Translated(Generic[B]):
-    """A request, the chat that it stands for, and how its fields are called.
+    """A request, the chat that it stands for, or the prompt that it goes on from, and how its fields are called.
 
     `relaxed` is the chat to try where the schemas of the tools are none that calls can be held to.
     """
 
     own: B
-    chat: ChatBody
+    chat: ChatBody | CompletionBody
     spelling: Spelling
     relaxed: ChatBody | None = None
 
@@ -141,6 +143,8 @@ class ChatApi(Generic[B]):
     """What is answered to the question how many ids a prompt has."""
     check: Callable[[Mapping[str, str]], None] = lambda headers: None
     """Raises InvalidRequestError for headers that ask for another version of the API."""
+    at_once: Callable[[Mapping[str, object]], Members | None] = lambda members: None
+    """The answer to a request for which nothing is generated; None for all others. Raises as `read` does."""
 
 
 def chat_of(members: Mapping[str, object], spelling: Spelling) -> ChatBody:

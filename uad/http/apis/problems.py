@@ -89,6 +89,10 @@ class Problem:
         error = {"type": ANTHROPIC_KINDS.get(self.status, KINDS[400]), "message": self._anthropic_message()}
         return {"type": "error", "error": error, **({"request_id": request} if request else {})}
 
+    def ollama(self) -> dict[str, object]:
+        """Ollama's error: a text."""
+        return {"error": self.message}
+
     def _anthropic_message(self) -> str:
         """Clients shorten a conversation where they read that the prompt is too long."""
         if self.kind != OVERFLOW:

@@ -40,6 +40,10 @@ class Reading:
         return AnswerParser(self.format, self.calls, self.start, self.shows_thoughts)
 
 
+PLAIN = Reading(AnswerFormat(), Calls(), Start(), shows_thoughts=True)
+"""Of what is no chat: the text is the answer."""
+
+
 def calls_of(body: ChatBody) -> Calls:
     """What the request says about calls. A call that is required comes alone, unless several are asked for: a small
     model would write the same one again and again.

@@ -1,4 +1,4 @@
-"""The HTTP side: OpenAI's and llama-server's routes over one runtime. Knows no model and no llama.cpp, only
+"""The HTTP side: OpenAI's, Anthropic's, Ollama's and llama-server's routes over one runtime. Knows no model and no llama.cpp, only
 messages.
 """
 

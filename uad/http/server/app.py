@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from uad.base.config import ServerConfig
+from uad.http.apis import ollama
 from uad.http.apis.anthropic import MESSAGES
 from uad.http.apis.openai import CHAT
 from uad.http.apis.problems import BusyError
@@ -35,6 +36,9 @@ POST_ROUTES = {
     "/responses/input_tokens": counting(RESPONSES),
     "/v1/messages": answering(MESSAGES),
     "/v1/messages/count_tokens": counting(MESSAGES),
+    "/api/chat": answering(ollama.TALK),
+    "/api/generate": answering(ollama.GENERATE),
+    "/api/show": info.show_as_ollama,
     "/completion": completions.native,
     "/completions": completions.native,
     "/infill": completions.infill,
@@ -50,6 +54,9 @@ GET_ROUTES = {
     "/v1/models": info.models,
     "/models": info.models,
     "/v1/models/{id:.+}": info.model,
+    "/api/tags": info.told_as_ollama(ollama.tags),
+    "/api/ps": info.told_as_ollama(ollama.running),
+    "/api/version": info.told_as_ollama(ollama.version),
     "/props": info.props,
     "/slots": info.slots,
     "/lora-adapters": info.adapters,
@@ -63,6 +70,10 @@ ABSENT = (
     "/rerank",
     "/v1/rerank",
 )
+ABSENT_OF_OLLAMA = (
+    *("embed", "embeddings", "pull", "push", "create", "copy", "delete", "blobs/{digest}", "me", "signout"),
+)
+"""Below /api, by any method."""
 
 
 def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
@@ -75,8 +86,12 @@ def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
         app.router.add_get(config.api_prefix + path, handler)
     if config.ui:
         page.add_routes(app, config.api_prefix)
+    else:
+        app.router.add_get(f"{config.api_prefix}/", info.runs_as_ollama)
     for path in ABSENT:
         app.router.add_post(config.api_prefix + path, info.absent)
+    for name in ABSENT_OF_OLLAMA:
+        app.router.add_route("*", f"{config.api_prefix}/api/{name}", info.absent_as_ollama)
     app.on_response_prepare.append(allow_origin)
     app.on_response_prepare.append(name_request)
     app.on_startup.append(live.start_watch)

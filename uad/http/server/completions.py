@@ -18,7 +18,7 @@ from uad.http.apis.answer import RunningAnswer
 from uad.http.apis.dialect import ChatApi, Dialect, Served, Translated, spelled
 from uad.http.apis.native import NativeDialect
 from uad.http.apis.openai import CompletionDialect
-from uad.http.requests.chat import chat_job
+from uad.http.requests.chat import PLAIN, chat_job
 from uad.http.requests.engine import Backend, Generation
 from uad.http.requests.fields import Body, CompletionBody, InfillBody, NativeBody, TemplateBody, checked
 from uad.http.requests.infill import encode_infill, encode_insertion
@@ -45,7 +45,9 @@ def answering(api: ChatApi[B]) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         api.check(request.headers)
         state = request.app[STATE]
-        asked, size = await state.read(request, api.read)
+        asked, size = await state.read(request, lambda members: api.at_once(members) or api.read(members))
+        if not isinstance(asked, Translated):
+            return reply(asked)
         with (
             spelled(asked.spelling),
             state.admission.enter(check_counts(state.engine, asked.chat, 1, state.admission.limit)),
@@ -59,6 +61,9 @@ def answering(api: ChatApi[B]) -> Handler:
 def _chat_dialect(state: State, api: ChatApi[B], asked: Translated[B]) -> Dialect:
     """What to generate, and in which form. Renders, tokenizes and compiles: for worker threads."""
     ping, thoughts = state.config.sse_ping_interval, state.config.reasoning_format
+    if isinstance(asked.chat, CompletionBody):
+        prompt = _encoded(state.engine, asked.chat, asked.chat.prompt)
+        return api.dialect(make_job(state.engine, asked.chat, [prompt], ping), _served(state), PLAIN, asked.own)
     try:
         job, reading = chat_job(state.engine, asked.chat, ping, thoughts)
     except InvalidRequestError as error:
@@ -89,8 +94,10 @@ async def chat_tokens(request: web.Request) -> web.Response:
     return reply({"object": "response.input_tokens", "input_tokens": n_tokens})
 
 
-def _n_tokens(state: State, body: TemplateBody) -> int:
+def _n_tokens(state: State, body: TemplateBody | CompletionBody) -> int:
     """Raises ContextOverflowError where the prompt could not fit at all."""
+    if isinstance(body, CompletionBody):
+        return len(_encoded(state.engine, body, body.prompt).ids)
     return len(encode_chat(state.engine.text, body).ids)
 
 
@@ -185,7 +192,7 @@ async def _stream(request: web.Request, generation: Generation, answer: RunningA
     sent = clock()
     arrivals = await generation.take(ping)  # an error before the first event still gets its own status
     request[FAILED] = answer.failed
-    response = await begin_stream(request)
+    response = await begin_stream(request, answer.dialect.content_type)
     while True:
         data = answer.frames(arrivals)
         if not generation.is_open:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
 from aiohttp import web
@@ -11,14 +11,16 @@ from uad.base.common.json_out import Json
 from uad.base.config.kinds import SWITCH
 from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.events import SlotInfo
+from uad.http.apis import ollama
 from uad.http.apis.problems import BusyError, Problem, problem_of
 from uad.http.apis.settings import sampling_json, speculative_json
+from uad.http.requests.engine import Backend
 from uad.http.requests.fields import DetokenizeBody, TemplateBody, TokenizeBody, checked
 from uad.http.requests.job import drafters_of, scales_of
 from uad.http.requests.prompt_ids import chat_template, ids_of, mixed_ids, parts_of, render_chat, text_of
 from uad.http.server.json_in import parse_list
 from uad.http.server.metrics import CONTENT_TYPE, render
-from uad.http.server.replies import refusal, reply
+from uad.http.server.replies import Handler, refusal, reply
 from uad.http.server.state import STATE, State
 
 _UNASKED = {
@@ -218,6 +220,38 @@ async def apply_template(request: web.Request) -> web.Response:
     state = request.app[STATE]
     body, size = await state.read(request, lambda members: checked(TemplateBody, members))
     return await state.reply(size, lambda: {"prompt": render_chat(state.engine.text, body)})
+
+
+def told_as_ollama(make: Callable[[Backend, str, int], Json]) -> Handler:
+    """A route of Ollama's about the server: what `make` makes of its runtime, the model's name and the start."""
+
+    async def handle(request: web.Request) -> web.Response:
+        state = request.app[STATE]
+        return reply(make(state.engine, state.alias, state.started))
+
+    return handle
+
+
+async def show_as_ollama(request: web.Request) -> web.Response:
+    """POST /api/show {model}, with or without the tag."""
+    state = request.app[STATE]
+    name, size = await state.read(request, ollama.read_show)
+    if ollama.tagged(name) not in map(ollama.tagged, state.aliases):
+        problem = Problem(404, f"model '{name}' not found", "not_found_error")
+        return refusal(problem, problem.ollama())
+    return await state.reply(size, lambda: ollama.show(state.engine, state.alias, state.started))
+
+
+async def runs_as_ollama(request: web.Request) -> web.Response:
+    """GET / of a server without the page."""
+    return web.Response(text=ollama.RUNNING)
+
+
+async def absent_as_ollama(request: web.Request) -> web.Response:
+    """Routes of Ollama's that change which models there are, or make no text."""
+    raise NotSupportedError(
+        f"{request.path} is not supported: this server has one model, which it was started with, and generates text"
+    )
 
 
 async def absent(request: web.Request) -> web.Response:

@@ -19,7 +19,7 @@ from uad.http.server.bodies import LEAST_RATE
 from uad.http.server.state import STATE
 
 log = logging.getLogger("uad.http")
-HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 STREAM = web.RequestKey("stream", web.StreamResponse)
 """Where a request keeps the stream that answers it, once it has begun: a late error is sent there."""
 FAILED: web.RequestKey[Callable[[Problem], bytes]] = web.RequestKey("failed", Callable)  # type: ignore[arg-type]
@@ -48,9 +48,9 @@ def refusal(problem: Problem, body: Mapping[str, object] | None = None) -> web.R
     return reply(problem.body() if body is None else body, problem.status, problem.headers)
 
 
-async def begin_stream(request: web.Request) -> web.StreamResponse:
+async def begin_stream(request: web.Request, content_type: str = "text/event-stream") -> web.StreamResponse:
     """The stream that answers a request, its headers sent."""
-    response = request[STREAM] = web.StreamResponse(headers=HEADERS)
+    response = request[STREAM] = web.StreamResponse(headers={"Content-Type": content_type, **HEADERS})
     await response.prepare(request)
     return response
 
@@ -78,7 +78,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 def refused(problem: Problem, path: str, name: str) -> web.Response:
     """An error in the words of the API that `path` belongs to, with the name of the request."""
-    response = refusal(problem, problem.anthropic(name) if _is_anthropic(path) else None)
+    response = refusal(problem, _body(problem, path, name))
     _name(response, path, name)
     return response
 
@@ -124,6 +124,13 @@ def _is_anthropic(path: str) -> bool:
     return "/v1/messages" in path
 
 
+def _body(problem: Problem, path: str, name: str) -> Mapping[str, object]:
+    """In the form of the API that the path is of. Below `--api-prefix /api` are the others' paths, too."""
+    if _is_anthropic(path):
+        return problem.anthropic(name)
+    return problem.ollama() if "/api/" in path and "/v1/" not in path else problem.body()
+
+
 def _problem(request: web.Request, error: Exception) -> Problem:
     """What the client gets: aiohttp's own errors are known here, all others where no HTTP is known."""
     path = (request.path or request.raw_path)[:_PATH_SHOWN]
@@ -147,7 +154,7 @@ def _problem(request: web.Request, error: Exception) -> Problem:
 async def _tell(request: web.Request, problem: Problem) -> web.StreamResponse:
     stream: web.StreamResponse | None = request.get(STREAM)
     if stream is None:
-        response = refused(problem, request.path, id_of_request(request))
+        response = refused(problem, _own_path(request), id_of_request(request))
         if request.content.exception() is not None:
             response.force_close()  # it is not known where the next request would begin
         return response
@@ -159,11 +166,16 @@ async def _tell(request: web.Request, problem: Problem) -> web.StreamResponse:
     return stream
 
 
+def _own_path(request: web.Request) -> str:
+    """Without what the server was told to put in front."""
+    return request.path.removeprefix(request.app[STATE].config.api_prefix)
+
+
 def _give_up(request: web.Request) -> web.StreamResponse:
     """The client is gone, or too slow."""
     stream: web.StreamResponse | None = request.get(STREAM)
     if stream is None:
-        return refused(_SLOW, request.path, id_of_request(request))
+        return refused(_SLOW, _own_path(request), id_of_request(request))
     if request.transport is not None:
         request.transport.abort()
     return stream

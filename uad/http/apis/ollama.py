@@ -1,0 +1,560 @@
+"""The dialect of Ollama's API: requests and the chats that they stand for, answers as lines of JSON, and what is told
+of the one model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import time
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import chain
+from pathlib import PurePath
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, AliasChoices, Field, StrictBool, StrictStr
+
+from uad.base.checkpoint import checkpoint
+from uad.base.common.json_out import Json, dumps
+from uad.base.common.samplers import SETTINGS
+from uad.base.errors import InvalidRequestError, NotSupportedError
+from uad.base.events import Delta
+from uad.base.types import Finish, TokenProb
+from uad.http.apis.blocks import Added, BlockKind, Blocks, Closed, Step
+from uad.http.apis.choice import Choice, logprobs_json, stats_json
+from uad.http.apis.dialect import (
+    ChatApi,
+    Dialect,
+    Frame,
+    Members,
+    Served,
+    Spelling,
+    Translated,
+    chat_of,
+    refuse,
+    renaming,
+    rest_of,
+    spelled,
+    validated,
+)
+from uad.http.apis.problems import Problem
+from uad.http.requests.chat import Reading
+from uad.http.requests.engine import Backend
+from uad.http.requests.fields import MAX_MESSAGES, Body, CompletionBody, checked
+from uad.http.requests.job import Job
+from uad.http.requests.message_fields import MAX_CALLS, MAX_TOOLS
+
+log = logging.getLogger("uad.server")
+VERSION = "0.13.0"
+"""Of Ollama: the one whose API this is. Clients ask for it, and refuse to talk to what is too old for them."""
+RUNNING = "Ollama is running"
+"""What Ollama answers to `GET /`, which clients look for."""
+OPTIONS = {"num_predict": "max_tokens", "seed": "seed", "stop": "stop", **{name: name for name in SETTINGS}}
+"""Members of `options`, and what a chat calls them."""
+FIXED = (
+    *("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "numa", "low_vram"),
+    *("f16_kv", "use_mmap", "use_mlock", "vocab_only", "logits_all", "embedding_only"),
+)
+"""Members of `options` that a server is started with, and no request changes."""
+_EFFORTS = ("low", "medium", "high", "max")
+_DURATION = re.compile(r"[-+]?(0|((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)")
+_FORMAT = '"json", or a JSON schema'
+_NAMES = (
+    (r"(max_completion_tokens|n_predict|max_tokens)\b", "options.num_predict"),
+    (r"response_format(\.json_schema)?(\.schema)?\b", "format"),
+    (r"reasoning_effort\b|enable_thinking\b", "think"),
+    (r"(messages\.\d+)\.(reasoning_content|reasoning)\b", r"\1.thinking"),
+    (r"(messages\.\d+)\.name\b", r"\1.tool_name"),
+)
+_UNSUPPORTED = {
+    "images": "this server reads text; leave images out",
+    "context": "send the conversation to /api/chat",
+    "template": "the model's own is used; start the server with --chat-template, or send a whole prompt with raw",
+}
+_NO_IMAGES = "image input is not supported: this server reads text; leave images out of the conversation"
+_FOREVER = 100 * 365 * 86400
+"""Seconds after the start at which the model is said to be unloaded, which it never is."""
+_DIGITS = 3
+"""Of the number of parameters as `details` has it."""
+
+
+# --- requests
+
+
+def _keep_alive(value: object) -> object:
+    """Seconds, or a duration as Go writes it."""
+    if isinstance(value, str):
+        if not _DURATION.fullmatch(value):
+            raise ValueError('must be a number of seconds, or a duration such as "5m" or "-1s"')
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError('must be a number of seconds, or a duration such as "5m"')
+    return value
+
+
+def _think(value: object) -> object:
+    if not isinstance(value, bool) and value not in _EFFORTS:
+        raise ValueError(f"must be true, false, or one of {', '.join(_EFFORTS)}")
+    return value
+
+
+class AskedBody(Body):
+    """What both routes take. What is not named here goes to the chat as it is: drafts, slots, constraints."""
+
+    model: StrictStr = ""
+    stream: StrictBool = True
+    options: dict[StrictStr, Any] = Field({})
+    format: Any = None
+    keep_alive: Annotated[Any, AfterValidator(_keep_alive)] = None
+    think: Annotated[Any, AfterValidator(_think)] = None
+    logprobs: StrictBool = False
+    top_logprobs: Any = None
+
+
+class TalkBody(AskedBody):
+    """POST /api/chat."""
+
+    messages: Annotated[list[Any], Field(max_length=MAX_MESSAGES)] = Field([])
+    tools: list[dict[StrictStr, Any]] = Field([], max_length=MAX_TOOLS)
+
+
+class GenerateBody(AskedBody):
+    """POST /api/generate."""
+
+    prompt: StrictStr = ""
+    suffix: StrictStr = ""
+    system: StrictStr = ""
+    raw: StrictBool = False
+
+
+class SaidBody(Body):
+    """One of `messages`."""
+
+    role: StrictStr
+    content: Any = ""
+    thinking: StrictStr | None = None
+    images: Any = None
+    tool_calls: Annotated[list[Any], Field(max_length=MAX_CALLS)] = Field([])
+    tool_name: StrictStr | None = None
+    tool_call_id: StrictStr | None = None
+
+
+class CallOfBody(Body):
+    """One of the `tool_calls` of a message."""
+
+    id: StrictStr | None = None
+    function: dict[StrictStr, Any]
+
+
+class ShowBody(Body):
+    """POST /api/show."""
+
+    model: StrictStr = Field("", validation_alias=AliasChoices("model", "name"))
+
+
+def read_talk(members: Mapping[str, object]) -> Translated[TalkBody]:
+    """The request and its chat. Raises InvalidRequestError, NotSupportedError or ValidationError."""
+    refuse(members, {"template": _UNSUPPORTED["template"]})
+    own = TalkBody.model_validate(members)
+    same, spelling = _same(own)
+    chat = {**rest_of(members, own), **same, **_thinking(own), **_logprobs(own)}
+    chat |= {"messages": _messages(own.messages), "tools": own.tools}
+    return Translated(own, chat_of(chat, spelling), spelling)
+
+
+def read_generate(members: Mapping[str, object]) -> Translated[GenerateBody]:
+    """The request, and a chat of its one question; with `raw` or `suffix` what goes on from its prompt. Raises
+    InvalidRequestError, NotSupportedError or ValidationError.
+    """
+    own = GenerateBody.model_validate(members)
+    if own.raw and (own.system or members.get("template") or members.get("context")):
+        raise InvalidRequestError("raw mode does not support template, system, or context", "raw")
+    refuse(members, _UNSUPPORTED)
+    same, spelling = _same(own, (r"messages\b.*", "prompt"), (r"logprobs\b", "top_logprobs"))
+    more = {**rest_of(members, own), **same}
+    if own.raw or own.suffix:
+        plain: Json = {**more, "prompt": own.prompt, "suffix": own.suffix}
+        plain |= {"logprobs": own.top_logprobs or 0} if own.logprobs else {}
+        with spelled(spelling):
+            return Translated(own, checked(CompletionBody, plain), spelling)
+    said = (("system", own.system), ("user", own.prompt))
+    more |= {"messages": [{"role": role, "content": text} for role, text in said if text or role == "user"]}
+    return Translated(own, chat_of({**more, **_thinking(own), **_logprobs(own)}, spelling), spelling)
+
+
+def read_show(members: Mapping[str, object]) -> str:
+    """The name of the model that is asked about. Raises ValidationError."""
+    return ShowBody.model_validate(members).model
+
+
+def _same(own: AskedBody, *names: tuple[str, str]) -> tuple[Json, Spelling]:
+    """What means the same on both routes, in a chat's words, and how a request calls the fields of a chat. names:
+    further rules for that.
+    """
+    given = {name: value for name, value in own.options.items() if value is not None}
+    out: Json = {OPTIONS[name]: value for name, value in given.items() if name in OPTIONS}
+    length = out.get("max_tokens")
+    if isinstance(length, int | float) and length < 0:
+        out["max_tokens"] = -1  # Ollama has -1 for no end, and -2 for the end of the context, which is one here
+    for name in given:
+        if name not in OPTIONS:
+            _leave_out(name[:64])
+    if own.format not in (None, ""):
+        out["response_format"] = _form(own.format)
+    own_names = [(rf"{name}\b", f"options.{name}") for name in given if OPTIONS.get(name) == name]
+    return {**out, "stream": own.stream}, renaming([*names, *_NAMES, *own_names])
+
+
+@lru_cache(256)
+def _leave_out(name: str) -> None:
+    """Say once that an option has no effect."""
+    why = "the server is started with it" if name in FIXED else "there is no such option here"
+    log.warning("option %r of Ollama's API has no effect: %s", name, why)
+
+
+def _form(value: object) -> Json:
+    if value == "json":
+        return {"type": "json_object"}
+    if isinstance(value, dict):
+        return {"type": "json_schema", "json_schema": {"schema": value}}
+    raise InvalidRequestError.at("format", f"must be {_FORMAT}")
+
+
+def _thinking(own: AskedBody) -> Json:
+    if own.think is None:
+        return {}
+    effort = {} if isinstance(own.think, bool) else {"reasoning_effort": own.think}
+    return {"enable_thinking": own.think is not False, **effort}
+
+
+def _logprobs(own: AskedBody) -> Json:
+    return {"logprobs": True, "top_logprobs": own.top_logprobs} if own.logprobs else {}
+
+
+class _CallIds:
+    """Names of the calls of a conversation. Ollama's clients send none: a result says at most which tool it is of."""
+
+    def __init__(self) -> None:
+        self._n = 0
+        self._waiting: dict[str, str] = {}  # calls without a result so far, each with its tool
+
+    def of_call(self, call: CallOfBody) -> str:
+        """Its own, else a new one of nine letters and digits, which is what some templates take."""
+        self._n += 1
+        id_ = call.id or f"call{self._n:05}"
+        self._waiting[id_] = str(call.function.get("name"))
+        return id_
+
+    def of_result(self, said: SaidBody) -> str | None:
+        """Its own, else that of the first call that waits, of those of its tool if there are any."""
+        found = [id_ for id_, tool in self._waiting.items() if tool == said.tool_name] or [*self._waiting]
+        id_ = said.tool_call_id or (found[0] if found else None)
+        if id_ is not None:
+            self._waiting.pop(id_, None)
+        return id_
+
+
+def _messages(given: Sequence[object]) -> list[Json]:
+    """The chat's messages, one for each of the request."""
+    out: list[Json] = []
+    ids = _CallIds()
+    for i, one in enumerate(given):
+        checkpoint()
+        where = f"messages.{i}"
+        said = validated(SaidBody, one, where)
+        if said.images:
+            raise NotSupportedError.at(f"{where}.images", _NO_IMAGES)
+        message: Json = {"role": said.role, "content": said.content}
+        if said.thinking:
+            message["reasoning_content"] = said.thinking
+        if said.tool_calls:
+            calls = [validated(CallOfBody, call, f"{where}.tool_calls.{k}") for k, call in enumerate(said.tool_calls)]
+            message["tool_calls"] = [{"id": ids.of_call(call), "function": call.function} for call in calls]
+        if said.role == "tool":
+            message |= {"name": said.tool_name, "tool_call_id": ids.of_result(said)}
+        out.append({name: value for name, value in message.items() if value is not None})
+    return out
+
+
+# --- answers
+
+
+def _line(text: str) -> bytes:
+    return f"{text}\n".encode("ascii")
+
+
+def _when(seconds: float) -> str:
+    """A time, given in seconds since 1970, as Ollama writes it."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _ns(ms: float) -> int:
+    """At least 1: clients divide by it."""
+    return max(int(ms * 1e6), 1)
+
+
+class LineDialect(Dialect):
+    """Base of both: each frame is a line, an object with a piece of the answer. The last has the numbers."""
+
+    content_type = "application/x-ndjson"
+    event = staticmethod(_line)
+
+    def __init__(self, job: Job, served: Served, reading: Reading, body: AskedBody) -> None:
+        super().__init__(job)
+        self._model = body.model or served.model
+        self._begun = time.time()
+        is_plain = reading.is_plain  # then the text is the content, and no parser is needed
+        self._blocks = None if is_plain else Blocks(reading.parser(), "call_")
+        self.ping = self.event(dumps(self._frame()))  # a piece without text: clients take no comments, no empty lines
+
+    @staticmethod
+    @abstractmethod
+    def said(content: str, thinking: str = "", calls: Sequence[Members] = ()) -> Members:
+        """The member of a frame that has its piece of the answer."""
+
+    @staticmethod
+    @abstractmethod
+    def heard(frame: Members) -> Members:
+        """`content`, `thinking` and `tool_calls` of a frame, as far as it has them."""
+
+    def _frame(self, content: str = "", thinking: str = "", calls: Sequence[Members] = ()) -> Members:
+        same = {"model": self._model, "created_at": _when(time.time())}
+        return {**same, **self.said(content, thinking, calls), "done": False}
+
+    def piece(self, choice: Choice, delta: Delta) -> Iterator[Frame]:
+        """A line for each thing that the text says. The first has all probabilities of the piece."""
+        if self._blocks is not None:
+            yield from self._lines(self._blocks.feed(delta.text), delta.probs)
+        elif delta.text or delta.probs:
+            yield self._with_probs(self._frame(delta.text), delta.probs)
+
+    def _lines(self, steps: Iterable[Step], probs: Sequence[TokenProb] = ()) -> Iterator[Frame]:
+        for step in steps:
+            if (frame := self._shown(step)) is not None:
+                yield self._with_probs(frame, probs)
+                probs = ()
+        if probs:
+            yield self._with_probs(self._frame(), probs)
+
+    def _shown(self, step: Step) -> Members | None:
+        """A call is shown once it is whole; one that was cut in its arguments, which are no object then, is not."""
+        kind = step.block.kind
+        match step:
+            case Added() if kind is BlockKind.TEXT:
+                return self._frame(step.text)
+            case Added() if kind is BlockKind.THOUGHT:
+                return self._frame(thinking=step.text)
+            case Closed() if kind is BlockKind.CALL:
+                block = step.block
+                try:
+                    arguments = json.loads(block.text)
+                except (ValueError, RecursionError):
+                    return None
+                function = {"index": block.call_index, "name": block.name, "arguments": arguments}
+                is_whole = isinstance(arguments, dict)
+                return self._frame(calls=[{"id": block.call_id, "function": function}]) if is_whole else None
+            case _:
+                return None
+
+    def _with_probs(self, frame: Members, probs: Sequence[TokenProb]) -> Members:
+        return {**frame, "logprobs": logprobs_json(probs)} if probs else frame
+
+    def blank(self, choice: Choice) -> Members:
+        """A line that says nothing."""
+        return self._frame()
+
+    def closing(self, choice: Choice, finished: Sequence[Choice]) -> Iterator[Frame]:
+        """What was kept back, and the line with why it ended and the numbers. Times are in nanoseconds."""
+        if self._blocks is not None:
+            yield from self._lines(self._blocks.finish(choice.is_cut))
+        end, timings = choice.end, choice.end.timings
+        prompt, written = _ns(timings.prompt_ms), _ns(timings.predicted_ms)
+        yield {
+            **self._frame(),
+            "done": True,
+            "done_reason": "length" if end.finish is Finish.LENGTH else "stop",
+            "total_duration": max(int((time.time() - self._begun) * 1e9), prompt + written),
+            "load_duration": 0,
+            "prompt_eval_count": end.usage.n_prompt,
+            "prompt_eval_duration": prompt,
+            "eval_count": end.usage.n_predicted,
+            "eval_duration": written,
+            **stats_json([choice]),
+        }
+
+    def failed(self, problem: Problem) -> Iterator[Frame]:
+        """The last line of a stream that breaks off."""
+        yield problem.ollama()
+
+    def fold(self, frames: Iterable[Frame]) -> Members:
+        """The last line, with what all of them say."""
+        contents, thoughts, calls, probs = list[str](), list[str](), list[Members](), list[Iterable[Members]]()
+        last: Members = {}
+        for frame in map(self.members_of, frames):
+            last, heard = frame, self.heard(frame)
+            contents.append(heard["content"])
+            thoughts.append(heard.get("thinking", ""))
+            calls += heard.get("tool_calls", ())
+            probs += [frame["logprobs"]] if "logprobs" in frame else []
+        out = {**last, **self.said("".join(contents), "".join(thoughts), calls)}
+        return {**out, "logprobs": chain.from_iterable(probs)} if self.job.logprobs else out
+
+
+class TalkDialect(LineDialect):
+    """POST /api/chat."""
+
+    @staticmethod
+    def said(content: str, thinking: str = "", calls: Sequence[Members] = ()) -> Members:
+        """A message."""
+        message: Members = {"role": "assistant", "content": content}
+        message |= {"thinking": thinking} if thinking else {}
+        return {"message": message | ({"tool_calls": calls} if calls else {})}
+
+    @staticmethod
+    def heard(frame: Members) -> Members:
+        """The message's own members."""
+        message: Members = frame["message"]
+        return message
+
+
+class GenerateDialect(LineDialect):
+    """POST /api/generate."""
+
+    @staticmethod
+    def said(content: str, thinking: str = "", calls: Sequence[Members] = ()) -> Members:
+        """A text, and thoughts beside it."""
+        return {"response": content, **({"thinking": thinking} if thinking else {})}
+
+    @staticmethod
+    def heard(frame: Members) -> Members:
+        """The text under a message's names."""
+        return {"content": frame["response"], "thinking": frame.get("thinking", "")}
+
+
+# --- requests that only load or unload a model
+
+
+def _loaded(own: AskedBody, said: Members) -> Members:
+    """The answer to a request that asks nothing, as clients send it before the first question and after the last."""
+    reason = "unload" if own.keep_alive in (0, "0", "0s", "0m", "0h") else "load"
+    return {"model": own.model, "created_at": _when(time.time()), **said, "done": True, "done_reason": reason}
+
+
+def talk_of_nothing(members: Mapping[str, object]) -> Members | None:
+    """The answer where there are no messages; None where there are. Raises ValidationError."""
+    if members.get("messages"):
+        return None
+    return _loaded(TalkBody.model_validate(members), TalkDialect.said(""))
+
+
+def text_of_nothing(members: Mapping[str, object]) -> Members | None:
+    """The answer where there is no prompt; None where there is one. Raises ValidationError."""
+    if members.get("prompt") or members.get("suffix") or members.get("images"):
+        return None
+    return _loaded(GenerateBody.model_validate(members), GenerateDialect.said(""))
+
+
+TALK = ChatApi(read_talk, TalkDialect, lambda n: {"prompt_eval_count": n}, at_once=talk_of_nothing)
+GENERATE = ChatApi(read_generate, GenerateDialect, lambda n: {"prompt_eval_count": n}, at_once=text_of_nothing)
+
+
+# --- the model
+
+
+def tagged(name: str) -> str:
+    """A model's name with its tag, as Ollama lists it."""
+    return name if ":" in name else f"{name}:latest"
+
+
+def version(engine: Backend, name: str, started: int) -> Json:
+    """GET /api/version."""
+    return {"version": VERSION}
+
+
+def tags(engine: Backend, name: str, started: int) -> Json:
+    """GET /api/tags: the one model. started: seconds since 1970."""
+    return {"models": [{**_model(engine, name), "modified_at": _when(started)}]}
+
+
+def running(engine: Backend, name: str, started: int) -> Json:
+    """GET /api/ps: the one model, which stays loaded."""
+    facts = {"expires_at": _when(started + _FOREVER), "size_vram": 0, "context_length": engine.info.n_ctx}
+    return {"models": [{**_model(engine, name), **facts}]}
+
+
+def show(engine: Backend, name: str, started: int) -> Json:
+    """POST /api/show. May render the chat template: for worker threads."""
+    info, target = engine.info, engine.info.target
+    arch = target.arch or "unknown"
+    return {
+        "modelfile": f"FROM {PurePath(target.path).name}\nPARAMETER num_ctx {info.n_ctx}\n",
+        "parameters": f"num_ctx {info.n_ctx}",
+        "template": _template(engine),
+        "details": _details(engine),
+        "model_info": {
+            "general.architecture": arch,
+            "general.basename": target.desc,
+            "general.parameter_count": target.n_params,
+            f"{arch}.context_length": info.n_ctx,
+            f"{arch}.embedding_length": target.n_embd,
+        },
+        "capabilities": _capabilities(engine),
+        "modified_at": _when(started),
+    }
+
+
+def _template(engine: Backend) -> str:
+    """The chat template. Clients look in Ollama's own for `.Suffix` to know whether the model fills in the middle."""
+    template = engine.info.target.chat_template or ""
+    return template + ("{# .Suffix #}" if _inserts(engine) else "")
+
+
+def _inserts(engine: Backend) -> bool:
+    fim = engine.info.fim
+    return None not in (fim.prefix, fim.suffix, fim.middle)
+
+
+def _capabilities(engine: Backend) -> list[str]:
+    has = {
+        "completion": True,
+        "tools": engine.text.template_caps().get("supports_tools", False),
+        "insert": _inserts(engine),
+        "thinking": engine.text.answers.thinks,
+    }
+    return [name for name, there in has.items() if there]
+
+
+def _model(engine: Backend, name: str) -> Json:
+    """`digest` is not that of the file, whose reading would take minutes: of its name and its sizes."""
+    target = engine.info.target
+    named = f"{PurePath(target.path).name} {target.size} {target.n_params}"
+    digest = hashlib.sha256(named.encode("utf-8", "replace")).hexdigest()
+    same = {"name": tagged(name), "model": tagged(name), "size": target.size, "digest": digest}
+    return {**same, "details": _details(engine)}
+
+
+def _details(engine: Backend) -> Json:
+    target = engine.info.target
+    family = target.arch or "unknown"
+    return {
+        "parent_model": "",
+        "format": "gguf",
+        "family": family,
+        "families": [family],
+        "parameter_size": _count(target.n_params),
+        "quantization_level": target.ftype.replace(" - Small", "_S")
+        .replace(" - Medium", "_M")
+        .replace(" - Large", "_L"),
+    }
+
+
+def _count(n: int) -> str:
+    """1543714304 as 1.54B."""
+    for unit, name in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if n >= unit:
+            return f"{n / unit:.{_DIGITS}g}{name}"
+    return str(n)
