@@ -243,3 +243,19 @@ def test_a_file_longer_than_the_system_allows_leaves_the_old_one(path: Path) -> 
     assert said.stdout == "UadError Unable to save slot: slot.bin: File too large\n"
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_process_that_is_killed_while_it_writes_leaves_the_old_file(step: str, path: Path) -> None:
+    code = (
+        "import os, signal, sys; from pathlib import Path; import numpy as np\n"
+        "from uad.llama.memory import SavedSequence; from uad.runtime.slots.file import *\n"
+        f"os.{step} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "one = SavedState({}, (1,), SavedSequence(1, 0, np.zeros(1 << 20, np.uint8), ()))\n"
+        "write_slot(Path(sys.argv[1]), SavedSlot(one))\n"
+    )
+    before = path.read_bytes()
+    ended = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, timeout=60)
+    assert ended.returncode == -9
+    assert path.read_bytes() == before
+    assert same(read_slot(path, FACTS, DRAFT_FACTS)[0].target, SLOT.target)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kit.head_models import FAMILIES, make_with_head
 from kit.models import DRAFTS, TARGET, Waiter, finish
-from kit.tiny_models import NAMES, make
+from kit.tiny_models import NAMES, make, make_adapter
 
-from uad.base.config import Config, DraftingConfig, ModelConfig, ServerConfig
-from uad.base.errors import InvalidRequestError, NotSupportedError, UadError, UnavailableError
+from uad.base.config import Config, DraftingConfig, LoraConfig, ModelConfig, ServerConfig
+from uad.base.errors import DecodeError, InvalidRequestError, NotSupportedError, UadError, UnavailableError
 from uad.base.events import Delta, Event, SlotAction, SlotOutcome
 from uad.base.types import GREEDY, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.llama.memory import SequenceCopies
@@ -313,3 +316,113 @@ def test_there_are_no_other_slots(tmp_path: Path) -> None:
         for slot in (-1, 2):
             with pytest.raises(InvalidRequestError, match="Invalid slot ID"):
                 runtime.slot_action(ERASE, slot)
+
+
+def test_other_scales_of_an_adapter_are_another_model(tmp_path: Path) -> None:
+    path = make("llama", tmp_path)
+    own = config(tmp_path, path, loras=(LoraConfig(make_adapter(path, tmp_path / "adapter.gguf"), 0.05),))
+    with Runtime.open(own) as runtime:
+        first = say(runtime, ids(runtime), 0)
+        do(runtime, SAVE, 0)
+        say(runtime, ids(runtime, OTHER), 0, adapters=(0.5,))
+        before = runtime.snapshot().slots
+        with pytest.raises(
+            InvalidRequestError, match=r"of another set of adapter scales \(\(0.05,\); now it is \(0.5,\)"
+        ):
+            do(runtime, RESTORE, 0)
+        assert runtime.snapshot().slots == before
+        say(runtime, ids(runtime, OTHER), 1)
+        do(runtime, RESTORE, 0)
+        again = say(runtime, ids(runtime), 0)
+    assert again.ids == first.ids
+    assert again.done.usage.n_cached == len(ids_of(first)) - 2
+    wrong = pytest.raises(InvalidRequestError, match="of another set of adapters ")
+    with Runtime.open(replace(own, target=replace(own.target, loras=()))) as runtime, wrong:
+        do(runtime, RESTORE, 0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_head_reads_the_last_tokens_again_and_the_text_is_the_same(family: str, tmp_path: Path) -> None:
+    path = make_with_head(family, tmp_path)
+    head = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=4, p_min=0.0)
+    own = config(tmp_path, path, types=(Origin.HEAD,))
+    with Runtime.open(own) as runtime:
+        first = say(runtime, ids(runtime), 1, head)
+        do(runtime, SAVE, 1)
+        longer = (*ids(runtime), *first.ids, *ids(runtime, " and then"))
+        anew = say(runtime, longer, 0, cache_prompt=False)
+    with Runtime.open(own) as runtime:
+        say(runtime, ids(runtime, OTHER), 0, head)
+        do(runtime, RESTORE, 0)
+        again = say(runtime, longer, 0, head)
+    assert again.ids == anew.ids
+    assert again.done.timings.draft.n_drafted
+
+
+@pytest.mark.parametrize("part", ["save", "restore"])
+def test_a_draft_whose_state_cannot_be_copied_reads_the_text_again(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Runtime.open(config(tmp_path, draft=DRAFTS["zephyr"], types=(Origin.MODEL,))) as runtime:
+        first = say(runtime, ids(runtime), 1, FIXED)
+        longer = (*ids(runtime), *first.ids, *ids(runtime, " and then"))
+        draft, real = runtime._parts.drafter._cache.context.memory, getattr(SequenceCopies, part)
+
+        def broken(self: SequenceCopies, seq: int, *saved):
+            if self._memory is draft:
+                raise DecodeError("injected")
+            return real(self, seq, *saved)
+
+        monkeypatch.setattr(SequenceCopies, part, broken)
+        n = do(runtime, SAVE, 1).n_ids
+        assert do(runtime, RESTORE, 0).n_ids == n
+        again = say(runtime, longer, 0, FIXED)
+        assert again.ids == say(runtime, longer, 0, cache_prompt=False).ids
+    assert again.done.timings.draft.n_drafted
+
+
+def test_after_a_fatal_error_slots_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Runtime.open(config(tmp_path)) as runtime:
+        sink = held(runtime, 1)
+        waits = runtime.slot_action(SAVE, 1, "a")
+
+        def broken(*_: object) -> None:
+            raise UadError("injected")
+
+        monkeypatch.setattr(runtime._engine, "step", broken)
+        monkeypatch.setattr(runtime._slots._keeper, "is_free", lambda slot: False)
+        sink.go.set()
+        with pytest.raises(UadError, match="injected"):
+            waits.result(60)
+        with pytest.raises(UadError, match="injected"):
+            runtime.slot_action(ERASE, 0).result(60)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "seed"), [("llama", 1), ("mamba", 2)])
+def test_any_sequence_of_actions_leaves_the_text_as_it_is(name: str, seed: int, tmp_path: Path) -> None:
+    """Slots go on from, and are filled with, whatever was saved at some time; some files are cut in between."""
+    rng, path, n_steps = random.Random(seed), make(name, tmp_path), 60
+    own = config(tmp_path, path, path, types=(Origin.MODEL, Origin.SUFFIX))
+    expected: dict[tuple[int, ...], list[int]] = {}
+    with Runtime.open(own) as runtime, Runtime.open(config(tmp_path, path, slots=1)) as alone:
+        texts = [ids(runtime, text) for text in (TALK, OTHER)]
+        prompts = [(*text[:n], *end[:5]) for text in texts for n in (40, 60, 80) for end in texts]
+        for _ in range(n_steps):
+            slot, file = rng.randrange(2), f"{rng.randrange(3)}"
+            match rng.choice(["say", "say", "save", "save", "restore", "restore", "erase", "cut"]):
+                case "say":
+                    prompt = rng.choice(prompts)
+                    if prompt not in expected:
+                        expected[prompt] = say(alone, prompt, 0, cache_prompt=False).ids
+                    assert say(runtime, prompt, slot, rng.choice([OFF, FIXED])).ids == expected[prompt]
+                case "save":
+                    do(runtime, SAVE, slot, file)
+                case "restore":
+                    with suppress(InvalidRequestError):
+                        do(runtime, RESTORE, slot, file)
+                case "erase":
+                    do(runtime, ERASE, slot)
+                case _ if (one := tmp_path / file).exists():
+                    one.write_bytes(one.read_bytes()[: rng.randrange(2000)])
+    assert len(expected) > 5
