@@ -9,13 +9,14 @@ import threading
 import time
 from codecs import IncrementalDecoder, getincrementaldecoder
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
 from kit.grammar_kit import GRAMMARS, TABLE
 from uad.base.config import Config, ModelConfig
-from uad.base.errors import ContextOverflowError, UadError, UnavailableError
+from uad.base.errors import ContextOverflowError, InvalidRequestError, UadError, UnavailableError
 from uad.base.events import (
     AdapterInfo,
     Delta,
@@ -28,7 +29,9 @@ from uad.base.events import (
     Progress,
     RuntimeInfo,
     Sink,
+    SlotAction,
     SlotInfo,
+    SlotOutcome,
     TokenText,
     Totals,
 )
@@ -104,6 +107,7 @@ class FakeRuntime:
     requests: list[Request] = field(default_factory=list)
     chats: list[tuple[list[Mapping[str, object]], dict[str, object], bool]] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
+    slot_actions: list[tuple[SlotAction, int, str]] = field(default_factory=list)
     threads: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -231,6 +235,17 @@ class FakeRuntime:
 
     def drafters(self) -> tuple[DrafterStats, ...]:
         return (DrafterStats(Origin.MODEL, 5, 4, 12, 9, 30.0), DrafterStats(Origin.SUFFIX, 5, 1, 3, 3, 0.5))
+
+    def slot_action(self, action: SlotAction, slot: int, name: str = "") -> Future[SlotOutcome]:
+        self.slot_actions.append((action, slot, name))
+        if not 0 <= slot < self.n_slots:
+            raise InvalidRequestError("Invalid slot ID", "id_slot")
+        outcome: Future[SlotOutcome] = Future()
+        if self.fail is not None:
+            outcome.set_exception(self.fail)
+        else:
+            outcome.set_result(SlotOutcome(84, 4096, 1.5))
+        return outcome
 
     def look(self, show: Callable[[EngineView], None]) -> None:
         show(self.seen)

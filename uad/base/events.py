@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -207,6 +208,23 @@ class Totals(Sums):
             prompt_ms=timings.prompt_ms,
             predicted_ms=timings.predicted_ms,
         )
+
+
+class SlotAction(enum.StrEnum):
+    """What may be done with a free slot."""
+
+    SAVE = "save"
+    RESTORE = "restore"
+    ERASE = "erase"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotOutcome:
+    """What was done with a slot: how many ids were saved, restored or erased, bytes of the file, and the time."""
+
+    n_ids: int
+    n_bytes: int = 0
+    ms: float = 0.0
 
 
 class EngineSnapshot(NamedTuple):

@@ -29,6 +29,11 @@ class AdapterTurns:
         self.default = self._active = scales
         self._waiting: deque[tuple[int, Request, Sink]] = deque()
 
+    @property
+    def active(self) -> Scales:
+        """What the target adds now. On the model thread."""
+        return self._active
+
     def resolved(self, request: Request) -> Request:
         """The request with its adapters. From any thread."""
         return replace(request, adapters=self.default) if request.adapters is None else request

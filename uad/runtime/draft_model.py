@@ -36,6 +36,8 @@ class OpenedDraft:
     drafter: ModelDrafter | None = None
     steps: Steps | None = None
     info: ModelInfo | None = None
+    context: Context | None = None
+    """The drafter's."""
 
 
 def open_draft(
@@ -98,7 +100,7 @@ def _draft_of(
         *rules.notes,
         *_window_note(draft, target.context),
     )
-    return OpenedDraft(notes, drafter, draft_steps(config, draft, own, wiring), model.info)
+    return OpenedDraft(notes, drafter, draft_steps(config, draft, own, wiring), model.info, draft)
 
 
 def _row_by_row(context: DraftContext, draft: Context, config: ModelConfig) -> DraftContext:

@@ -38,11 +38,12 @@ from uad.llama.samplers import SamplerChain
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.costs.available import Limit, available
 from uad.runtime.costs.fit import fitted
-from uad.runtime.draft_model import open_draft
+from uad.runtime.draft_model import OpenedDraft, open_draft
 from uad.runtime.heads import open_head, plan_head
 from uad.runtime.open import WIRING, Wiring, connected, device_notes
 from uad.runtime.pacing import Policies, Remeasurement, open_policy
 from uad.runtime.prompts import TextService
+from uad.runtime.slots.keeper import SlotKeeper, kept_model
 from uad.runtime.target import LoadedTarget, Progress, open_target
 from uad.text.grammar.grammars import Grammars
 from uad.text.grammar.protocol import Matcher
@@ -60,6 +61,7 @@ _SNAPSHOTS = 8  # ids of most drafts that pay; each takes as much memory as the 
 class Parts:
     """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target.
     drafter: the draft model's. again: measures costs again while nothing runs. wiring: how they were joined.
+    keeper: copies slots, with --slot-save-path.
     """
 
     config: Config
@@ -73,6 +75,7 @@ class Parts:
     policies: Policies | None
     again: Remeasurement | None
     wiring: Wiring
+    keeper: SlotKeeper | None
     stack: ExitStack
 
 
@@ -122,10 +125,11 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             *lookup_notes(free, config.drafting.lookup),
             *policy_notes,
         )
+        turns = turns_on(engine, target)
         return Parts(
             config,
             engine,
-            turns_on(engine, target),
+            turns,
             text,
             target,
             samplers,
@@ -134,6 +138,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             policies,
             again,
             wiring,
+            _open_keeper(config, engine, turns, target, draft),
             stack.pop_all(),
         )
 
@@ -193,6 +198,17 @@ def engine_on(
     return Engine(
         decoder, drafting, samplers, seeds, least=target.least, clock=wiring.clock, matchers=matchers, cache=cache
     )
+
+
+def _open_keeper(
+    config: Config, engine: Engine, turns: AdapterTurns, target: LoadedTarget, draft: OpenedDraft
+) -> SlotKeeper | None:
+    if config.server.slot_save_path is None:
+        return None
+    exact, kept = config.drafting.exact, None
+    if draft.drafter is not None and draft.context is not None and config.draft is not None:
+        kept = draft.drafter, kept_model(config.draft, draft.context, exact)
+    return SlotKeeper(engine, turns, kept_model(target.config, target.context, exact), kept)
 
 
 def _grammars(config: Config, model: Model, encoder: Encoder) -> Grammars:

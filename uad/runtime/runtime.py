@@ -13,8 +13,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from uad.base.config import Config
-from uad.base.errors import UadError, UnavailableError
-from uad.base.events import EngineView, Sink
+from uad.base.errors import NotSupportedError, UadError, UnavailableError
+from uad.base.events import EngineView, Sink, SlotAction, SlotOutcome
 from uad.base.stats import DrafterStats
 from uad.base.types import Request
 from uad.engine.decode.engine import Engine
@@ -24,6 +24,7 @@ from uad.runtime.adapters import AdapterTurns
 from uad.runtime.loaded import Loaded
 from uad.runtime.pacing import Remeasurement
 from uad.runtime.parts import Parts, build
+from uad.runtime.slots.actions import SlotActions
 from uad.runtime.target import Progress
 
 _log = logging.getLogger("uad")
@@ -44,6 +45,7 @@ class Runtime(Loaded):
         self._hurry = threading.Event()  # there is work for the model, not only a look at its state
         self._gave_up, self._is_over = threading.Event(), threading.Event()
         self._door = threading.Lock()
+        self._slots: SlotActions | None = None
         built: Future[Parts] = Future()
         self._thread = threading.Thread(target=self._main, args=(built, progress), name="uad-model", daemon=True)
         self._thread.start()
@@ -73,6 +75,8 @@ class Runtime(Loaded):
             threading.Event().wait(_LAST_WORDS_S)
             return
         self._thread.join()
+        if self._slots is not None:
+            self._slots.close()
         self._forget()
 
     # --- requests
@@ -115,6 +119,16 @@ class Runtime(Loaded):
             self._commands.put(lambda: self._parts.turns.cancel(request))
             self._engine.interrupt()
 
+    def slot_action(self, action: SlotAction, slot: int, name: str = "") -> Future[SlotOutcome]:
+        """Save, restore or erase a slot as soon as no request runs there; name: of the file. One that is cancelled
+        before does not happen.
+
+        Raises InvalidRequestError, UnavailableError, or NotSupportedError where no folder for files was given.
+        """
+        if self._slots is None:
+            raise NotSupportedError("This server does not support slots action. Start it with `--slot-save-path`")
+        return self._slots.start(action, slot, name)
+
     def set_adapters(self, scales: tuple[float, ...]) -> None:
         """How much of each adapter is added for later requests that do not say; one number for each."""
         self._parts.turns.default = scales
@@ -130,6 +144,12 @@ class Runtime(Loaded):
 
         self._commands.put(told)
 
+    def _post(self, command: _Command) -> bool:
+        with self._door:
+            if not self._closing:
+                self._commands.put(command)
+            return not self._closing
+
     # --- the model thread
 
     def _main(self, built: Future[Parts], progress: Progress) -> None:
@@ -144,6 +164,9 @@ class Runtime(Loaded):
             built.set_exception(error)
             return
         with parts.stack:
+            folder = self.config.server.slot_save_path
+            if parts.keeper is not None and folder is not None:
+                self._slots = SlotActions(parts.keeper, folder, self._post, parts.wiring.clock)
             built.set_result(parts)
             self._run(parts.engine, parts.turns, parts.again)
 
@@ -154,15 +177,22 @@ class Runtime(Loaded):
             for stats in engine.drafters():
                 if stats.n_calls:
                     _log.info("%s", statistics(stats))
-            turns.fail_all(UnavailableError("the server is shutting down"))
+            self._fail_all(turns, UnavailableError("the server is shutting down"))
         except Exception as error:
             self._stop(turns, error)
+
+    def _fail_all(self, turns: AdapterTurns, error: UadError) -> None:
+        if self._slots is not None:
+            self._slots.fail_all(error)
+        turns.fail_all(error)
 
     def _obey(self, engine: Engine, turns: AdapterTurns, again: Remeasurement | None) -> bool:
         """Carry out what other threads asked for; waits while there is nothing to do, and measures costs again where
         that is due. False: stop.
         """
         turns.settle()
+        if self._slots is not None:
+            self._slots.settle()
         if engine.is_idle and self._commands.empty():
             engine.rest()
         while True:
@@ -202,7 +232,7 @@ class Runtime(Loaded):
                 error if isinstance(error, UadError) else UadError(f"internal error: {type(error).__name__}: {error}")
             )
         with logged("what the fatal error left could not be cleared away"):  # what broke may break again
-            turns.fail_all(self._error)
+            self._fail_all(turns, self._error)
         for tell in self._when_stopped:
             with suppress(Exception):  # no client listens any more
                 tell()
@@ -222,6 +252,8 @@ class Runtime(Loaded):
             self._error = self._error or error
             is_closing = self._closing
         self._gave_up.set()
+        if self._slots is not None:
+            self._slots.fail_all(error)
         with suppress(Exception):
             with suppress(queue.Empty):
                 while True:  # requests that were submitted and not yet seen get the error, too

@@ -16,6 +16,7 @@ from uad.base.errors import ConfigError, UadError
 SMALL = 1 << 20
 """Most bytes of a file that a person wrote."""
 
+_MOST_PREFIX = 40  # characters: names may have 255 bytes in all
 _ALIKE = 0.8  # similarity of a file that may be meant
 
 _OTHERS = (
@@ -113,12 +114,13 @@ def why_not_writable(path: Path) -> str:
         return error.strerror or str(error)
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that readers find the old or the new content, whole. Raises OSError."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+def write_atomically(path: Path, *parts: bytes | memoryview) -> None:
+    """Write a file of these parts so that readers find the old or the new content, whole. Raises OSError."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:_MOST_PREFIX]}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            for part in parts:
+                file.write(part)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)

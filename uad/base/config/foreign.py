@@ -64,7 +64,6 @@ REFUSED: dict[str, str] = {
     "it serves no files": "--path --ui-config --webui-config --ui-config-file --webui-config-file",
     "its other CORS headers are fixed": "--cors-methods --cors-headers --cors-credentials --no-cors-credentials",
     "settings are changed by a restart, not by POST /props": "--props",
-    "slots are not saved": "--slot-save-path",
     "prompts are not logged": "--log-prompts-dir",
     "it runs no tools": (
         "--ui-mcp-proxy --webui-mcp-proxy --no-ui-mcp-proxy --no-webui-mcp-proxy --tools --tools-runtime "

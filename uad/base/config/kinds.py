@@ -179,11 +179,11 @@ def _key_file(text: str) -> tuple[str, ...]:
     return keys
 
 
-def _directory(text: str) -> tuple[Path, ...]:
+def _folder(text: str) -> Path:
     path = _path(text)
     if not path.is_dir():
         raise ConfigError(f"{path} is not a directory")
-    return (path,)
+    return path
 
 
 def _logit_bias(text: str) -> tuple[tuple[int, float], ...]:
@@ -206,7 +206,8 @@ ON_OFF_AUTO = Kind("one of on, off, auto", _on_off_auto, (str, bool, int))
 TEXT = Kind("a text", some_text)
 FILE = Kind("a file name", _path, is_path=True, metavar="FILE")
 DRAFT_FILE = Kind("a file name", _draft_path, is_path=True, metavar="FILE")
-DIRECTORY = Kind("a directory", _directory, is_path=True, metavar="DIR", many=True)
+FOLDER = Kind("a directory", _folder, is_path=True, metavar="DIR")
+DIRECTORY = Kind("a directory", lambda text: (_folder(text),), is_path=True, metavar="DIR", many=True)
 ONE_NAME = Kind("one name, without a comma", _one_name, metavar="NAME")
 NAMES = Kind(
     "one name, or several with commas between them, each once",

@@ -241,6 +241,13 @@ class ServerConfig:
         no="--no-cache-prompt",
     )
     slots: bool = setting(True, "GET /slots", "--slots LLAMA_ARG_ENDPOINT_SLOTS", no="--no-slots")
+    slot_save_path: Path | None = setting(
+        None,
+        "directory for files of slots: POST /slots/{id}?action=save, restore or erase",
+        "--slot-save-path",
+        kind=kinds.FOLDER,
+        default_text="slots are not saved",
+    )
     ui: bool = setting(
         True,
         "the page at /: chat, race and live view, which show who wrote each token",

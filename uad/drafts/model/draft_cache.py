@@ -5,6 +5,8 @@ not what is drafted.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from uad.base.types import Rows
 from uad.drafts.model.draft_context import DraftContext
@@ -14,6 +16,15 @@ from uad.drafts.model.mirror import Mirror
 _log = logging.getLogger("uad.draft")
 WORTH_CATCHING_UP = 32
 """Ids; fewer are left for the next draft where none is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormerText:
+    """What the KV still holds of a text that is over: ids from `skip` on, in n_in_kv positions or fewer."""
+
+    ids: Sequence[int]
+    skip: int
+    n_in_kv: int
 
 
 class DraftCache:
@@ -31,14 +42,14 @@ class DraftCache:
         vocab = context.vocab
         self.bos = [vocab.bos] if vocab.add_bos and vocab.bos is not None else []
         self._window = window or context.n_ctx
-        self._former: dict[int, DraftedSequence] = {}  # of texts that are over: their KV is still there
+        self._former: dict[int, FormerText] = {}
 
     def open(self, seq: int, sequence: DraftedSequence) -> DraftedSequence:
         """A slot's running text, which takes over what the slot's KV holds of its former one."""
         former = self._former.pop(seq, None)
         if former is not None:
             sequence.n_in_kv = former.n_in_kv
-            sequence.earlier, sequence.earlier_skip = former.held
+            sequence.earlier, sequence.earlier_skip = list(former.ids), former.skip
         self.sequences[seq] = sequence
         return sequence
 
@@ -46,7 +57,30 @@ class DraftCache:
         """The slot's text is over; its KV stays."""
         sequence = self.sequences.pop(seq, None)
         if sequence is not None:
-            self._former[seq] = sequence
+            self._former[seq] = FormerText(*sequence.held, sequence.n_in_kv)
+
+    def former(self, seq: int) -> FormerText | None:
+        """What a slot without a running text holds, with its KV taken back to exactly that; None where that is nothing.
+        Raises what taking back does.
+        """
+        former = self._former.pop(seq, None)
+        if former is None:
+            return None
+        shift = former.skip - len(self.bos) if former.skip else 0
+        n = self.context.take_back(seq, min(len(former.ids) - shift, former.n_in_kv))
+        if n + shift <= former.skip:
+            self.context.clear(seq)
+            return None
+        self._former[seq] = FormerText(former.ids[: n + shift], former.skip, n)
+        return self._former[seq]
+
+    def take_over(self, seq: int, former: FormerText | None) -> None:
+        """A slot without a running text holds this, which was put into its KV; None: nothing."""
+        self._former.pop(seq, None)
+        if former is None:
+            self.context.clear(seq)
+        else:
+            self._former[seq] = former
 
     def clear(self) -> None:
         """Forget all. Raises what clearing the KV does."""

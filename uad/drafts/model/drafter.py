@@ -70,6 +70,7 @@ class ModelDrafter:
         self._heal = heal
         self._salvage = salvage
         self._clock = clock
+        self.former, self.take_over = self._cache.former, self._cache.take_over
         # ids of running texts that no mirror has seen: it catches up, and is made, when it is drafted with, so that a
         # draft that is left alone costs nothing
         self._backlogs: dict[int, list[int]] = {}

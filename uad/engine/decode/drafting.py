@@ -19,7 +19,7 @@ from uad.base.stats import DrafterStats
 from uad.base.types import BY_REQUEST, WRITERS, Ask, Clock, Commit, Crossing, Draft, Origin, SamplingParams, SpecPolicy
 from uad.engine.decode.guard import Guarded, reason, warn
 from uad.engine.drafter import Continuing, Drafter, Pace, Predicted
-from uad.engine.policy.protocol import Chosen, Decoded, Drafted, Ended, Policy, PolicyView, Wish
+from uad.engine.policy.protocol import Chosen, Decoded, Drafted, Ended, Policy, PolicyView, Restored, Wish
 from uad.text.grammar.protocol import Matcher
 
 _log = logging.getLogger("uad.draft")
@@ -179,6 +179,19 @@ class Drafting:
         self.policy.do(lambda policy: policy.observe(Ended(seq)))
         for one in self._drafters:
             one.do(lambda drafter: drafter.end(seq))
+
+    def restored(self, seq: int, ids: Sequence[int], n_held: Mapping[Origin, int]) -> None:
+        """A text came back into a sequence in which nothing runs: drafters learn it as they learn one that is over.
+        n_held: how many of its ids those that write have read.
+        """
+
+        def learn(drafter: Drafter) -> None:
+            drafter.begin(seq, ids)
+            drafter.end(seq)
+
+        for one in self._drafters:
+            one.do(learn)
+        self._policy.do(lambda policy: policy.observe(Restored(seq, n_held)))
 
     def propose(self, wishes: Sequence[Wish]) -> tuple[Mapping[int, Chosen], int]:
         """What each sequence submits in this round; those that are missing write one id. And how many ids each of them

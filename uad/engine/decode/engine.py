@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from time import perf_counter
@@ -11,7 +11,7 @@ from typing import Any
 from uad.base.errors import AbortedError
 from uad.base.events import CacheCounts, EngineView, Totals
 from uad.base.stats import DrafterStats
-from uad.base.types import READ_AGAIN, Clock, Rows
+from uad.base.types import READ_AGAIN, Clock, Origin, Rows
 from uad.engine.decode.drafting import Drafting
 from uad.engine.decode.layout import Least
 from uad.engine.decode.prefill import SOON_S, Prefill
@@ -68,6 +68,7 @@ class Engine:
         self.check, self.submit, self.cancel = requests.check, requests.submit, requests.cancel
         self.fail_all, self.tell_all = requests.fail_all, requests.tell_all
         self.slots, self.spare, self.forget, self.rest = slots.describe, slots.spare, slots.forget, slots.rest
+        self.held, self.erase, self.replace = slots.held, slots.erase, slots.replace
 
     @property
     def limit(self) -> int:
@@ -92,6 +93,11 @@ class Engine:
     def is_idle(self) -> bool:
         """Whether nothing runs or waits."""
         return self._requests.is_idle
+
+    def learn(self, seq: int, ids: Sequence[int], n_held: Mapping[Origin, int]) -> None:
+        """A text came back into a free slot: see `Drafting.restored`."""
+        if self._drafting is not None:
+            self._drafting.restored(seq, ids, n_held)
 
     def drafters(self) -> tuple[DrafterStats, ...]:
         """What each drafter did since start."""

@@ -124,6 +124,30 @@ class Slots:
             slot.cached.clear()
             self._target.clear(slot.id)
 
+    def held(self, id_: int) -> list[int] | None:
+        """The ids that a slot holds; None while a request runs there."""
+        slot = self.all[id_]
+        return slot.cached if slot.running is None else None
+
+    def erase(self, id_: int) -> None:
+        """Forget what a free slot holds."""
+        self.all[id_].cached.clear()
+        self._target.clear(id_)
+
+    def replace(self, id_: int, ids: list[int], put: Callable[[], bool]) -> bool:
+        """Let a free slot hold these ids, which `put` puts into the target's memory; what it held leaves for the prompt
+        cache. False: that failed, and the slot is empty.
+        """
+        slot = self.all[id_]
+        if self._cache is not None:
+            self._cache.exchange(id_, slot.cached, 0, (), self._rate())
+        slot.cached = []
+        if put():
+            slot.cached = ids
+            self._clock += 1
+            slot.used = self._clock
+        return bool(slot.cached)
+
     def occupy(self, slot: Slot, running: Running) -> None:
         """The slot is taken."""
         self._clock += 1

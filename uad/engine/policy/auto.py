@@ -17,7 +17,7 @@ from uad.base.types import Ask, Commit, Origin, SpecPolicy
 from uad.engine.policy.knowledge import Knowledge, SequenceState
 from uad.engine.policy.machine import Machine
 from uad.engine.policy.probing import LONGEST_WAIT
-from uad.engine.policy.protocol import Chosen, Decoded, Drafted, Ended, PolicyView, Seen, Wish, Worth
+from uad.engine.policy.protocol import Chosen, Decoded, Drafted, Ended, PolicyView, Restored, Seen, Wish, Worth
 from uad.engine.policy.round import STALE, Round
 
 # Temperature from which the draft model's guesses, which are drawn with the target's noise, are a kind of their own.
@@ -80,6 +80,8 @@ class AutoPolicy(Knowledge):
                 self._committed(seen)
             case Ended():
                 self.end(seen.seq)
+            case Restored():
+                self.n_held[seen.seq] = dict(seen.n_held)
 
     def view(self, depth: int) -> PolicyView:
         if self.is_fixed:

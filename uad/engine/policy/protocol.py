@@ -93,7 +93,14 @@ class Ended(NamedTuple):
     seq: int
 
 
-Seen = Drafted | Decoded | Commit | Ended
+class Restored(NamedTuple):
+    """A text came back into a sequence in which nothing runs; of its ids, drafters that write have read so many."""
+
+    seq: int
+    n_held: Mapping[Origin, int]
+
+
+Seen = Drafted | Decoded | Commit | Ended | Restored
 """What is reported to a policy. A `Commit` says that ids became part of a sequence, drafted or not."""
 
 

@@ -11,6 +11,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from itertools import chain
 from types import TracebackType
 from typing import Protocol
@@ -27,6 +28,8 @@ from uad.base.events import (
     Progress,
     RuntimeInfo,
     Sink,
+    SlotAction,
+    SlotOutcome,
 )
 from uad.base.types import Constraint, Request, SamplingParams
 from uad.text.calls.format import AnswerFormat
@@ -106,7 +109,7 @@ class Text(Protocol):
 
 
 class Backend(Protocol):
-    """Generation as the HTTP side sees it: four facts, six methods. Every method may be called from any thread, and
+    """Generation as the HTTP side sees it: four facts, seven methods. Every method may be called from any thread, and
     returns at once.
     """
 
@@ -144,6 +147,11 @@ class Backend(Protocol):
 
     def set_adapters(self, scales: tuple[float, ...]) -> None:
         """How much of each adapter is added for later requests that do not say; one number for each."""
+
+    def slot_action(self, action: SlotAction, slot: int, name: str = "") -> Future[SlotOutcome]:
+        """Save a slot to the file of this name, restore it from there, or erase it, as soon as it is free. Raises
+        InvalidRequestError, UnavailableError or NotSupportedError; the future has these and UadError."""
+        ...
 
     def look(self, show: Callable[[EngineView], None]) -> None:
         """Call `show`, on another thread and soon, with what the loop does; never once the engine has stopped."""

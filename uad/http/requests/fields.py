@@ -372,6 +372,12 @@ class TokenizeBody(Body):
     with_pieces: StrictBool = row(False, "the text of each token beside its id")
 
 
+class SlotBody(Body):
+    """POST /slots/{id}?action=save or restore."""
+
+    filename: StrictStr = row(..., "the name of a file in the directory of --slot-save-path")
+
+
 class DetokenizeBody(Body):
     """POST /detokenize."""
 

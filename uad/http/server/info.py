@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
@@ -10,12 +11,12 @@ from aiohttp import web
 from uad.base.common.json_out import Json
 from uad.base.config.kinds import SWITCH
 from uad.base.errors import InvalidRequestError, NotSupportedError
-from uad.base.events import SlotInfo
+from uad.base.events import SlotAction, SlotInfo
 from uad.http.apis import ollama
 from uad.http.apis.problems import BusyError, Problem, problem_of
 from uad.http.apis.settings import sampling_json, speculative_json
 from uad.http.requests.engine import Backend
-from uad.http.requests.fields import DetokenizeBody, TemplateBody, TokenizeBody, checked
+from uad.http.requests.fields import DetokenizeBody, SlotBody, TemplateBody, TokenizeBody, checked
 from uad.http.requests.job import drafters_of, scales_of
 from uad.http.requests.prompt_ids import chat_template, ids_of, mixed_ids, parts_of, render_chat, text_of
 from uad.http.server.json_in import parse_list
@@ -23,6 +24,7 @@ from uad.http.server.metrics import CONTENT_TYPE, render
 from uad.http.server.replies import Handler, refusal, reply
 from uad.http.server.state import STATE, State
 
+_MOST_DIGITS = 10  # of a slot's number
 _UNASKED = {
     "stream": False,
     "stop": [],
@@ -157,11 +159,25 @@ def _slot(state: State, slot: SlotInfo) -> Json:
 
 
 async def slot_action(request: web.Request) -> web.Response:
-    """POST /slots/{id}?action=save, restore or erase."""
-    raise NotSupportedError(
-        f"{request.path} is not supported: slots are not saved; a prompt that goes on from what a slot holds is read "
-        "from there by itself"
-    )
+    """POST /slots/{id}?action=save, restore or erase; waits until the slot is free."""
+    state = request.app[STATE]
+    if state.config.slot_save_path is None:
+        raise NotSupportedError("This server does not support slots action. Start it with `--slot-save-path`")
+    slot, word = request.match_info["id"], request.query.get("action", "")
+    if not (slot.isdecimal() and slot.isascii() and len(slot) < _MOST_DIGITS):
+        raise InvalidRequestError("Invalid slot ID", "id_slot")
+    if word not in [*SlotAction]:
+        raise InvalidRequestError("Invalid action", "action")
+    id_, action, name = int(slot), SlotAction(word), ""
+    if action is not SlotAction.ERASE:
+        body, _ = await state.read(request, lambda members: checked(SlotBody, members))
+        name = body.filename
+    done = await asyncio.wrap_future(state.engine.slot_action(action, id_, name))
+    if action is SlotAction.ERASE:
+        return reply({"id_slot": id_, "n_erased": done.n_ids})
+    counted, size = ("n_saved", "n_written") if action is SlotAction.SAVE else ("n_restored", "n_read")
+    counts = {counted: done.n_ids, size: done.n_bytes, "timings": {f"{action}_ms": done.ms}}
+    return reply({"id_slot": id_, "filename": name, **counts})
 
 
 async def adapters(request: web.Request) -> web.Response:
