@@ -94,7 +94,7 @@ class TextCompared:
     n_drafted: int = 0
     n_accepted: int = 0
 
-    def add(self, found: Answer, wanted: Answer) -> None:
+    def add(self, found: CheckedAnswer, wanted: CheckedAnswer) -> None:
         """Compare one text."""
         self.n_texts += 1
         self.n_same += found.ids == wanted.ids
@@ -261,7 +261,7 @@ class _Uncounted(Wiring):
 
 
 @dataclass(slots=True)
-class Answer:
+class CheckedAnswer:
     """A sink: the ids of an answer, and how many of them were drafted."""
 
     ids: list[int] = field(default_factory=list)
@@ -374,12 +374,12 @@ class OpenWay(Loaded):
             self._progress(what, n_done / n_runs)
         return out
 
-    def _answers(self, requests: Sequence[Request]) -> list[Answer]:
+    def _answers(self, requests: Sequence[Request]) -> list[CheckedAnswer]:
         """All requests at once, to the end."""
         answers = []
         for number, request in enumerate(requests):
             self._engine.check(request)
-            answers.append(Answer())
+            answers.append(CheckedAnswer())
             self._engine.submit(number, request, answers[-1])
         while not self._engine.is_idle:
             self._engine.step()
