@@ -47,7 +47,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
         model = attempt.enter_context(
             open_model(config.target, "target", lambda share: progress("loading target", share))
         )
-        own = _as_wanted(config)
+        own = as_wanted(config)
         context = attempt.enter_context(Context(model, own, config.n_parallel, "target"))
         notes = (
             f"context: {context.n_ctx} tokens" + (f" in each of {context.n_seq} slots" if context.n_seq > 1 else ""),
@@ -62,7 +62,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
             *tokenizer_notes(config.target, "target"),
             *adapter_notes(model),
         )
-        least, exact_notes, again = _exactness(context, config)
+        least, exact_notes, again = exactness(context, config)
         if not again:
             stack.enter_context(attempt.pop_all())
             return LoadedTarget(
@@ -71,7 +71,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
     return open_target(replace(config, target=replace(config.target, repack=False)), stack, progress)
 
 
-def _as_wanted(config: Config) -> ModelConfig:
+def as_wanted(config: Config) -> ModelConfig:
     """With --exact no pass may have more rows than give the same bits."""
     if not config.drafting.exact:
         return config.target
@@ -138,7 +138,7 @@ def _length_note(config: Config, context: Context, least: Least) -> tuple[str, .
     )
 
 
-def _exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...], bool]:
+def exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...], bool]:
     """How large a pass must be for `--exact`, the line that says so, and whether another attempt without rearranged
     weights is due.
     """

@@ -1,0 +1,451 @@
+"""Whether the promises of docs/same-text.md hold for a target on this machine: its rows to the bit, prompts, and texts
+with and without drafts; without `--exact` and with it, and what that costs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from math import inf
+from statistics import median
+from time import perf_counter
+from typing import Self
+
+from uad.base.common.splits import files_of
+from uad.base.config import Config, ModelConfig
+from uad.base.errors import ConfigError
+from uad.base.events import Delta, Done, Event, Failed
+from uad.base.gguf import GgufFile
+from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.engine.decode.layout import longest_draft
+from uad.engine.policy.cost import CostSample
+from uad.llama.backend.devices import memory_left, offloads
+from uad.llama.context import Context
+from uad.llama.memory import Way
+from uad.runtime.check_rows import (
+    Passes,
+    PromptCompared,
+    RowsCompared,
+    RowsFound,
+    compare_prompts,
+    compare_rows,
+    stretches,
+)
+from uad.runtime.costs.available import available
+from uad.runtime.loaded import Loaded
+from uad.runtime.open import Wiring
+from uad.runtime.parts import Parts, build, room
+from uad.runtime.target import Progress, exactness
+
+_ALWAYS = frozenset(("Q8_0", "Q5_0", "Q4_1", "Q4_0"))
+"""Weights whose rows are promised to be equal to the bit without `--exact`, on CPUs."""
+_TYPES = dict(
+    zip(
+        (*range(4), *range(6, 9), *range(10, 15), *range(16, 24), 29, 30, 34, 35, 39),
+        (
+            *("F32", "F16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
+            *("IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS", "IQ1_M", "BF16"),
+            *("TQ1_0", "TQ2_0", "MXFP4"),
+        ),
+        strict=True,
+    )
+)
+"""Names of ggml's types of weights, by their numbers."""
+_PROMPT = 28  # ids, which a text repeats: so look-ups draft at once, and no pass over it has 64 ids
+_LEAST_IDS, _GRAIN = 16, 256
+_TEMPERATURES = (0.0, 0.8)
+_COST_WIDTHS, _COST_ROUNDS, _COST_DEPTH = (1, 2, 4, 8, 16), 25, 32
+_MORE_ROOM = 1.2
+_SHARES = {"rows": 0.26, "texts": 0.18, "costs": 0.1}  # of the seconds: of each way, and of both together
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPlan:
+    """How much is compared, and for how long at most. n_ids: rows of each width; n_max: ids of the longest draft, where
+    the configuration does not say; n_text: ids of each text.
+    """
+
+    seconds: float
+    n_ids: int
+    n_max: int
+    depths: tuple[int, ...]
+    n_prompt: int
+    n_text: int
+
+
+QUICK = CheckPlan(60.0, 200, 16, (0, 128), 160, 64)
+FULL = CheckPlan(inf, 1000, 48, (0, 512, 2048), 640, 400)
+
+
+@dataclass(slots=True)
+class TextCompared:
+    """Drafted texts, `n_slots` beside each other, compared to the same requests answered alone without drafts: how many
+    are the same, and after how many ids the first one differs.
+    """
+
+    temperature: float
+    n_slots: int
+    n_ids: int
+    n_texts: int = 0
+    n_same: int = 0
+    first_difference: int | None = None
+    n_drafted: int = 0
+    n_accepted: int = 0
+
+    def add(self, found: CheckedAnswer, wanted: CheckedAnswer) -> None:
+        """Compare one text."""
+        self.n_texts += 1
+        self.n_same += found.ids == wanted.ids
+        if found.ids != wanted.ids:
+            pairs = zip(found.ids, wanted.ids, strict=False)
+            shorter = min(len(found.ids), len(wanted.ids))
+            at = next((i for i, (one, other) in enumerate(pairs) if one != other), shorter)
+            self.first_difference = at if self.first_difference is None else min(at, self.first_difference)
+        self.n_drafted += found.n_drafted
+        self.n_accepted += found.n_accepted
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedWay:
+    """What was found without `--exact`, or with it. promised: rows and texts are promised to be the same; notes: what
+    `--exact` says at start.
+    """
+
+    exact: bool
+    promised: bool
+    notes: tuple[str, ...]
+    rows: tuple[RowsCompared, ...]
+    prompts: tuple[PromptCompared, ...]
+    texts: tuple[TextCompared, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExactEffect:
+    """Single rows with `--exact` and without it: how many were compared, how many have other bits, and how many another
+    likeliest id.
+    """
+
+    n_ids: int
+    n_other: int
+    n_likeliest: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExactCost:
+    """Milliseconds of a pass of `width` rows of one slot without `--exact` and with it, medians of decodes in turns."""
+
+    width: int
+    plain_ms: float
+    exact_ms: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long it takes with `--exact`."""
+        return self.exact_ms / self.plain_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """All that was found. weights: how many matrices have each type; broken: a line for each promise that does not
+    hold; costs are missing where the weights do not fit into memory twice.
+    """
+
+    target: str
+    draft: str | None
+    weights: dict[str, int]
+    n_slots: int
+    ways: tuple[CheckedWay, ...]
+    effect: ExactEffect
+    costs: tuple[ExactCost, ...]
+    broken: tuple[str, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """The same in plain values."""
+        ratios = [{"ratio": round(one.ratio, 4)} for one in self.costs]
+        values = asdict(self)
+        values["costs"] = [one | more for one, more in zip(values["costs"], ratios, strict=True)]
+        return values | {"holds": not self.broken}
+
+
+def check(config: Config, text: str, plan: CheckPlan, progress: Progress) -> Checked:
+    """Loads the target, with the draft if there is one, without `--exact` and with it, and compares on this text.
+
+    Raises ModelLoadError, MappingError or ConfigError.
+    """
+    config, plan = _as_checked(config, plan)
+    weights = weight_types(config.target)
+    kinds = set(weights)
+    with ExitStack() as stack:
+        plain = stack.enter_context(OpenWay.open(config, False, plan, kinds, progress))
+        draft = None if plain.info.draft is None else plain.info.draft.desc
+        ids = plain.text.tokenize(text)
+        if len(set(ids)) < 2:
+            raise ConfigError("the text has too few tokens to compare anything on; try another --text")
+        if not _fits_again(config):
+            first, single = plain.compare(ids), plain.single
+            plain.close()
+            with OpenWay.open(config, True, plan, kinds, progress) as exact:
+                ways, effect, costs = (first, exact.compare(ids)), _effect(single, exact.single), list[ExactCost]()
+        else:
+            exact = stack.enter_context(OpenWay.open(config, True, plan, kinds, progress))
+            ways = plain.compare(ids), exact.compare(ids)
+            effect = _effect(plain.single, exact.single)
+            costs = _costs(plain, exact, ids, plan.seconds * _SHARES["costs"], progress)
+        desc = plain.info.target.desc
+    broken = tuple(line for way in ways for line in _broken(way))
+    return Checked(desc, draft, weights, config.n_parallel, ways, effect, tuple(costs), broken)
+
+
+def _as_checked(config: Config, plan: CheckPlan) -> tuple[Config, CheckPlan]:
+    """Two slots at least, each with a context that holds what is compared, or with what the user gave it; drafts as
+    long as they may be.
+    """
+    n_max = config.drafting.defaults.n_max or plan.n_max
+    n_slots = max(config.n_parallel, 2)
+    needs = (max(plan.depths) + 2 * n_max, plan.n_prompt, 2 * _PROMPT + plan.n_text)
+    n_ctx = -(-(max(needs) + n_max + 64) // _GRAIN) * _GRAIN
+    if config.target.n_ctx:
+        n_ctx = min(n_ctx, config.target.n_ctx // n_slots)
+    most = max(n_ctx - 2 * n_max - 64, 0)
+    depths = tuple(depth for depth in plan.depths if depth <= most) or (0,)
+    plan = replace(
+        plan,
+        n_max=n_max,
+        depths=depths,
+        n_prompt=max(min(plan.n_prompt, most), 4),
+        n_text=max(min(plan.n_text, n_ctx - 2 * _PROMPT - 64), 1),
+    )
+    drafting = config.drafting
+    types = drafting.types
+    if config.draft is None and not set(types) - {Origin.MODEL}:
+        types = (Origin.SUFFIX,)
+    defaults = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max, p_min=0.0)
+    return replace(
+        config,
+        target=replace(config.target, n_ctx=n_ctx * n_slots),
+        n_parallel=n_slots,
+        cache_ram=0,
+        drafting=replace(drafting, defaults=defaults, types=types, weighed=()),
+    ), plan
+
+
+def weight_types(config: ModelConfig) -> dict[str, int]:
+    """How many matrices of a model have each type, the most frequent first. Raises ModelLoadError."""
+    found: Counter[str] = Counter()
+    for path in files_of(config.path):
+        with GgufFile(path) as file:
+            found.update(_TYPES.get(one.kind, f"type {one.kind}") for one in file.tensors if len(one.shape) > 1)
+    return dict(found.most_common())
+
+
+def _fits_again(config: Config) -> bool:
+    """Whether the same weights have room in memory once more."""
+    size = sum(path.stat().st_size for path in files_of(config.target.path)) * _MORE_ROOM
+    on_device = memory_left([config.target]) if offloads(config.target) else 0
+    left = room(0, available())
+    return (left is None or left >= size) and (not on_device or on_device >= size)
+
+
+# --- one way
+
+
+class _Uncounted(Wiring):
+    """Costs are not measured at start: drafts have a fixed length."""
+
+    def curve(
+        self, context: Context, config: ModelConfig, role: str, sizes: Sequence[int], seconds: float
+    ) -> tuple[tuple[CostSample, ...], bool]:
+        return tuple(CostSample(n, 0, 1.0) for n in sizes), True
+
+
+@dataclass(slots=True)
+class CheckedAnswer:
+    """A sink: the ids of an answer, and how many of them were drafted."""
+
+    ids: list[int] = field(default_factory=list)
+    n_drafted: int = 0
+    n_accepted: int = 0
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Delta):
+            self.ids += event.ids
+        elif isinstance(event, Done):
+            self.n_drafted = event.timings.draft.n_drafted
+            self.n_accepted = event.timings.draft.n_accepted
+        elif isinstance(event, Failed):
+            raise event.error
+
+
+class OpenWay(Loaded):
+    """A target without `--exact` or with it, as it is served, and a context of one slot on the same weights."""
+
+    def __init__(self, parts: Parts, exact: bool, plan: CheckPlan, kinds: set[str], progress: Progress) -> None:
+        super().__init__(parts)
+        self._exact, self._plan = exact, plan
+        self._name = "with --exact" if exact else "without --exact"
+        self._progress = progress
+        self.single: list[tuple[bytes, int]] = []
+        """See `RowsFound`."""
+        target = parts.target
+        own = replace(target.config, n_ctx=target.config.n_ctx // target.context.n_seq)
+        context = parts.stack.enter_context(Context(target.model, own, 1, "target"))
+        least, notes, _ = exactness(context, parts.config)
+        self.alone, self.beside = Passes(context, least), Passes(target.context, target.least)
+        self.notes = tuple(dict.fromkeys(one for one in (*target.notes, *notes) if one.startswith("--exact")))
+        has_effect = exact and not any("has no effect" in one for one in self.notes)
+        is_plain = context.memory.way is Way.POSITIONS and context.rows_are_apart and not offloads(target.config)
+        self._promised = has_effect or (not exact and kinds <= _ALWAYS and is_plain)
+        longest = min(
+            longest_draft(one.n_alike, one.n_batch, one.n_seq, each.least)
+            for each in (self.alone, self.beside)
+            for one in (each.context,)
+        )
+        self.widths = range(1, min(plan.n_max, longest) + 2)
+
+    @classmethod
+    def open(cls, config: Config, exact: bool, plan: CheckPlan, kinds: set[str], progress: Progress) -> Self:
+        """Load everything. Raises ModelLoadError, MappingError or ConfigError."""
+        config = replace(config, drafting=replace(config.drafting, exact=exact))
+        parts = build(config, progress, _Uncounted())
+        try:
+            return cls(parts, exact, plan, kinds, progress)
+        except BaseException:
+            parts.stack.close()
+            raise
+
+    def compare(self, ids: Sequence[int]) -> CheckedWay:
+        """Rows, prompts and texts. Raises what decoding does."""
+        plan = self._plan
+        found = self._rows(ids)
+        self.single = found.single
+        prompts = compare_prompts(self.alone, self.beside, ids, plan.n_prompt)
+        texts = self._texts(ids, found.seconds)
+        return CheckedWay(self._exact, self._promised, self.notes, tuple(found.compared), tuple(prompts), tuple(texts))
+
+    def _rows(self, ids: Sequence[int]) -> RowsFound:
+        plan, what = self._plan, f"rows {self._name}"
+        seconds = plan.seconds * _SHARES["rows"]
+        found = compare_rows(
+            self.alone,
+            self.beside,
+            ids,
+            plan.depths,
+            self.widths,
+            plan.n_ids,
+            _Clock(seconds),
+            lambda share: self._progress(what, share),
+        )
+        self._progress(what, 1.0)
+        return found
+
+    # --- texts
+
+    def _texts(self, ids: Sequence[int], row_seconds: float) -> list[TextCompared]:
+        """Greedy and at 0.8: without drafts one by one, with drafts one alone, and one in each slot."""
+        n_slots, plan, what = self.beside.context.n_seq, self._plan, f"texts {self._name}"
+        n_runs = (n_slots + 3) * len(_TEMPERATURES)
+        fitting = plan.seconds * _SHARES["texts"] / (n_runs * row_seconds) if row_seconds < inf else inf
+        n = int(max(min(plan.n_text, fitting), min(plan.n_text, _LEAST_IDS)))
+        out, n_done = [], 0
+        for temperature in _TEMPERATURES:
+            requests = [
+                Request(
+                    prompt * 2,
+                    SamplingParams(temperature=temperature, seed=7 + i, ignore_eos=True),
+                    self._parts.config.drafting.defaults,
+                    max_tokens=n,
+                    cache_prompt=False,
+                )
+                for i, prompt in enumerate(stretches(ids, 0, _PROMPT, n_slots))
+            ]
+            plain = []
+            for one in requests:
+                plain += self._answers([replace(one, speculative=SpeculativeParams(enabled=False))])
+                n_done += 1
+                self._progress(what, n_done / n_runs)
+            for some in (1, n_slots):
+                compared = TextCompared(temperature, some, n)
+                for found, wanted in zip(self._answers(requests[:some]), plain, strict=False):
+                    compared.add(found, wanted)
+                out.append(compared)
+            n_done += 3
+            self._progress(what, n_done / n_runs)
+        return out
+
+    def _answers(self, requests: Sequence[Request]) -> list[CheckedAnswer]:
+        """All requests at once, to the end."""
+        answers = []
+        for number, request in enumerate(requests):
+            self._engine.check(request)
+            answers.append(CheckedAnswer())
+            self._engine.submit(number, request, answers[-1])
+        while not self._engine.is_idle:
+            self._engine.step()
+        return answers
+
+
+class _Clock:
+    """Called: whether so many seconds are over since it was made."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = perf_counter() + seconds
+
+    def __call__(self) -> bool:
+        return perf_counter() >= self._end
+
+
+# --- both ways
+
+
+def _effect(plain: Sequence[tuple[bytes, int]], exact: Sequence[tuple[bytes, int]]) -> ExactEffect:
+    """Of as many rows as both have: they are of the same texts."""
+    pairs = list(zip(plain, exact, strict=False))
+    n_other = sum(one[0] != other[0] for one, other in pairs)
+    return ExactEffect(len(pairs), n_other, sum(one[1] != other[1] for one, other in pairs))
+
+
+def _costs(plain: OpenWay, exact: OpenWay, ids: Sequence[int], seconds: float, progress: Progress) -> list[ExactCost]:
+    """What passes of one slot take in both ways, in turns, twice at least."""
+    most = min(plain.widths[-1], exact.widths[-1])
+    widths = sorted({n for n in _COST_WIDTHS if n <= most} | {most})
+    ms: dict[tuple[int, bool], list[float]] = {(n, is_exact): [] for n in widths for is_exact in (False, True)}
+    (text,) = stretches(ids, 0, _COST_DEPTH + 2 * most, 1)
+    is_over = _Clock(min(seconds, 60.0))
+    for turn in range(_COST_ROUNDS):
+        if turn > 1 and is_over():
+            break
+        for n in widths:
+            for is_exact in (False, True) if turn % 2 else (True, False):
+                passes = (exact if is_exact else plain).alone
+                passes.begin([text], _COST_DEPTH)
+                passes.advance({0: text}, _COST_DEPTH + n, n)  # llama.cpp makes a graph for each new size
+                began = perf_counter()
+                passes.advance({0: text}, _COST_DEPTH + 2 * n, n)
+                ms[n, is_exact].append(1e3 * (perf_counter() - began))
+        progress("costs of --exact", (turn + 1) / _COST_ROUNDS)
+    progress("costs of --exact", 1.0)
+    for way in (plain, exact):
+        way.alone.clear()
+    return [ExactCost(n, median(ms[n, False]), median(ms[n, True])) for n in widths]
+
+
+def _broken(way: CheckedWay) -> Iterator[str]:
+    """A line for each promise that does not hold."""
+    if not way.promised:
+        return
+    name = "with --exact" if way.exact else "without --exact"
+    for row in way.rows:
+        if row.n_other:
+            slots = "1 slot" if row.n_slots == 1 else f"{row.n_slots} slots"
+            yield f"{name}: passes of {row.width} rows, {slots}: {row.n_other} of {row.n_ids} rows have other bits"
+    for prompt in way.prompts:
+        if prompt.n_other and (way.exact or not prompt.is_small):
+            yield f"{name}: a prompt read {prompt.how}: {prompt.n_other} of {prompt.n_ids} rows have other bits"
+    for text in way.texts:
+        if text.n_same < text.n_texts:
+            yield (
+                f"{name}: {text.n_texts - text.n_same} of {text.n_texts} drafted texts at temperature "
+                f"{text.temperature:g}, {text.n_slots} beside each other, differ after {text.first_difference} ids"
+            )
