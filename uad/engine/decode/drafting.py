@@ -191,7 +191,7 @@ class Drafting:
 
         for one in self._drafters:
             one.do(learn)
-        self._policy.do(lambda policy: policy.observe(Restored(seq, n_held)))
+        self.policy.do(lambda policy: policy.observe(Restored(seq, n_held)))
 
     def propose(self, wishes: Sequence[Wish]) -> tuple[Mapping[int, Chosen], int]:
         """What each sequence submits in this round; those that are missing write one id. And how many ids each of them
