@@ -1,5 +1,5 @@
-"""The HTTP side: OpenAI's, Anthropic's, Ollama's and llama-server's routes over one runtime. Knows no model and no llama.cpp, only
-messages.
+"""The HTTP side: OpenAI's, Anthropic's, Ollama's and llama-server's routes over one runtime. Knows no model and no
+llama.cpp, only messages.
 """
 
 from uad.http.server.app import make_app, make_runner
