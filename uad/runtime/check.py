@@ -58,7 +58,12 @@ _LEAST_IDS, _GRAIN = 16, 256
 _TEMPERATURES = (0.0, 0.8)
 _COST_WIDTHS, _COST_ROUNDS, _COST_DEPTH = (1, 2, 4, 8, 16), 25, 32
 _MORE_ROOM = 1.2
-_SHARES = {"rows": 0.26, "texts": 0.18, "costs": 0.1}  # of the seconds: of each way, and of both together
+_SHARES = {
+    "rows": 0.22,
+    "prompts": 0.08,
+    "texts": 0.16,
+    "costs": 0.1,
+}  # of the seconds: of each way, and of both together
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +80,20 @@ class CheckPlan:
     n_text: int
 
 
-QUICK = CheckPlan(60.0, 200, 16, (0, 128), 160, 64)
+QUICK = CheckPlan(60.0, 200, 16, (0, 128), 130, 64)
 FULL = CheckPlan(inf, 1000, 48, (0, 512, 2048), 640, 400)
 
 
 @dataclass(slots=True)
 class TextCompared:
     """Drafted texts, `n_slots` beside each other, compared to the same requests answered alone without drafts: how many
-    are the same, and after how many ids the first one differs.
+    are the same, and after how many ids the first one differs. n_ids: compared ids; texts that were cut, since time was
+    up, count as far as they went.
     """
 
     temperature: float
     n_slots: int
-    n_ids: int
+    n_ids: int = 0
     n_texts: int = 0
     n_same: int = 0
     first_difference: int | None = None
@@ -96,12 +102,13 @@ class TextCompared:
 
     def add(self, found: CheckedAnswer, wanted: CheckedAnswer) -> None:
         """Compare one text."""
+        shorter = min(len(found.ids), len(wanted.ids))
+        pairs = zip(found.ids, wanted.ids, strict=False)
+        at = next((i for i, (one, other) in enumerate(pairs) if one != other), shorter)
         self.n_texts += 1
-        self.n_same += found.ids == wanted.ids
-        if found.ids != wanted.ids:
-            pairs = zip(found.ids, wanted.ids, strict=False)
-            shorter = min(len(found.ids), len(wanted.ids))
-            at = next((i for i, (one, other) in enumerate(pairs) if one != other), shorter)
+        self.n_ids += shorter
+        self.n_same += at == shorter
+        if at < shorter:
             self.first_difference = at if self.first_difference is None else min(at, self.first_difference)
         self.n_drafted += found.n_drafted
         self.n_accepted += found.n_accepted
@@ -271,9 +278,9 @@ class CheckedAnswer:
     def __call__(self, event: Event) -> None:
         if isinstance(event, Delta):
             self.ids += event.ids
+            self.n_accepted += sum(one is not Origin.TARGET for one in event.origins)
         elif isinstance(event, Done):
             self.n_drafted = event.timings.draft.n_drafted
-            self.n_accepted = event.timings.draft.n_accepted
         elif isinstance(event, Failed):
             raise event.error
 
@@ -320,7 +327,9 @@ class OpenWay(Loaded):
         plan = self._plan
         found = self._rows(ids)
         self.single = found.single
-        prompts = compare_prompts(self.alone, self.beside, ids, plan.n_prompt)
+        prompts = compare_prompts(
+            self.alone, self.beside, ids, plan.n_prompt, _Clock(plan.seconds * _SHARES["prompts"])
+        )
         texts = self._texts(ids, found.seconds)
         return CheckedWay(self._exact, self._promised, self.notes, tuple(found.compared), tuple(prompts), tuple(texts))
 
@@ -348,6 +357,7 @@ class OpenWay(Loaded):
         n_runs = (n_slots + 3) * len(_TEMPERATURES)
         fitting = plan.seconds * _SHARES["texts"] / (n_runs * row_seconds) if row_seconds < inf else inf
         n = int(max(min(plan.n_text, fitting), min(plan.n_text, _LEAST_IDS)))
+        seconds = plan.seconds * _SHARES["texts"] / 4  # passes of long drafts take as long as many single rows
         out, n_done = [], 0
         for temperature in _TEMPERATURES:
             requests = [
@@ -362,27 +372,30 @@ class OpenWay(Loaded):
             ]
             plain = []
             for one in requests:
-                plain += self._answers([replace(one, speculative=SpeculativeParams(enabled=False))])
+                plain += self._answers([replace(one, speculative=SpeculativeParams(enabled=False))], inf)
                 n_done += 1
                 self._progress(what, n_done / n_runs)
             for some in (1, n_slots):
-                compared = TextCompared(temperature, some, n)
-                for found, wanted in zip(self._answers(requests[:some]), plain, strict=False):
+                compared = TextCompared(temperature, some)
+                for found, wanted in zip(self._answers(requests[:some], seconds), plain, strict=False):
                     compared.add(found, wanted)
                 out.append(compared)
             n_done += 3
             self._progress(what, n_done / n_runs)
         return out
 
-    def _answers(self, requests: Sequence[Request]) -> list[CheckedAnswer]:
-        """All requests at once, to the end."""
-        answers = []
+    def _answers(self, requests: Sequence[Request], seconds: float) -> list[CheckedAnswer]:
+        """All requests at once, to the end, or until so many seconds are over."""
+        answers, is_over = [], _Clock(seconds)
         for number, request in enumerate(requests):
             self._engine.check(request)
             answers.append(CheckedAnswer())
             self._engine.submit(number, request, answers[-1])
         while not self._engine.is_idle:
             self._engine.step()
+            if is_over() and all(answer.ids for answer in answers):
+                for number in range(len(requests)):
+                    self._engine.cancel(number)
         return answers
 
 

@@ -239,8 +239,9 @@ def telling_first(widths: Sequence[int]) -> list[int]:
     return list(dict.fromkeys([*telling, *widths]))
 
 
-def compare_prompts(alone: Passes, beside: Passes, ids: Ids, n: int) -> list[PromptCompared]:
-    """A prompt of n ids read at once, in pieces, anew and from what a slot holds of it, alone and beside another text.
+def compare_prompts(alone: Passes, beside: Passes, ids: Ids, n: int, until: Until) -> list[PromptCompared]:
+    """A prompt of n ids read at once, in pieces, anew and from what a slot holds of it, alone and beside another text;
+    no further ones once it is time to stop: they have no ids.
     Raises what decoding does.
     """
     text, other = stretches(ids, 0, n + _AFTER, 2)
@@ -266,14 +267,18 @@ def compare_prompts(alone: Passes, beside: Passes, ids: Ids, n: int) -> list[Pro
 
     wanted = cleared(alone)
     half = max(n // 2, 2)
+    ways: list[tuple[str, bool, Callable[[], Logits]]] = [
+        (f"in pieces of {_SMALL}", True, lambda: cleared(alone, piece=_SMALL)),
+        (f"in pieces of {_GRAIN}", n < 2 * _GRAIN, lambda: cleared(alone, piece=_GRAIN)),
+        (f"from cache, {n - half} ids left", n - half < _GRAIN, lambda: cached(half)),
+        (f"from cache, {min(_SMALL, half)} ids left", True, lambda: cached(n - min(_SMALL, half))),
+        (f"in slot {last} beside another text", False, lambda: cleared(beside, last)),
+        ("anew", False, lambda: cleared(alone)),
+    ]
     found = [
-        ("anew", False, cleared(alone)),
-        (f"in pieces of {_GRAIN}", n < 2 * _GRAIN, cleared(alone, piece=_GRAIN)),
-        (f"in pieces of {_SMALL}", True, cleared(alone, piece=_SMALL)),
-        (f"from cache, {n - half} ids left", n - half < _GRAIN, cached(half)),
-        (f"from cache, {min(_SMALL, half)} ids left", True, cached(n - min(_SMALL, half))),
-        (f"in slot {last} beside another text", False, cleared(beside, last)),
+        PromptCompared(how, is_small, *((0, 0, 0.0) if until() else differences(read(), wanted)))
+        for how, is_small, read in ways
     ]
     alone.clear()
     beside.clear()
-    return [PromptCompared(how, is_small, *differences(rows, wanted)) for how, is_small, rows in found]
+    return found
