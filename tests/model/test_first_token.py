@@ -82,7 +82,9 @@ class Late:
         engine = make_engine(self.target)
         turns = AdapterTurns(engine, lambda scales: None, ())
         info = SimpleNamespace(target=SimpleNamespace(n_vocab=TARGET_VOCAB.n_vocab))
-        parts = SimpleNamespace(engine=engine, turns=turns, info=info, text=None, again=None, stack=ExitStack())
+        parts = SimpleNamespace(
+            engine=engine, turns=turns, info=info, text=None, again=None, keeper=None, stack=ExitStack()
+        )
         monkeypatch.setattr(runtime, "build", lambda *_: parts)
         self.taken, self.interrupted = threading.Event(), threading.Event()
         self._lock = threading.Lock()  # around both events

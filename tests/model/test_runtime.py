@@ -22,7 +22,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     info = SimpleNamespace(target=SimpleNamespace(n_vocab=TARGET_VOCAB.n_vocab))
     engine = make_engine(ScriptedModel(TARGET_VOCAB))
     turns = AdapterTurns(engine, lambda scales: None, ())
-    parts = SimpleNamespace(engine=engine, turns=turns, info=info, text=None, again=None, stack=ExitStack())
+    parts = SimpleNamespace(
+        engine=engine, turns=turns, info=info, text=None, again=None, keeper=None, stack=ExitStack()
+    )
     monkeypatch.setattr(runtime, "build", lambda *_: parts)
     return Runtime.open(Config(target=None))
 

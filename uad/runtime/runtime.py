@@ -164,9 +164,13 @@ class Runtime(Loaded):
             built.set_exception(error)
             return
         with parts.stack:
-            folder = self.config.server.slot_save_path
-            if parts.keeper is not None and folder is not None:
-                self._slots = SlotActions(parts.keeper, folder, self._post, parts.wiring.clock)
+            try:
+                folder = self.config.server.slot_save_path
+                if parts.keeper is not None and folder is not None:
+                    self._slots = SlotActions(parts.keeper, folder, self._post, parts.wiring.clock)
+            except BaseException as error:  # else the one that opens this would wait for ever
+                built.set_exception(error)
+                return
             built.set_result(parts)
             self._run(parts.engine, parts.turns, parts.again)
 
