@@ -127,7 +127,7 @@ def test_the_policy_knows_what_the_draft_has_read(tmp_path: Path) -> None:
         saved = do(runtime, SAVE, 1)
     with Runtime.open(own) as runtime:
         do(runtime, RESTORE, 1)
-        policy = runtime._engine._drafting._policy.part
+        policy = runtime._engine._drafting.policy.part
         assert saved.n_ids - 8 <= policy.n_held[1][Origin.MODEL] <= saved.n_ids
 
 
