@@ -34,7 +34,7 @@ def test_without_the_page_there_is_none() -> None:
     assert get("/page/app.js", FakeRuntime(), without)[0] == 404
     # Ollama's clients ask there whether a server runs
     assert get("/", FakeRuntime(), without) == (200, "Ollama is running")
-    assert [get(path, FakeRuntime(), OFF)[0] for path in paths] == [401, 401]
+    assert [get(path, FakeRuntime(), OFF)[0] for path in ("/", "/page/app.js")] == [401, 401]
 
 
 def test_browsers_are_told_to_run_nothing_else_and_to_ask_whether_it_is_new() -> None:
