@@ -4,11 +4,11 @@ and by kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from uad.base.common.logits import Logits
 from uad.base.types import Rows
 from uad.llama.context import Context
 
@@ -24,8 +24,8 @@ def least_agreeing_rows(context: Context, fewest: int = 1) -> tuple[int, bool] |
     """The least r for which every pass of r rows or more gives the same bits, as far as tried (r, r + 1, twice r … a
     whole pass; then several sequences), and whether each sequence in a pass must have r rows, not the pass as a whole.
 
-    fewest: the least r that is tried. None where not even the largest passes agree. Takes some dozens of passes of a
-    few rows.
+    fewest: the least r that is tried. None where not even the largest passes agree. Takes some 200 passes where all
+    agree, and few where single rows show at once that they do not.
     """
     # Kernels change with the number of rows: in BF16 passes of 1 row may have bits of their own, and all of 2 or more
     # the same. Then r = 2: a pass of 2, 3, 5, 17 and as many rows as there are must agree in every row
@@ -34,11 +34,11 @@ def least_agreeing_rows(context: Context, fewest: int = 1) -> tuple[int, bool] |
     for least in (n for n in _FIRST if n >= fewest):
         # sizes just above it, its multiples and the largest: kernels cut rows into tiles of 2, 4, 8 or 16
         sizes = sorted({n for n in (least, least + 1, least + 3, 2 * least, 3 * least, 17, most) if least <= n <= most})
-        rows = [_decode_in(context, ids, n) for n in sizes]
         n_wrong = min(_WRONG, context.n_free)
-        rows += [_decode_in(context, ids, n, n_wrong) for n in sizes if n_wrong and n + n_wrong <= most]
+        shapes = [(n, 0) for n in sizes] + [(n, n_wrong) for n in sizes if n_wrong and n + n_wrong <= most]
         # whole passes only: of 48 rows those of 17 give 34, which are compared
-        if len(rows) > 1 and all(np.array_equal(rows[-1][: len(other)], other[: len(rows[-1])]) for other in rows[:-1]):
+        wanted = np.concatenate(list(_decode_in(context, ids, *shapes[-1])))
+        if len(shapes) > 1 and all(_agree(context, ids, n, n_taken, wanted) for n, n_taken in shapes[:-1]):
             of_each = _is_of_each(context, ids, least)
             if of_each is not None:
                 return least, of_each
@@ -53,7 +53,7 @@ def _is_of_each(context: Context, ids: list[int], least: int) -> bool | None:
     """
     # each text is the same ids from another place on, backwards: no two sequences have the same row at a position
     texts = [[*ids[at:], *ids[:at]][::-1] for at in range(0, _BESIDE * _APART, _APART)]
-    wanted = [_decode_in(context, text, len(text)) for text in texts]
+    wanted = [np.concatenate(list(_decode_in(context, text, len(text)))) for text in texts]
     for of_each in (False, True):
         shapes = _shapes(context, least, of_each)
         if all(_agree_beside(context, texts, wanted, n_seq, n) for n_seq, n in shapes):
@@ -76,9 +76,7 @@ def _shapes(context: Context, least: int, of_each: bool) -> list[tuple[int, int]
     return sorted(shapes)
 
 
-def _agree_beside(
-    context: Context, texts: Sequence[list[int]], wanted: Sequence[npt.NDArray[np.float32]], n_seq: int, n: int
-) -> bool:
+def _agree_beside(context: Context, texts: Sequence[list[int]], wanted: Sequence[Logits], n_seq: int, n: int) -> bool:
     """Whether so many sequences, with n rows each in a pass, have the logits that each text has alone."""
     for seq in range(n_seq):
         context.clear(seq)
@@ -93,15 +91,31 @@ def _agree_beside(
     return agree
 
 
-def _decode_in(context: Context, ids: list[int], size: int, n_wrong: int = 0) -> npt.NDArray[np.float32]:
-    """Logits of all whole passes of `size` rows; each with as many wrong ones after them, which are taken back."""
+def _agree(context: Context, ids: list[int], size: int, n_wrong: int, wanted: Logits) -> bool:
+    """Whether passes of this shape have these logits. The first that has not ends it: with Q4_K weights a single row
+    shows at once what 48 of them would.
+    """
+    at = 0
+    for found in _decode_in(context, ids, size, n_wrong):
+        if not np.array_equal(found[: max(len(wanted) - at, 0)], wanted[at : at + size]):
+            return False
+        at += size
+        if at >= len(wanted):
+            break
+    return True
+
+
+def _decode_in(context: Context, ids: list[int], size: int, n_wrong: int = 0) -> Iterator[Logits]:
+    """Logits of whole passes of `size` rows, one after the other; each with as many wrong ones after them, which are
+    taken back.
+    """
     context.clear(0)
-    out = []
-    for at in range(0, len(ids) - size + 1, size):
-        some = [*ids[at : at + size], *ids[:n_wrong]]
-        context.decode([Rows(0, at, some, len(some))])
-        out.append(context.logits()[:size].copy())
-        if n_wrong:
-            context.take_back(0, at + size)
-    context.clear(0)
-    return np.concatenate(out)
+    try:
+        for at in range(0, len(ids) - size + 1, size):
+            some = [*ids[at : at + size], *ids[:n_wrong]]
+            context.decode([Rows(0, at, some, len(some))])
+            yield context.logits()[:size].copy()
+            if n_wrong:
+                context.take_back(0, at + size)
+    finally:
+        context.clear(0)
