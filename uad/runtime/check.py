@@ -16,7 +16,7 @@ from typing import Self
 from uad.base.common.splits import files_of
 from uad.base.config import Config, ModelConfig
 from uad.base.errors import ConfigError
-from uad.base.events import Delta, Done, Event, Failed
+from uad.base.events import Delta, Event, Failed
 from uad.base.gguf import GgufFile
 from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.engine.decode.layout import longest_draft
@@ -278,9 +278,8 @@ class CheckedAnswer:
     def __call__(self, event: Event) -> None:
         if isinstance(event, Delta):
             self.ids += event.ids
-            self.n_accepted += sum(one is not Origin.TARGET for one in event.origins)
-        elif isinstance(event, Done):
-            self.n_drafted = event.timings.draft.n_drafted
+            assert event.timings is not None  # asked for, since a text that is cut has no last event
+            self.n_drafted, self.n_accepted = event.timings.draft.n_drafted, event.timings.draft.n_accepted
         elif isinstance(event, Failed):
             raise event.error
 
@@ -298,10 +297,10 @@ class OpenWay(Loaded):
         target = parts.target
         own = replace(target.config, n_ctx=target.config.n_ctx // target.context.n_seq)
         context = parts.stack.enter_context(Context(target.model, own, 1, "target"))
-        least, notes, _ = exactness(context, parts.config)
+        least, own_notes, _ = exactness(context, parts.config)
         self.alone, self.beside = Passes(context, least), Passes(target.context, target.least)
-        self.notes = tuple(dict.fromkeys(one for one in (*target.notes, *notes) if one.startswith("--exact")))
-        has_effect = exact and not any("has no effect" in one for one in self.notes)
+        self.notes = tuple(one for one in target.notes if one.startswith("--exact"))
+        has_effect = exact and not any("has no effect" in one for one in (*self.notes, *own_notes))
         is_plain = context.memory.way is Way.POSITIONS and context.rows_are_apart and not offloads(target.config)
         self._promised = has_effect or (not exact and kinds <= _ALWAYS and is_plain)
         longest = min(
@@ -367,6 +366,7 @@ class OpenWay(Loaded):
                     self._parts.config.drafting.defaults,
                     max_tokens=n,
                     cache_prompt=False,
+                    timings=True,
                 )
                 for i, prompt in enumerate(stretches(ids, 0, _PROMPT, n_slots))
             ]

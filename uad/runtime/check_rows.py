@@ -69,7 +69,7 @@ class Passes:
         most = context.n_batch - (self.least.rows - 1)
         size = min(piece, most) if piece else most
         logits: Logits = np.empty((0, context.n_vocab), np.float32)
-        at = self._held[seq]  # what is held may go back behind it, where dummy rows were taken back
+        at = self._held[seq]  # what is held may go back before it, where dummy rows were taken back
         while (left := end - at) > 0:
             n = left if left < 2 * size and left <= most else size
             if n < left and context.n_free < self.least.rows:

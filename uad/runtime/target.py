@@ -62,7 +62,11 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
             *tokenizer_notes(config.target, "target"),
             *adapter_notes(model),
         )
+        if config.drafting.exact:
+            progress("measuring which passes agree, for --exact", 0.0)
         least, exact_notes, again = exactness(context, config)
+        if config.drafting.exact:
+            progress("measuring which passes agree, for --exact", 1.0)
         if not again:
             stack.enter_context(attempt.pop_all())
             return LoadedTarget(

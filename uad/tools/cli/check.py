@@ -68,7 +68,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--full",
         action="store_true",
-        help="compare 1,000 tokens of every width up to 49, behind up to 2,048, and texts of 400 (may take hours)",
+        help="compare 1,000 tokens of every width up to 49, after up to 2,048, and texts of 400 (may take hours)",
     )
     parser.add_argument(
         "--seconds",
