@@ -81,10 +81,8 @@ class Rounds:
         self._clock = clock
         self._most_sequences = least.most_sequences(target.n_ubatch)
         self._longest_draft = longest_draft(target.n_alike, target.n_batch, target.n_seq, least)
-        self._planned: list[
-            int
-        ] = []  # the requests that the policy was asked for last, and how many ids they may write
-        self._n_plain = 0
+        self._planned: list[int] = []  # the requests that the policy was asked for last
+        self._n_plain = 0  # ids that each of them may write before it is asked again
         self.n_decodes = self.n_busy_slots = 0
         self.n_written = self.n_rounds = self.depth = 0
 
@@ -126,7 +124,7 @@ class Rounds:
         until = now + _PASS_ON_S
         try:
             while True:
-                began = now
+                began = clock()
                 rows = [Rows(running.slot, running.n_past, running.ids[running.n_past :], 1) for running in writing]
                 target.decode(rows)
                 logits = target.rows()

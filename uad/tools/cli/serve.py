@@ -55,7 +55,7 @@ def greeting(url: str, server: ServerConfig, can_chat: bool) -> Iterator[str]:
     yield from (f"and on {url.replace(f'//{first}:', f'//{host}:', 1)}" for host in others)
     yield curl(url, server, can_chat)
     if server.ui:
-        yield f"or see who writes each token: {_reachable(url)}/"
+        yield f"or see which model wrote each token: {_reachable(url)}/"
 
 
 def _reachable(url: str) -> str:
