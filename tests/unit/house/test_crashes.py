@@ -13,6 +13,7 @@ import pytest
 pytestmark = pytest.mark.long
 
 TESTS = Path(__file__).parents[2]
+TIME_LIMIT = {"faulthandler_timeout": 1, "faulthandler_exit_on_timeout": "true"}
 ENDING = """
 import os, sys
 
@@ -21,6 +22,18 @@ def test_before():
 
 def test_that_ends_its_process():
     os._exit(1)
+
+def test_after():
+    pass
+"""
+WAITING = """
+import threading
+
+def test_before():
+    pass
+
+def test_that_never_ends():
+    threading.Event().wait(90)
 
 def test_after():
     pass
@@ -61,6 +74,20 @@ def test_a_test_that_ends_its_process_is_one_failed_test_and_all_others_run(tmp_
     assert sorted(re.findall(r"^FAILED (\S+)", done.stdout, re.MULTILINE)) == [
         f"{name}::test_that_ends_its_process" for name in names
     ]
+
+
+def test_a_test_that_never_ends_is_one_failed_test_and_shows_where_it_waits(tmp_path: Path) -> None:
+    (tmp_path / "test_one.py").write_text(WAITING)
+    options = (f"-o{name}={value}" for name, value in TIME_LIMIT.items())
+    done = run(tmp_path, "-q", "-n", "2", "--dist", "loadfile", *options)
+    assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    assert re.search(r"^FAILED test_one.py::test_that_never_ends", done.stdout, re.MULTILINE)
+    assert "in test_that_never_ends" in done.stderr
+
+
+def test_every_test_has_a_time_limit(pytestconfig: pytest.Config) -> None:
+    assert float(pytestconfig.getini("faulthandler_timeout")) > 0
+    assert pytestconfig.getini("faulthandler_exit_on_timeout")
 
 
 def test_what_llama_cpp_said_last_is_shown_with_the_name_of_the_test(tmp_path: Path) -> None:
