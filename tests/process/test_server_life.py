@@ -15,6 +15,7 @@ import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.listening import base_url, listen
 from kit.server_kit import CHAT, CONFIG, HELLO, get, serving
+from kit.visits import Visits
 
 from uad.base.config import ServerConfig
 from uad.base.errors import ConfigError, DecodeError, SlowReaderError, UnavailableError
@@ -258,20 +259,21 @@ def test_serve_refuses_a_taken_port():
 
 
 def test_serve_stops_on_a_signal():
-    said = []
+    said, visits = [], Visits()
 
     def ready(runtime, url):
         said.append(url)
 
         def visit():
-            with urllib.request.urlopen(f"{url}/health") as answer:
+            with urllib.request.urlopen(f"{url}/health", timeout=20) as answer:
                 said.append(answer.status)
             signal.raise_signal(signal.SIGTERM)
 
-        threading.Thread(target=visit).start()
+        visits.start(visit, url)
 
     before = signal.getsignal(signal.SIGTERM)
     serve(FakeRuntime(), ServerConfig(port=0), ready)
+    visits.check()
     assert said[0].startswith("http://127.0.0.1:")
     assert said[1] == 200
     assert signal.getsignal(signal.SIGTERM) is before

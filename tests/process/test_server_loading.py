@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.process import free_port
+from kit.visits import Visits, answers
 
 from uad.base.config import ServerConfig
 from uad.base.errors import ConfigError, ModelLoadError
@@ -60,6 +61,7 @@ def ask(url: str, data: bytes | None = None) -> tuple[int, dict[str, str], objec
 
 def test_every_route_waits_for_the_models_and_then_answers():
     port, go, said = free_port(), threading.Event(), []
+    url = f"http://127.0.0.1:{port}"
 
     @contextmanager
     def loading():
@@ -68,7 +70,6 @@ def test_every_route_waits_for_the_models_and_then_answers():
             yield fake
 
     def visit():
-        url = f"http://127.0.0.1:{port}"
         deadline = time.monotonic() + 10
         while True:
             try:
@@ -81,15 +82,13 @@ def test_every_route_waits_for_the_models_and_then_answers():
         said.append(ask(f"{url}/nowhere"))
         said.append(ask(f"{url}/v1/messages", b"{}"))
         go.set()
-        while (last := ask(f"{url}/health"))[0] == 503:
-            time.sleep(0.01)
-        said.append(last)
-        signal.raise_signal(signal.SIGTERM)
+        assert answers(url)
+        said.append(ask(f"{url}/health"))
 
-    visitor = threading.Thread(target=visit)
-    visitor.start()
+    visits = Visits()
+    visits.start(visit, url, go.set)
     serve(loading(), ServerConfig(port=port))
-    visitor.join()
+    visits.check()
     for status, headers, body in said[:3]:
         assert (status, headers["Retry-After"]) == (503, "5")
         assert body == {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error", "param": None}}
@@ -190,7 +189,6 @@ class Loading:
     def __init__(self) -> None:
         self.port, self.go = free_port(), threading.Event()
         self.address = ("127.0.0.1", self.port)
-        self.failures: list[BaseException] = []
 
     @contextmanager
     def _opening(self):
@@ -199,21 +197,14 @@ class Loading:
             yield fake
 
     def visited_by(self, visit) -> None:
-        def work() -> None:
-            try:
-                self.listens()
-                visit(self)
-            except BaseException as error:
-                self.failures.append(error)
-            finally:
-                self.go.set()
-                signal.raise_signal(signal.SIGTERM)
+        def visit_once_it_listens() -> None:
+            self.listens()
+            visit(self)
 
-        visitor = threading.Thread(target=work)
-        visitor.start()
+        visits = Visits()
+        visits.start(visit_once_it_listens, f"http://127.0.0.1:{self.port}", self.go.set)
         serve(self._opening(), ServerConfig(port=self.port))
-        visitor.join()
-        assert not self.failures, self.failures[0]
+        visits.check()
 
     def listens(self) -> None:
         end = time.monotonic() + 10

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 from kit.fake_runtime import FakeRuntime, Running
 from kit.server_kit import CHAT, HELLO, events
+from kit.visits import Visits
 
 from uad.base.config import ServerConfig
 from uad.http.server import app, lifecycle, serve
@@ -66,28 +67,17 @@ def stopped(
     visit: Callable[[Visitor], None], fake: FakeRuntime, config: ServerConfig = CONFIG
 ) -> list[signal.Handlers | object]:
     """Serve on this thread until the visitor has had the server stopped; what it raises is raised."""
-    failures: list[BaseException] = []
+    visits = Visits()
 
     def ready(_: object, url: str) -> None:
-        def work() -> None:
-            visitor = Visitor(url)
-            kept.push(visitor.kept)
-            try:
-                visit(visitor)
-            except BaseException as error:
-                failures.append(error)
-                fake.go.set()
-                signal.raise_signal(signal.SIGTERM)
+        visitor = Visitor(url)
+        kept.push(visitor.kept)
+        visits.start(lambda: visit(visitor), url, fake.go.set)
 
-        threads.append(threading.Thread(target=work, daemon=True))
-        threads[0].start()
-
-    threads: list[threading.Thread] = []
     before = [signal.getsignal(number) for number in SIGNALS]
     with ExitStack() as kept:
         serve(fake, config, ready)
-        threads[0].join(WAIT_S)
-    assert not failures, failures[0]
+        visits.check()
     after = [signal.getsignal(number) for number in SIGNALS]
     assert after == before
     return after
