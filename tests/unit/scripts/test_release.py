@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import tarfile
 import threading
@@ -103,6 +104,19 @@ def test_whoever_writes_a_statement_or_publishes_may_do_that_and_no_more() -> No
         assert right == {"contents": "read", "id-token": "write", "attestations": "write"} | (
             {"packages": "write"} if name == "images" else {}
         )
+
+
+def test_images_are_built_of_stages_and_arguments_that_the_dockerfile_has() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    images = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))["jobs"][
+        "images"
+    ]
+    variants = {one["variant"] for one in images["strategy"]["matrix"]["include"]}
+    assert variants == set(re.findall(r"^FROM \S+ AS base-(\S+)$", dockerfile, re.MULTILINE))
+    builds = [step["with"]["build-args"] for step in images["steps"] if "build-args" in step.get("with", {})]
+    assert builds
+    for arguments in builds:
+        assert set(re.findall(r"^(\w+)=", arguments, re.M)) <= set(re.findall(r"^ARG (\w+)", dockerfile, re.MULTILINE))
 
 
 @contextmanager
