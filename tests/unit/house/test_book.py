@@ -41,7 +41,8 @@ def test_every_page_is_in_the_index(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_begins_with_for_whom_it_is_and_what_it_answers(page: str) -> None:
-    title, blank, opening, *_ = text_of(page).splitlines()
+    title, blank, *rest = text_of(page).splitlines()
+    opening = " ".join(rest[:2])
     assert title.startswith("# ")
     assert not blank
     assert re.search(r"\b(for|whoever|who|you|your|users|operators|developers)\b", opening, re.IGNORECASE), opening
