@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
 def version() -> str:
     """That of the package."""
     text = (ROOT / "uad" / "__init__.py").read_text(encoding="utf-8")
-    return re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)[0]
+    return str(re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)[0])
 
 
 def notes(changelog: str, version: str) -> str:
