@@ -84,6 +84,11 @@ def report(by_rules: list[Cell], by_families: list[Cell]) -> str:
     lines = [
         "# Every chat template into every other",
         "",
+        (
+            f"For authors of mappings: which of {len(real_templates())} chat templates can be translated into which, "
+            "and why some cannot."
+        ),
+        "",
         "Written by `docs/draw_matrix.py`; [mappings.md](mappings.md#how-well-it-works) says what is compared.",
         "",
         (

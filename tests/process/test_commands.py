@@ -16,6 +16,10 @@ from kit.process import ENV, uad
 
 pytestmark = pytest.mark.model
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import release  # noqa: E402
+
 PAIR = ("--target", str(TARGET), "--draft", str(DRAFTS["gemma"]))
 
 
@@ -136,8 +140,8 @@ def test_an_unknown_flag_names_its_nearest() -> None:
     assert "--spec-draft-n-max" in refused("serve", *PAIR, "--spec-draft-nmax", "4")
 
 
-def test_from_a_wheel_in_an_environment_of_its_own_in_another_directory(tmp_path: Path) -> None:
-    """mappings/ must come along in the wheel. The dependencies are lent from this environment; uad itself is not."""
+def test_a_wheel_has_every_file_and_works_in_an_environment_of_its_own_in_another_directory(tmp_path: Path) -> None:
+    """The dependencies are lent from this environment; uad itself is not."""
     env = {name: value for name, value in ENV.items() if name != "PYTHONPATH"}
     subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, ROOT], check=True, env=env)
     venv.create(tmp_path / "env", with_pip=False)
@@ -146,6 +150,7 @@ def test_from_a_wheel_in_an_environment_of_its_own_in_another_directory(tmp_path
     site = tmp_path / "env" / "lib" / version / "site-packages"
     (site / "lent.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     (wheel,) = tmp_path.glob("uad-*-py3-none-any.whl")
+    assert [*release.wrong_wheel(wheel)] == []
     subprocess.run(
         [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel], check=True, env=env
     )

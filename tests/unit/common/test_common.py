@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from uad.base.common.logits import log_sum_exp
-from uad.base.common.names import did_you_mean, meant_or_known, nearest
+from uad.base.common.names import did_you_mean, meant_or_known, misspelt_path, nearest
 from uad.base.common.sequences import common_prefix
 from uad.base.common.sums import Sums, total
 from uad.base.common.yaml_fields import explained
@@ -31,6 +31,22 @@ def test_a_complaint_ends_with_the_nearest_name_or_with_all() -> None:
     assert did_you_mean("prot", []) == "nothing is known here"
     assert meant_or_known("titel", ["title", "roles"]) == "did you mean 'title'?"
     assert meant_or_known("zzz", ["title", "roles"]) == "known are roles, title"
+
+
+@pytest.mark.parametrize(
+    ("path", "near"),
+    [
+        ("/v1/completion", "/v1/completions"),
+        ("/healthz", "/health"),
+        ("/vl/models", "/v1/models"),
+        ("/api/pull", None),
+        ("/api/embed", None),
+        ("/v1/audio/speech", None),
+        ("/nowhere", None),
+    ],
+)
+def test_only_a_path_that_is_close_is_suggested(path: str, near: str | None) -> None:
+    assert misspelt_path(path, ["/", "/health", "/api/ps", "/api/chat", "/v1/models", "/v1/completions"]) == near
 
 
 @pytest.mark.parametrize(("a", "b", "at"), [("", "x", 0), ("abc", "abd", 2), ("ab", "abc", 2), ([1, 2], [1, 2], 2)])

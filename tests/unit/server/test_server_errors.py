@@ -361,7 +361,7 @@ def test_unknown_paths_and_methods():
     async def run():
         async with serving(FakeRuntime(), CONFIG) as session:
             async with session.get("/nowhere") as answer:
-                missing = answer.status, (await answer.json())["error"]["type"]
+                missing = answer.status, (await answer.json())["error"]
             async with session.post("/v1/chat/completion", json={}) as answer:
                 misspelt = (await answer.json())["error"]["message"]
             async with session.get(CHAT) as answer:
@@ -372,7 +372,11 @@ def test_unknown_paths_and_methods():
             return missing, misspelt, wrong, absent
 
     missing, misspelt, wrong, absent = asyncio.run(run())
-    assert missing == (404, "not_found_error")
+    assert (missing[0], missing[1]["type"], missing[1]["message"]) == (
+        404,
+        "not_found_error",
+        "there is no /nowhere here",
+    )
     assert misspelt == "there is no /v1/chat/completion here; did you mean /v1/chat/completions?"
     assert wrong == (405, "invalid_request_error", "POST", f"{CHAT} takes POST, not GET")
     assert absent == (501, "not_supported_error", "false")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from rapidfuzz import process
-from rapidfuzz.distance import JaroWinkler
+from rapidfuzz.distance import JaroWinkler, Levenshtein
 
 _LONGEST = 256  # characters of a name that are compared
 _ALIKE = 0.75  # Jaro-Winkler similarity of what may be a slip
+_KEPT = 0.75  # share of characters that a misspelt path has in common with the right one
 
 
 def nearest(name: str, known: Iterable[str], at_least: float = 0.0) -> str | None:
@@ -32,6 +33,12 @@ def meant_or_known(name: str, known: Collection[str]) -> str:
     """The end of a complaint about a name in a file: the known one that it is a slip of, or all that are known."""
     near = nearest(name, known, _ALIKE)
     return f"did you mean '{near}'?" if near is not None else f"known are {', '.join(sorted(known))}"
+
+
+def misspelt_path(path: str, known: Iterable[str]) -> str | None:
+    """The known path that `path` differs from by a quarter of its characters at most; None where there is none."""
+    best = process.extractOne(path[:_LONGEST], known, scorer=Levenshtein.normalized_similarity, score_cutoff=_KEPT)
+    return best[0] if best else None
 
 
 def _plain(name: str) -> str:

@@ -36,6 +36,16 @@ def load_config(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     return config_from(parser.parse(argv), environ)
 
 
+class NoTargetError(ConfigError):
+    """No target is named. `how` says what its file is given with."""
+
+    def __init__(self, how: str = "name its GGUF file with --model FILE") -> None:
+        super().__init__(
+            f"no target model; {how} (or LLAMA_ARG_MODEL, or `model:` in the file of --config), or a repository with "
+            "--hf-repo USER/REPO"
+        )
+
+
 def config_from(args: argparse.Namespace, environ: Mapping[str, str]) -> Config:
     """The configuration that parsed arguments, the environment and the file of --config give. Raises ConfigError."""
     line = layer_of(args)
@@ -211,10 +221,7 @@ def _lookup(values: Mapping[str, Given]) -> LookupConfig:
 
 def _target(given: dict[str, Any]) -> ModelConfig:
     if "path" not in given:
-        raise ConfigError(
-            "no target model; name its GGUF file with --model FILE (or LLAMA_ARG_MODEL, or `model:` in the file of "
-            "--config), or a repository with --hf-repo USER/REPO"
-        )
+        raise NoTargetError()
     if "n_batch" in given and "n_ubatch" not in given:
         # `-b 64` alone makes the micro-batch 64 too, as in llama-server; `-b 64 -ub 512` is left for the check.
         given = given | {"n_ubatch": min(ModelConfig(Path()).n_ubatch, given["n_batch"])}

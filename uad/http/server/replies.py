@@ -12,7 +12,7 @@ from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from uad.base.common.json_out import dumps
-from uad.base.common.names import did_you_mean
+from uad.base.common.names import misspelt_path
 from uad.base.common.request_id import REQUEST_ID, request_id
 from uad.http.apis.problems import KINDS, Problem, problem_of
 from uad.http.server.bodies import LEAST_RATE
@@ -137,7 +137,9 @@ def _problem(request: web.Request, error: Exception) -> Problem:
     match error:
         case web.HTTPNotFound():
             paths = [resource.canonical for resource in request.app.router.resources()]
-            return Problem(404, f"there is no {path} here; {did_you_mean(path, paths)}", KINDS[404])
+            near = misspelt_path(path, paths)
+            hint = f"; did you mean {near}?" if near is not None else ""
+            return Problem(404, f"there is no {path} here{hint}", KINDS[404])
         case web.HTTPException():
             text = error.text or HTTPStatus(error.status).phrase
             if isinstance(error, web.HTTPMethodNotAllowed):

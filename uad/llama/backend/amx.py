@@ -30,7 +30,7 @@ _WRONG = 3  # exit code; Python's own for an exception is 1, which says nothing 
 BROKEN = (
     "the AMX units of this processor are left alone: llama.cpp as it was compiled here crashes on them (its issue "
     "20824); "
-    "`make clean serve` builds one that uses them: drafts gain more there"
+    "`make clean serve` in a checkout builds one that uses them: drafts gain more there"
 )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from uad.base.config import Config
 from uad.base.config.argv import Parser, add_flags, give
 from uad.base.config.flags import GROUPS, SERVER
-from uad.base.config.load import config_from
+from uad.base.config.load import NoTargetError, config_from
 from uad.base.console import LogLines, note, progress, set_up_logging
 from uad.base.errors import ConfigError
 from uad.tools.hub import fetched
@@ -46,7 +46,12 @@ def parse(
     for name in positional:
         if (text := getattr(args, name)) is not None:
             give(args, f"--{name}", text)
-    config = config_from(args, os.environ)
+    try:
+        config = config_from(args, os.environ)
+    except NoTargetError:
+        if "target" not in positional:
+            raise
+        raise NoTargetError(f"give its GGUF file: {parser.prog} TARGET") from None
     level = logging.DEBUG if config.verbose else _LEVELS.get(config.log.verbosity, log_level)
     try:
         lines = LogLines(config.log.timestamps, config.log.prefix, config.log.colors)
