@@ -32,6 +32,8 @@ _READ_AHEAD = 1 << 16
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.001, 0.05
 """How often a client that ended its side is looked at: soon after that, and then more seldom."""
+_LAST_BYTES_S = 1.0
+"""How long a server that ends waits for a client to read the end of its answer."""
 _PROBE_S = 1.0
 """How often it is sent something, which a client that is gone answers with a reset."""
 LOADING = Problem(503, "Loading model", "unavailable_error", headers={"Retry-After": "5"})
@@ -77,6 +79,20 @@ class Connection(web.RequestHandler):
         """It is gone."""
         self._forget_reader()
         super().connection_lost(exc)
+
+    async def shutdown(self, timeout: float | None = 15.0) -> None:
+        """End: what runs has so many seconds, and what is to be sent then a second at most. A client that reads nothing
+        is not waited for any longer: its connection would outlive the loop.
+        """
+        transport = self.transport
+        await super().shutdown(timeout)
+        if transport is None:
+            return
+        end = self._loop.time() + min(timeout or _LAST_BYTES_S, _LAST_BYTES_S)
+        while transport.get_write_buffer_size() and self._loop.time() < end:
+            await asyncio.sleep(0.01)
+        if transport.get_write_buffer_size():
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """A part of a request."""
