@@ -20,7 +20,7 @@ from uad.engine.decode.sequence import NO_DRAFT, Running
 from uad.engine.decode.target import Target
 from uad.engine.decode.verify import verify
 from uad.engine.policy.protocol import Chosen, Wish
-from uad.engine.sampling.sampler import token_prob
+from uad.engine.sampling.sampler import pick_each, token_prob
 
 _PLAIN = Chosen(NO_DRAFT)
 _ANY_IDS = (0, 0)
@@ -28,6 +28,7 @@ _NO_LOGITS: Outputs = ()
 # A client gets text every 8 ms at most (`requests.engine.Ticks`). An event costs 10 to 20 µs, where an id of a small
 # model takes 300, so those of the ids between are one.
 _PASS_ON_S = 0.002
+_MANY = 3  # rows from which on it is cheaper to draw from them together
 
 
 @dataclass(slots=True)
@@ -131,12 +132,7 @@ class Rounds:
                 now = clock()
                 seconds += now - began
                 n += 1
-                for running, row in zip(writing, logits, strict=True):
-                    try:
-                        if (end := running.draw(row, now)) is not None:
-                            ends[running.slot] = end
-                    except Exception as error:  # of its sampler or its text
-                        ends[running.slot] = error
+                ends = _drawn(writing, logits, now)
                 if ends or n == most or now >= until or not go_on():
                     break
         except Exception as error:
@@ -315,6 +311,24 @@ class Rounds:
             extra = padding(counts, self._target.n_ubatch, self._least)
             for part in parts:
                 part.n_extra += extra.get(part.running.slot, 0)
+
+
+def _drawn(writing: Sequence[Running], logits: Outputs, now: float) -> dict[int, StopKind | Exception]:
+    """Each has its next id; why those answers end that do, by slot, or the error of a sampler or a text."""
+    ends: dict[int, StopKind | Exception] = {}
+    picked: Sequence[int | Exception | None] = [None] * len(writing)
+    if len(writing) >= _MANY:
+        picked = pick_each([one.sampler for one in writing], logits, [one.position for one in writing])
+    for running, row, id_ in zip(writing, logits, picked, strict=True):
+        try:
+            if isinstance(id_, Exception):
+                raise id_
+            end = running.draw(row, now) if id_ is None else running.write(id_, row, now)
+            if end is not None:
+                ends[running.slot] = end
+        except Exception as error:
+            ends[running.slot] = error
+    return ends
 
 
 def never() -> bool:

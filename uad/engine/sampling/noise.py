@@ -9,8 +9,10 @@ will draw (coupling; Daliri, Musco and Suresh, arXiv 2408.07978, for one vocabul
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -54,22 +56,42 @@ def token_keys(pieces: tuple[bytes, ...]) -> npt.NDArray[np.uint64]:
 
 def gumbel(seed: int, position: Position, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
     """Standard Gumbel noise for each key, a pure function of its arguments."""
-    u = _uniform(seed, position, keys)
+    return _gumbel_of(_uniform(keys ^ np.uint64(_salt(seed, position))))
+
+
+def gumbel_each(
+    places: Sequence[tuple[int, Position]], keys: Sequence[npt.NDArray[np.uint64]]
+) -> list[npt.NDArray[np.float64]]:
+    """`gumbel` of each place, a seed and a position, and its keys, in one pass: it is the calls of numpy that cost."""
+    counts = [len(some) for some in keys]
+    salts = np.array([_salt(seed, position) for seed, position in places], np.uint64)
+    noise = _gumbel_of(_uniform(np.concatenate(keys) ^ np.repeat(salts, counts)))
+    ends = list(accumulate(counts))
+    return [noise[end - n : end] for n, end in zip(counts, ends, strict=True)]
+
+
+def chance(seed: int, position: Position, name: str) -> float:
+    """A number in 0..1 for what a sampler of this name does at a position; independent of the noise of tokens."""
+    key = hashlib.blake2b(name.encode(), digest_size=8, person=b"sampler").digest()
+    keys = np.array([int.from_bytes(key, "little")], np.uint64)
+    return float(_uniform(keys ^ np.uint64(_salt(seed, position)))[0])
+
+
+def _salt(seed: int, position: Position) -> int:
+    """What tells the noise of this place from that of others."""
+    return _mix_int(_mix_int(_mixed(seed) ^ (position.offset & _MASK)) + position.n_empty)
+
+
+def _gumbel_of(u: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """-log(-log(u)), in place."""
     for _ in range(2):
         np.log(u, out=u)
         np.negative(u, out=u)
     return u
 
 
-def chance(seed: int, position: Position, name: str) -> float:
-    """A number in 0..1 for what a sampler of this name does at a position; independent of the noise of tokens."""
-    key = hashlib.blake2b(name.encode(), digest_size=8, person=b"sampler").digest()
-    return float(_uniform(seed, position, np.array([int.from_bytes(key, "little")], np.uint64))[0])
-
-
-def _uniform(seed: int, position: Position, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-    salt = _mix_int(_mix_int(_mixed(seed) ^ (position.offset & _MASK)) + position.n_empty)
-    x = keys ^ np.uint64(salt)
+def _uniform(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """Numbers in 0..1 of salted keys, which are written over."""
     shifted = np.empty_like(x)
     _mix(x, shifted)
     x += _GOLDEN_64
