@@ -39,10 +39,17 @@ def stages(params: SamplingParams, eog: frozenset[int], n_ctx: int) -> list[Stag
 
     eog: ids that `ignore_eos` bans; n_ctx: ids that a text can have.
     """
-    return list(_stages(params, eog, n_ctx))
+    try:
+        return list(_known(params, eog, n_ctx))
+    except TypeError:  # a list among the params is no key
+        return list(_stages(params, eog, n_ctx))
 
 
 @lru_cache(maxsize=64)  # most requests of a server have the same settings
+def _known(params: SamplingParams, eog: frozenset[int], n_ctx: int) -> tuple[Stage, ...]:
+    return _stages(params, eog, n_ctx)
+
+
 def _stages(params: SamplingParams, eog: frozenset[int], n_ctx: int) -> tuple[Stage, ...]:
     bias = params.logit_bias + tuple((id_, float("-inf")) for id_ in sorted(eog) if params.ignore_eos)
     chain = [_stage(sampler, params, n_ctx) for sampler in _order(params) if _is_on(sampler, params)]
