@@ -18,10 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-_STEPS = ((np.uint64(30), np.uint64(_MIX_1)), (np.uint64(27), np.uint64(_MIX_2)))
-_LAST_SHIFT, _TO_53_BITS = np.uint64(31), np.uint64(11)
 _GOLDEN = 0x9E3779B97F4A7C15
-_GOLDEN_64 = np.uint64(_GOLDEN)
+# arrays without dimensions: numpy's scalars are made into these at each call, which costs as much as the call
+_STEPS = (
+    (np.array(30, np.uint64), np.array(_MIX_1, np.uint64)),
+    (np.array(27, np.uint64), np.array(_MIX_2, np.uint64)),
+)
+_LAST_SHIFT, _TO_53_BITS, _GOLDEN_64 = (np.array(number, np.uint64) for number in (31, 11, _GOLDEN))
+_HALF, _OF_53_BITS = np.array(0.5), np.array(2.0**-53)
 _MASK = (1 << 64) - 1
 
 
@@ -85,8 +89,8 @@ def _salt(seed: int, position: Position) -> int:
 def _gumbel_of(u: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """-log(-log(u)), in place."""
     for _ in range(2):
-        np.log(u, out=u)
-        np.negative(u, out=u)
+        np.log(u, u)
+        np.negative(u, u)
     return u
 
 
@@ -94,21 +98,23 @@ def _uniform(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
     """Numbers in 0..1 of salted keys, which are written over."""
     shifted = np.empty_like(x)
     _mix(x, shifted)
-    x += _GOLDEN_64
+    np.add(x, _GOLDEN_64, x)
     _mix(x, shifted)
-    x >>= _TO_53_BITS
+    np.right_shift(x, _TO_53_BITS, x)
     u = x.astype(np.float64)
-    u += 0.5
-    u *= 2.0**-53
+    np.add(u, _HALF, u)
+    np.multiply(u, _OF_53_BITS, u)
     return u
 
 
 def _mix(x: npt.NDArray[np.uint64], shifted: npt.NDArray[np.uint64]) -> None:
     """The finaliser of splitmix64 (Steele, Lea and Flood, 2014), in place; `shifted` is room for as many numbers."""
     for by, factor in _STEPS:
-        x ^= np.right_shift(x, by, out=shifted)
-        x *= factor
-    x ^= np.right_shift(x, _LAST_SHIFT, out=shifted)
+        np.right_shift(x, by, shifted)
+        np.bitwise_xor(x, shifted, x)
+        np.multiply(x, factor, x)
+    np.right_shift(x, _LAST_SHIFT, shifted)
+    np.bitwise_xor(x, shifted, x)
 
 
 @lru_cache(maxsize=256)
