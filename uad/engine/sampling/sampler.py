@@ -86,18 +86,28 @@ class Sampler:
         """The id for this position, from its logits, or where `n_needed` allows it from the likeliest. Depends on
         nothing else but what was accepted.
         """
-        lot = self.lot(row, position)
-        return lot.drawn(None if lot.keys is None else gumbel(*lot.place, lot.keys))
+        ids, logits = self._stepped(row, position)
+        if self._greedy:
+            best = int(logits.argmax())
+        else:
+            noise = gumbel(self._seed, position, self._keys if ids is None else self._keys[ids])
+            best = int((logits + noise).argmax())
+        return best if ids is None else int(ids[best])
 
     def lot(self, row: Row | Likeliest, position: Position) -> Lot:
         """What `pick` draws from; valid until this is asked again."""
+        ids, logits = self._stepped(row, position)
+        if self._greedy:
+            return Lot(ids, logits)
+        return Lot(ids, logits, self._keys if ids is None else self._keys[ids], (self._seed, position))
+
+    def _stepped(self, row: Row | Likeliest, position: Position) -> Candidates:
+        """What the steps leave."""
         ids, logits = row if isinstance(row, tuple) else self._candidates(row)
         for step in self._steps:
             ids, logits = step.apply(ids, logits, position)
         self._left = ids, logits
-        if self._greedy:
-            return Lot(ids, logits)
-        return Lot(ids, logits, self._keys if ids is None else self._keys[ids], (self._seed, position))
+        return self._left
 
     def _candidates(self, row: Row) -> Candidates:
         """What the matcher and `n_early` let follow."""
@@ -175,7 +185,10 @@ def pick_each(samplers: Sequence[Drawer], rows: Outputs, positions: Sequence[Pos
             [lot.place for _, lot in waiting], [lot.keys for _, lot in waiting if lot.keys is not None]
         )
         for (at, lot), noise in zip(waiting, noises, strict=True):
-            picked[at] = lot.drawn(noise)
+            try:
+                picked[at] = lot.drawn(noise)
+            except Exception as error:
+                picked[at] = error
     return picked
 
 
@@ -183,7 +196,7 @@ def _cut(samplers: Sequence[Drawer], rows: Outputs) -> Sequence[Row | Likeliest]
     """The rows; of a matrix whose samplers all need equally many of the likeliest ids, only these."""
     n_needed = samplers[0].n_needed
     if not isinstance(rows, np.ndarray) or n_needed < 2 or any(one.n_needed != n_needed for one in samplers):
-        return rows
+        return list(rows)
     found = likeliest_each(rows, n_needed)
     return [row if ids is None else (ids, row[ids]) for row, ids in zip(rows, found, strict=True)]
 
