@@ -336,7 +336,7 @@ def _drawn(writing: Sequence[Running], logits: Outputs, now: float) -> dict[int,
     """Each has its next id; why those answers end that do, by slot, or the error of a sampler or a text."""
     ends: dict[int, StopKind | Exception] = {}
     picked: Sequence[int | Exception | None] = [None] * len(writing)
-    if len(writing) >= _MANY and any([one.sampler.n_needed != 1 for one in writing]):
+    if len(writing) >= _MANY and any(one.sampler.n_needed != 1 for one in writing):
         picked = pick_each([one.sampler for one in writing], logits, [one.position for one in writing])
     for running, row, id_ in zip(writing, logits, picked, strict=True):
         try:
