@@ -120,6 +120,7 @@ class CountedContext:
             context.n_ubatch,
         )
         self.n_alike, self.interrupt = context.n_alike, context.interrupt
+        self.computes_later = False  # all time is spent in `decode`
         self.vocab, self.can_take_back, self.can_stop = context.vocab, context.can_take_back, context.can_stop
         self.n_free, self.keep_ms, self.tail = context.n_free, context.keep_ms, context.tail
         self.logits, self.clear, self.mark, self.prepare = context.logits, context.clear, context.mark, context.prepare

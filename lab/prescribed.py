@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from uad.base.common.logits import Likeliest, Logits
 from uad.base.types import Request, TokenProb
 from uad.engine.decode.scheduler import SamplerFactory
 from uad.engine.decode.verify import Picker
 from uad.engine.sampling.noise import Position
+from uad.engine.sampling.sampler import Lot
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,10 @@ class Prescribed:
 
     def pick(self, row: Logits | Likeliest, position: Position) -> int:
         return self._ids[self._at] if self._at < len(self._ids) else self._last
+
+    def lot(self, row: Logits | Likeliest, position: Position) -> Lot:
+        """The prescribed id alone."""
+        return Lot(np.array([self.pick(row, position)]), np.zeros(1, np.float32))
 
     def accept(self, id_: int) -> None:
         self._at += 1

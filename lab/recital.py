@@ -43,7 +43,7 @@ class SilentTarget:
             target.n_batch,
             target.n_ubatch,
         )
-        self.n_alike = target.n_alike
+        self.n_alike, self.computes_later = target.n_alike, False
         self.vocab, self.can_take_back, self.can_stop = target.vocab, target.can_take_back, False
         self.n_free, self.keep_ms, self.tail = target.n_free, 0.0, 0
         self._n_logits = 0

@@ -116,6 +116,7 @@ class ScriptedModel:
     ):
         self.vocab, self.n_seq, self.n_ctx, self.n_batch, self.n_ubatch = vocab, n_seq, n_ctx, n_batch, 64
         self.n_alike = self.n_ubatch
+        self.computes_later = False
         self.is_interrupted = False
         self.sharpness, self.length = sharpness, length
         self.kv: list[list[int]] = [[] for _ in range(n_seq)]

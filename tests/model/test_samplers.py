@@ -123,6 +123,16 @@ def test_min_keep_reaches_the_samplers_that_have_it() -> None:
     assert args == {"typ_p": (0.5, 3), "top_p": (0.5, 3), "min_p": (0.1, 3), "xtc": (1.0, 0.1, 3)}
 
 
+def test_the_stages_of_equal_settings_are_each_callers_own() -> None:
+    params = dataclasses.replace(OFF, top_k=5, temperature=0.7)
+    first = stages(params, frozenset(), 64)
+    expected = list(first)
+    first.clear()
+    assert stages(dataclasses.replace(params), frozenset(), 64) == expected
+    listed = dataclasses.replace(params, samplers=list(params.samplers), logit_bias=())  # type: ignore[arg-type]
+    assert stages(listed, frozenset(), 64) == expected
+
+
 def test_stages_that_are_off_are_left_out() -> None:
     assert stages(OFF, frozenset(), 64) == []
     assert (

@@ -57,7 +57,9 @@ class Context(native.Owner):
         self.n_ctx = int(lib.llama_n_ctx_seq(self._handle))
         self.n_batch = int(lib.llama_n_batch(self._handle))
         self.n_ubatch = int(lib.llama_n_ubatch(self._handle))
-        flash_attn, n_alike = attention(config, on_cpu=has_cpu_kernels(config))
+        on_cpu = has_cpu_kernels(config)
+        self.computes_later = not on_cpu
+        flash_attn, n_alike = attention(config, on_cpu=on_cpu)
         self.n_alike = min(self.n_ubatch, n_alike)
         self.n_vocab = model.info.n_vocab
         self.rows_are_apart = flash_attn != "off"

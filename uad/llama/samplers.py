@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
@@ -36,7 +37,7 @@ class SamplerChain:
             raise
         self._data = np.zeros(n_vocab, _TOKEN_DATA)
         self._ids, self._logits = self._data["id"], self._data["logit"]
-        self._all_ids = np.arange(n_vocab, dtype=np.int32)
+        self._all_ids = _all_ids(n_vocab)
         self._most_kept = most_kept(stages)
         array: Any = lib.llama_token_data_array()  # the binding declares its pointer field as an array
         self._address = self._data.ctypes.data
@@ -73,6 +74,12 @@ class SamplerChain:
         if self._chain:
             lib.llama_sampler_free(self._chain)
             self._chain = None
+
+
+@lru_cache(maxsize=4)
+def _all_ids(n_vocab: int) -> npt.NDArray[np.int32]:
+    """For all chains; nothing writes to it."""
+    return np.arange(n_vocab, dtype=np.int32)
 
 
 def _make(stage: Stage, n_vocab: int, vocab: object) -> object:

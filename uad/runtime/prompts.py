@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,9 @@ _THINKING = ("enable_thinking", "thinking")
 PIECE = 1 << 16  # bytes
 # bytes without a safe boundary; whatever is done with them stops other threads for a tenth of a second
 LONGEST = 1 << 20
+_N_KEPT, _LONGEST_KEPT = 16, 1 << 14  # chats whose ids are kept, and characters of the JSON of each
+_CHANGING = ("strftime_now", "date_string", "datetime", "uad_now", "random")
+"""With one of these in it a template may write another text the next time."""
 Message = Mapping[str, object]
 
 
@@ -68,6 +72,9 @@ class Prompts:
         self.notes = (note,) if note else ()
         self.template = chosen
         self._kwargs = _defaults(chosen, config.variables)
+        self._ids_of_chats: dict[str, list[int]] = {}
+        self._keeps_ids = not any(word in chosen for word in _CHANGING)
+        self._door = threading.Lock()
         self._warned = threading.Event()
         self._doubled = threading.Event()
 
@@ -123,9 +130,30 @@ class Prompts:
         ends in text. add_special: with BOS, where the model wants one and the template writes none. Raises
         InvalidRequestError or ContextOverflowError.
         """
+        key = self._key(messages, kwargs, add_generation_prompt, prefill, add_special)
+        if (known := self._ids_of_chats.get(key)) is not None:
+            return list(known)
         rendered = self.render(messages, kwargs, add_generation_prompt, prefill)
         self.check_length(rendered.text)
-        return encode_parts(rendered.parts, self.vocab, self._encode, add_bos=add_special)
+        ids = encode_parts(rendered.parts, self.vocab, self._encode, add_bos=add_special)
+        if key:
+            with self._door:
+                self._ids_of_chats[key] = list(ids)
+                if len(self._ids_of_chats) > _N_KEPT:
+                    self._ids_of_chats.pop(next(iter(self._ids_of_chats)))
+        return ids
+
+    def _key(self, *chat: object) -> str:
+        """What tells a chat from others: clients count the ids of one and then send it, or send it several times. Empty
+        for one that is not kept.
+        """
+        if not self._keeps_ids:
+            return ""
+        try:
+            key = json.dumps(chat, ensure_ascii=False)
+        except (TypeError, ValueError, RecursionError):  # rendering says what is wrong
+            return ""
+        return key if len(key) <= _LONGEST_KEPT else ""
 
     def chat_text(
         self,

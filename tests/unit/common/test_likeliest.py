@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uad.base.common.logits import likeliest
+from uad.base.common.logits import likeliest, likeliest_each
 
 
 @given(st.integers(1, 60), st.integers(100, 3000), st.integers(0, 2**32 - 1))
@@ -38,3 +38,20 @@ def test_a_row_that_is_mostly_banned_is_left_to_the_sort():
     row[:100] = np.arange(100)
     ids = likeliest(row, 40)
     assert ids is None or set(range(60, 100)) <= set(ids)
+
+
+@given(
+    st.integers(1, 60),
+    st.integers(100, 5000),
+    st.integers(1, 6),
+    st.sampled_from([2, 40, 10**6]),
+    st.integers(0, 2**32 - 1),
+)
+def test_of_many_rows_those_of_each_are_found(k, n, n_rows, n_values, seed):
+    rng = np.random.default_rng(seed)
+    rows = (rng.integers(0, n_values, (n_rows, n)) / 100).astype(np.float32)
+    rows[0, rng.random(n) < 0.9] = -np.inf
+    for ids, row in zip(likeliest_each(rows, k), rows, strict=True):
+        expected = likeliest(row, k)
+        assert (ids is None) == (expected is None)
+        assert ids is None or ids.tolist() == expected.tolist()

@@ -184,7 +184,9 @@ def test_the_deadline_moves_with_what_has_arrived(monkeypatch):
         for _ in range(3):
             sender.send(bytes(10 * bodies.LEAST_RATE))
             await turns()
-        sender.send(bytes(100 * bodies.LEAST_RATE), ends=True)
+        sender.send(bytes(100 * bodies.LEAST_RATE))
+        await turns()
+        sender.send(bytes(1), ends=True)  # after which nothing is waited for
         await read
         assert [round(when - began) for when in seen] == [60, 70, 80, 90, 100]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cache, reduce
-from operator import add
+from operator import add, attrgetter
 from typing import Any, Self, TypeVar, cast
 
 T = TypeVar("T", bound="Sums")
+_NUMBERS = (int, float)
 
 
 class Sums:
@@ -21,8 +22,12 @@ class Sums:
     __slots__ = ()
 
     def __add__(self, other: Self) -> Self:
+        of, rules = _rules(cast(Any, type(self)))
         return type(self)(
-            *(how(getattr(self, name), getattr(other, name)) for name, how in _rules(cast(Any, type(self))))
+            *[
+                a + b if how is _added and type(a) in _NUMBERS else how(a, b)
+                for how, a, b in zip(rules, of(self), of(other), strict=True)
+            ]
         )
 
 
@@ -32,8 +37,11 @@ def total(counts: Sequence[T]) -> T:
 
 
 @cache
-def _rules(kind: Any) -> tuple[tuple[str, Callable[[Any, Any], Any]], ...]:
-    return tuple((one.name, one.metadata.get("add", _added)) for one in fields(kind))
+def _rules(kind: Any) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[Callable[[Any, Any], Any], ...]]:
+    """What gives all fields of such an object, and how each is added."""
+    names = [one.name for one in fields(kind)]
+    of = attrgetter(*names) if len(names) > 1 else lambda counts: (getattr(counts, names[0]),)
+    return of, tuple(one.metadata.get("add", _added) for one in fields(kind))
 
 
 def _added(a: Any, b: Any) -> Any:

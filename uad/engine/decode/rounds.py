@@ -20,7 +20,7 @@ from uad.engine.decode.sequence import NO_DRAFT, Running
 from uad.engine.decode.target import Target
 from uad.engine.decode.verify import verify
 from uad.engine.policy.protocol import Chosen, Wish
-from uad.engine.sampling.sampler import token_prob
+from uad.engine.sampling.sampler import pick_each, token_prob
 
 _PLAIN = Chosen(NO_DRAFT)
 _ANY_IDS = (0, 0)
@@ -28,6 +28,9 @@ _NO_LOGITS: Outputs = ()
 # A client gets text every 8 ms at most (`requests.engine.Ticks`). An event costs 10 to 20 µs, where an id of a small
 # model takes 300, so those of the ids between are one.
 _PASS_ON_S = 0.002
+# Where logits are computed later, clients get their text meanwhile, and the loop goes on; but policy and counts follow.
+_MOST_AT_ONCE = 32
+_MANY = 3  # rows from which on it is cheaper to draw from them together, where more than the likeliest id is needed
 
 
 @dataclass(slots=True)
@@ -110,7 +113,8 @@ class Rounds:
         """One id for each, up to `most` times, until text is to be passed on, an answer ends, or go_on() ends it;
         returns how often.
 
-        Every token pays for what this does, so it does nothing but a decode, a draw and the text of the id.
+        Every token pays for what this does, so it does nothing but a decode, a draw and the text of the id. Where
+        logits are computed later, text is passed on while that happens.
         """
         if self._least.rows > 1 or len(writing) > self._most_sequences:
             self._together([SequenceRows.of(running) for running in writing])
@@ -122,22 +126,23 @@ class Rounds:
         n_busy = len(self._requests.running)
         seconds, n, now = 0.0, 0, clock()
         until = now + _PASS_ON_S
+        later = target.computes_later
+        if later:
+            most = min(most, _MOST_AT_ONCE)
         try:
             while True:
                 began = clock()
                 rows = [Rows(running.slot, running.n_past, running.ids[running.n_past :], 1) for running in writing]
                 target.decode(rows)
+                failed: dict[int, StopKind | Exception] = {}
+                if later and now >= until:
+                    failed, until = self._told(writing, now), now + _PASS_ON_S
                 logits = target.rows()
                 now = clock()
                 seconds += now - began
                 n += 1
-                for running, row in zip(writing, logits, strict=True):
-                    try:
-                        if (end := running.draw(row, now)) is not None:
-                            ends[running.slot] = end
-                    except Exception as error:  # of its sampler or its text
-                        ends[running.slot] = error
-                if ends or n == most or now >= until or not go_on():
+                ends = _drawn(writing, logits, now) | failed
+                if ends or n == most or (now >= until and not later) or not go_on():
                     break
         except Exception as error:
             self._count(n, n_busy, n * len(writing))
@@ -156,11 +161,10 @@ class Rounds:
         go on.
         """
         left = []
+        ends = {**ends, **self._told(writing, now)}
         for running in writing:
             end = ends.get(running.slot)
             try:
-                if running.fresh:
-                    self._commit(running, running.delta(now), NO_DRAFT, 0)
                 if isinstance(end, Exception):
                     raise end
                 if end is None:
@@ -170,6 +174,17 @@ class Rounds:
             except Exception as error:  # of its sampler, its text or its sink
                 self._requests.fail([running], error)
         return left
+
+    def _told(self, writing: Sequence[Running], now: float) -> dict[int, StopKind | Exception]:
+        """What plain rounds wrote goes to the clients; returns errors of texts and sinks, by slot."""
+        failed: dict[int, StopKind | Exception] = {}
+        for running in writing:
+            try:
+                if running.fresh:
+                    self._commit(running, running.delta(now), NO_DRAFT, 0)
+            except Exception as error:
+                failed[running.slot] = error
+        return failed
 
     # --- propose
 
@@ -315,6 +330,24 @@ class Rounds:
             extra = padding(counts, self._target.n_ubatch, self._least)
             for part in parts:
                 part.n_extra += extra.get(part.running.slot, 0)
+
+
+def _drawn(writing: Sequence[Running], logits: Outputs, now: float) -> dict[int, StopKind | Exception]:
+    """Each has its next id; why those answers end that do, by slot, or the error of a sampler or a text."""
+    ends: dict[int, StopKind | Exception] = {}
+    picked: Sequence[int | Exception | None] = [None] * len(writing)
+    if len(writing) >= _MANY and any(one.sampler.n_needed != 1 for one in writing):
+        picked = pick_each([one.sampler for one in writing], logits, [one.position for one in writing])
+    for running, row, id_ in zip(writing, logits, picked, strict=True):
+        try:
+            if isinstance(id_, Exception):
+                raise id_
+            end = running.draw(row, now) if id_ is None else running.write(id_, row, now)
+            if end is not None:
+                ends[running.slot] = end
+        except Exception as error:
+            ends[running.slot] = error
+    return ends
 
 
 def never() -> bool:

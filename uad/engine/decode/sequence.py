@@ -139,7 +139,10 @@ class Running:
         """Draw the id after all others from its logits, or the likeliest of them, and append it; returns why the answer
         ends, if it does.
         """
-        id_ = self.sampler.pick(row, self.position)
+        return self.write(self.sampler.pick(row, self.position), row, now)
+
+    def write(self, id_: int, row: Logits | Likeliest, now: float) -> StopKind | None:
+        """Append the id that its sampler picked last, from this row; returns why the answer ends, if it does."""
         self.sampler.accept(id_)
         if self.describe is not None:
             self.probs.append(self.describe(row, id_))

@@ -22,6 +22,8 @@ class Target(Protocol):
     n_batch: int
     n_ubatch: int
     n_alike: int
+    computes_later: bool
+    """Whether `decode` returns before its logits are there, and `rows` waits for them, as on GPUs."""
     vocab: VocabTable
 
     @property

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from uad.base.common.logits import Likeliest, Logits, Outputs
 from uad.base.types import TokenProb, Verdict
 from uad.engine.sampling.noise import Position
+from uad.engine.sampling.sampler import Lot
 from uad.text.grammar.protocol import Matcher
 from uad.text.vocab.table import VocabTable
 
@@ -29,6 +30,10 @@ class Picker(Protocol):
 
     def pick(self, row: Logits | Likeliest, position: Position) -> int:
         """The id drawn from a row of logits, [n_vocab], or from its likeliest, at this place of the answer."""
+        ...
+
+    def lot(self, row: Logits | Likeliest, position: Position) -> Lot:
+        """What `pick` draws from."""
         ...
 
     def accept(self, id_: int) -> None:

@@ -9,17 +9,23 @@ will draw (coupling; Daliri, Musco and Suresh, arXiv 2408.07978, for one vocabul
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 
 _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-_STEPS = ((np.uint64(30), np.uint64(_MIX_1)), (np.uint64(27), np.uint64(_MIX_2)))
-_LAST_SHIFT, _TO_53_BITS = np.uint64(31), np.uint64(11)
 _GOLDEN = 0x9E3779B97F4A7C15
-_GOLDEN_64 = np.uint64(_GOLDEN)
+# arrays without dimensions: numpy's scalars are made into these at each call, which costs as much as the call
+_STEPS = (
+    (np.array(30, np.uint64), np.array(_MIX_1, np.uint64)),
+    (np.array(27, np.uint64), np.array(_MIX_2, np.uint64)),
+)
+_LAST_SHIFT, _TO_53_BITS, _GOLDEN_64 = (np.array(number, np.uint64) for number in (31, 11, _GOLDEN))
+_HALF, _OF_53_BITS = np.array(0.5), np.array(2.0**-53)
 _MASK = (1 << 64) - 1
 
 
@@ -54,39 +60,61 @@ def token_keys(pieces: tuple[bytes, ...]) -> npt.NDArray[np.uint64]:
 
 def gumbel(seed: int, position: Position, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
     """Standard Gumbel noise for each key, a pure function of its arguments."""
-    u = _uniform(seed, position, keys)
-    for _ in range(2):
-        np.log(u, out=u)
-        np.negative(u, out=u)
-    return u
+    return _gumbel_of(_uniform(keys ^ np.uint64(_salt(seed, position))))
+
+
+def gumbel_each(
+    places: Sequence[tuple[int, Position]], keys: Sequence[npt.NDArray[np.uint64]]
+) -> list[npt.NDArray[np.float64]]:
+    """`gumbel` of each place, a seed and a position, and its keys, in one pass: it is the calls of numpy that cost."""
+    counts = [len(some) for some in keys]
+    salts = np.array([_salt(seed, position) for seed, position in places], np.uint64)
+    noise = _gumbel_of(_uniform(np.concatenate(keys) ^ np.repeat(salts, counts)))
+    ends = list(accumulate(counts))
+    return [noise[end - n : end] for n, end in zip(counts, ends, strict=True)]
 
 
 def chance(seed: int, position: Position, name: str) -> float:
     """A number in 0..1 for what a sampler of this name does at a position; independent of the noise of tokens."""
     key = hashlib.blake2b(name.encode(), digest_size=8, person=b"sampler").digest()
-    return float(_uniform(seed, position, np.array([int.from_bytes(key, "little")], np.uint64))[0])
+    keys = np.array([int.from_bytes(key, "little")], np.uint64)
+    return float(_uniform(keys ^ np.uint64(_salt(seed, position)))[0])
 
 
-def _uniform(seed: int, position: Position, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-    salt = _mix_int(_mix_int(_mixed(seed) ^ (position.offset & _MASK)) + position.n_empty)
-    x = keys ^ np.uint64(salt)
+def _salt(seed: int, position: Position) -> int:
+    """What tells the noise of this place from that of others."""
+    return _mix_int(_mix_int(_mixed(seed) ^ (position.offset & _MASK)) + position.n_empty)
+
+
+def _gumbel_of(u: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """-log(-log(u)), in place."""
+    for _ in range(2):
+        np.log(u, u)
+        np.negative(u, u)
+    return u
+
+
+def _uniform(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """Numbers in 0..1 of salted keys, which are written over."""
     shifted = np.empty_like(x)
     _mix(x, shifted)
-    x += _GOLDEN_64
+    np.add(x, _GOLDEN_64, x)
     _mix(x, shifted)
-    x >>= _TO_53_BITS
+    np.right_shift(x, _TO_53_BITS, x)
     u = x.astype(np.float64)
-    u += 0.5
-    u *= 2.0**-53
+    np.add(u, _HALF, u)
+    np.multiply(u, _OF_53_BITS, u)
     return u
 
 
 def _mix(x: npt.NDArray[np.uint64], shifted: npt.NDArray[np.uint64]) -> None:
     """The finaliser of splitmix64 (Steele, Lea and Flood, 2014), in place; `shifted` is room for as many numbers."""
     for by, factor in _STEPS:
-        x ^= np.right_shift(x, by, out=shifted)
-        x *= factor
-    x ^= np.right_shift(x, _LAST_SHIFT, out=shifted)
+        np.right_shift(x, by, shifted)
+        np.bitwise_xor(x, shifted, x)
+        np.multiply(x, factor, x)
+    np.right_shift(x, _LAST_SHIFT, shifted)
+    np.bitwise_xor(x, shifted, x)
 
 
 @lru_cache(maxsize=256)

@@ -6,20 +6,38 @@ Exact for every drafter: a guess is right if it equals the draw.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from uad.base.common.logits import Likeliest, log_sum_exp
+from uad.base.common.logits import Likeliest, Outputs, likeliest_each, log_sum_exp
 from uad.base.types import SamplingParams, TokenProb
 from uad.engine.sampling.chain import ChainFactory, StepMaker
 from uad.engine.sampling.dry import Breakers, BreakersOf
-from uad.engine.sampling.noise import Position, gumbel
+from uad.engine.sampling.noise import Position, gumbel, gumbel_each
 from uad.engine.sampling.stages import most_kept, stages
 from uad.engine.sampling.steps import AnyIds, Candidates, Row
 from uad.text.grammar.protocol import Ids, Matcher
 
 _NO_LOGITS = np.empty(0, np.float32)
+_FEW = 1024  # candidates whose noise is made with that of other rows; of more the numbers cost more than the calls
+
+
+class Lot(NamedTuple):
+    """What an id is drawn from. ids: the candidates, None: all of the vocabulary. keys: of the noise of each; None: the
+    likeliest is taken. place: seed and position.
+    """
+
+    ids: AnyIds | None
+    logits: Row
+    keys: npt.NDArray[np.uint64] | None = None
+    place: tuple[int, Position] = (0, Position())
+
+    def drawn(self, noise: npt.NDArray[np.float64] | None) -> int:
+        """The id. noise: of each candidate."""
+        best = int((self.logits if noise is None else self.logits + noise).argmax())
+        return best if self.ids is None else int(self.ids[best])
 
 
 def no_breakers(texts: tuple[str, ...]) -> Breakers:
@@ -68,16 +86,28 @@ class Sampler:
         """The id for this position, from its logits, or where `n_needed` allows it from the likeliest. Depends on
         nothing else but what was accepted.
         """
-        ids, logits = row if isinstance(row, tuple) else self._candidates(row)
-        for step in self._steps:
-            ids, logits = step.apply(ids, logits, position)
-        self._left = ids, logits
+        ids, logits = self._stepped(row, position)
         if self._greedy:
             best = int(logits.argmax())
         else:
             noise = gumbel(self._seed, position, self._keys if ids is None else self._keys[ids])
             best = int((logits + noise).argmax())
         return best if ids is None else int(ids[best])
+
+    def lot(self, row: Row | Likeliest, position: Position) -> Lot:
+        """What `pick` draws from; valid until this is asked again."""
+        ids, logits = self._stepped(row, position)
+        if self._greedy:
+            return Lot(ids, logits)
+        return Lot(ids, logits, self._keys if ids is None else self._keys[ids], (self._seed, position))
+
+    def _stepped(self, row: Row | Likeliest, position: Position) -> Candidates:
+        """What the steps leave."""
+        ids, logits = row if isinstance(row, tuple) else self._candidates(row)
+        for step in self._steps:
+            ids, logits = step.apply(ids, logits, position)
+        self._left = ids, logits
+        return self._left
 
     def _candidates(self, row: Row) -> Candidates:
         """What the matcher and `n_early` let follow."""
@@ -119,6 +149,56 @@ class Sampler:
         """Free what the steps hold."""
         for step in self._steps:
             step.close()
+
+
+class Drawer(Protocol):
+    """Of a sampler what `pick_each` needs. `Sampler` is one."""
+
+    @property
+    def n_needed(self) -> int:
+        """Of the likeliest ids of a row how many the choice depends on; 0: on the whole row."""
+        ...
+
+    def lot(self, row: Row | Likeliest, position: Position) -> Lot:
+        """What the id of this position is drawn from."""
+        ...
+
+
+def pick_each(samplers: Sequence[Drawer], rows: Outputs, positions: Sequence[Position]) -> list[int | Exception]:
+    """What each sampler picks from its row, or the error that this raises; the likeliest ids of all rows, and the noise
+    of all, are found in one pass each.
+    """
+    picked: list[int | Exception] = []
+    waiting: list[tuple[int, Lot]] = []
+    for sampler, row, position in zip(samplers, _cut(samplers, rows), positions, strict=True):
+        try:
+            lot = sampler.lot(row, position)
+            if lot.keys is not None and len(lot.keys) <= _FEW:
+                waiting.append((len(picked), lot))
+                picked.append(0)
+            else:
+                picked.append(lot.drawn(None if lot.keys is None else gumbel(*lot.place, lot.keys)))
+        except Exception as error:
+            picked.append(error)
+    if waiting:
+        noises = gumbel_each(
+            [lot.place for _, lot in waiting], [lot.keys for _, lot in waiting if lot.keys is not None]
+        )
+        for (at, lot), noise in zip(waiting, noises, strict=True):
+            try:
+                picked[at] = lot.drawn(noise)
+            except Exception as error:
+                picked[at] = error
+    return picked
+
+
+def _cut(samplers: Sequence[Drawer], rows: Outputs) -> Sequence[Row | Likeliest]:
+    """The rows; of a matrix whose samplers all need equally many of the likeliest ids, only these."""
+    n_needed = samplers[0].n_needed
+    if not isinstance(rows, np.ndarray) or n_needed < 2 or any(one.n_needed != n_needed for one in samplers):
+        return list(rows)
+    found = likeliest_each(rows, n_needed)
+    return [row if ids is None else (ids, row[ids]) for row, ids in zip(rows, found, strict=True)]
 
 
 def token_prob(row: Row, id_: int, n_top: int, pieces: Sequence[bytes]) -> TokenProb:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from uad.base.common.samplers import BY_NAME, INFILL, MIROSTAT, SAMPLERS, SETTINGS, SamplerEntry
 from uad.base.types import SamplingParams
@@ -38,13 +39,25 @@ def stages(params: SamplingParams, eog: frozenset[int], n_ctx: int) -> list[Stag
 
     eog: ids that `ignore_eos` bans; n_ctx: ids that a text can have.
     """
+    try:
+        return list(_known(params, eog, n_ctx))
+    except TypeError:  # a list among the params is no key
+        return list(_stages(params, eog, n_ctx))
+
+
+@lru_cache(maxsize=64)  # most requests of a server have the same settings
+def _known(params: SamplingParams, eog: frozenset[int], n_ctx: int) -> tuple[Stage, ...]:
+    return _stages(params, eog, n_ctx)
+
+
+def _stages(params: SamplingParams, eog: frozenset[int], n_ctx: int) -> tuple[Stage, ...]:
     bias = params.logit_bias + tuple((id_, float("-inf")) for id_ in sorted(eog) if params.ignore_eos)
     chain = [_stage(sampler, params, n_ctx) for sampler in _order(params) if _is_on(sampler, params)]
     if params.is_greedy:
         n = next((i for i, stage in enumerate(chain) if stage.sampler.name == "temperature"), len(chain))
         n = max((i for i, stage in enumerate(chain[:n], 1) if stage.sampler.changes_best), default=0)
         chain = chain[:n]
-    return [*([LogitBias(bias)] if bias else []), *_bounded(chain)]
+    return (*([LogitBias(bias)] if bias else []), *_bounded(chain))
 
 
 def reach(chain: Sequence[Stage]) -> int:

@@ -166,14 +166,15 @@ else:
     TableBody = create_model("TableBody", __base__=Body, **_members_of_tables())
 
 
+def asked_of(body: TableBody) -> dict[str, Any]:
+    """What the body sets of a `Request` as it is, by its name there."""
+    found = ((name, one, getattr(body, one.name or name)) for name, one in REQUEST_ROWS.items())
+    return {name: value for name, one, value in found if value is not None and (body.stream or not one.only_streamed)}
+
+
 def requested(body: TableBody, usual: Request) -> Request:
     """`usual` with what the body sets of it as it is."""
-    changes: dict[str, Any] = {}
-    for name, one in REQUEST_ROWS.items():
-        value = getattr(body, one.name or name)
-        if value is not None and (body.stream or not one.only_streamed):
-            changes[name] = value
-    return replace(usual, **changes)
+    return replace(usual, **asked_of(body))
 
 
 class StreamOptions(Body):

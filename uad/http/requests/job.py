@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from uad.base.checkpoint import checkpoint
 from uad.base.common.request_id import REQUEST_ID
@@ -19,7 +19,7 @@ from uad.base.errors import InvalidRequestError
 from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.http.requests.constraint import constraint_of
 from uad.http.requests.engine import Backend
-from uad.http.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody, requested
+from uad.http.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody, asked_of, requested
 from uad.http.requests.prompt_ids import Prompt
 
 MAX_ECHOED: Final = 1 << 20  # probabilities of a prompt
@@ -31,7 +31,6 @@ RANDOM_SEEDS = (-1, 2**32 - 1)
 MAX_BIASES = 4096
 MAX_BREAKERS = 64
 MAX_BREAKER_CHARS = 40
-_UNASKED = Request(prompt=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class Job:
 def check_counts(engine: Backend, body: GenerationBody, n_prompts: int, limit: int) -> int:
     """How many sequences the request asks for, or InvalidRequestError where the server could never run them."""
     n_slots, n = engine.info.n_slots, n_choices(body)
-    if requested(body, _UNASKED).slot >= n_slots:
+    if asked_of(body).get("slot", -1) >= n_slots:
         raise InvalidRequestError.at("id_slot", f"must be below {n_slots}, the number of slots")
     if n > limit:
         name = "n" if n == body.n else "best_of"
@@ -117,24 +116,23 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         raise InvalidRequestError.at(
             "min_tokens", f"must not be above max_tokens, which is {model.max_tokens} for this request"
         )
-    model = replace(
-        model,
-        sampling=sampling_params(engine, body),
-        speculative=speculative_params(engine, body),
-        logprobs=logprobs or n > body.n,
-        n_probs=n_probs,
-        constraint=constraint_of(engine, body),
-        adapters=scales_of(engine, body.lora) if body.lora else None,
-        prompt_probs=echo and logprobs,
-        prediction=prediction_of(body.prediction),
-    )
+    params = sampling_params(engine, body)
+    more: dict[str, Any] = {
+        "speculative": speculative_params(engine, body),
+        "logprobs": logprobs or n > body.n,
+        "n_probs": n_probs,
+        "constraint": constraint_of(engine, body),
+        "adapters": scales_of(engine, body.lora) if body.lora else None,
+        "prompt_probs": echo and logprobs,
+        "prediction": prediction_of(body.prediction),
+    }
     if model.origins and not model.stream:
         raise InvalidRequestError.at("return_origins", "the chunks of a stream have it; set stream to true")
     # Choices of one prompt have seeds in a row: else all of them would be the same text.
-    seed = model.sampling.seed
-    drawn = [model.sampling if seed is None else replace(model.sampling, seed=seed + i) for i in range(n)]
+    seed = params.seed
+    drawn = [params if seed is None or not i else replace(params, seed=seed + i) for i in range(n)]
     requests = tuple(
-        replace(model, prompt=prompt.ids, drafted_prompt=prompt.drafted, sampling=sampling)
+        replace(model, prompt=prompt.ids, drafted_prompt=prompt.drafted, sampling=sampling, **more)
         for prompt in prompts
         for sampling in drawn
     )
@@ -148,7 +146,7 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         echo=echo,
         include_usage=bool(body.stream_options.include_usage),
         ping=interval if interval > 0 else None,
-        drafters=drafters_of(engine, model.speculative, bool(model.prediction)),
+        drafters=drafters_of(engine, more["speculative"], bool(more["prediction"])),
         eog=engine.info.eog,
         is_verbose=body.verbose or engine.config.verbose,
         token_ids=isinstance(body, ChatBody | CompletionBody) and body.return_token_ids,

@@ -6,6 +6,7 @@ import hmac
 import ipaddress
 import socket
 from collections.abc import Sequence
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -52,8 +53,11 @@ def check_host(request: web.Request, bound: Sequence[str]) -> None:
     # A page at http://evil.example asks for its own address a second time, and DNS says 127.0.0.1 then. To the browser
     # it still talks to its own site, so no check of origins helps; but the Host header says evil.example.
     host = host_of(f"//{request.host}")
-    own = {*map(str.lower, bound), socket.gethostname().lower()}
-    if not all(map(is_loopback, bound)) or host in own or is_local(host):
+    if (
+        is_local(host)
+        or not all(map(is_loopback, bound))
+        or host in {*map(str.lower, bound), socket.gethostname().lower()}
+    ):
         return
     raise ForbiddenError(
         f"the host name {host!r} is not served without an API key; use 127.0.0.1, or start the server with --api-key"
@@ -107,6 +111,7 @@ def is_local(host: str) -> bool:
     return host == "localhost" or host.endswith(LOCAL_SUFFIXES) or _address(host) is not None
 
 
+@lru_cache(maxsize=64)
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(host)

@@ -70,7 +70,8 @@ class Bodies:
                         if inflater is not None:
                             await asyncio.sleep(0)
                     body.check()
-                    body.deadline.reschedule(began + min(PATIENCE + n_raw / LEAST_RATE, timeout))
+                    if not request.content.is_eof():
+                        body.deadline.reschedule(began + min(PATIENCE + n_raw / LEAST_RATE, timeout))
             body.check()
             if inflater is not None:
                 inflater.end()

@@ -26,6 +26,7 @@ from uad.http.requests.job import Job, check_counts, make_job
 from uad.http.requests.prompt_ids import Prompt, encode_chat, encode_prompt, split_prompts, text_of
 from uad.http.server.connection import hurry
 from uad.http.server.json_in import SMALL
+from uad.http.server.quick import kind_of
 from uad.http.server.replies import FAILED, begin_stream, reply
 from uad.http.server.state import STATE, State
 
@@ -52,7 +53,8 @@ def answering(api: ChatApi[B]) -> Handler:
             spelled(asked.spelling),
             state.admission.enter(check_counts(state.engine, asked.chat, 1, state.admission.limit)),
         ):
-            dialect = await state.off_loop(size, lambda: _chat_dialect(state, api, asked))
+            kind = None if asked.relaxed is not None else kind_of(asked.chat, size)
+            dialect = await state.prepared(size, kind, lambda: _chat_dialect(state, api, asked))
             return await _answer(request, dialect)
 
     return handle
@@ -63,14 +65,14 @@ def _chat_dialect(state: State, api: ChatApi[B], asked: Translated[B]) -> Dialec
     ping, thoughts = state.config.sse_ping_interval, state.config.reasoning_format
     if isinstance(asked.chat, CompletionBody):
         prompt = _encoded(state.engine, asked.chat, asked.chat.prompt)
-        return api.dialect(make_job(state.engine, asked.chat, [prompt], ping), _served(state), PLAIN, asked.own)
+        return api.dialect(make_job(state.engine, asked.chat, [prompt], ping), state.served, PLAIN, asked.own)
     try:
         job, reading = chat_job(state.engine, asked.chat, ping, thoughts)
     except InvalidRequestError as error:
         if asked.relaxed is None or not (error.param or "").startswith("tools"):
             raise
         job, reading = chat_job(state.engine, asked.relaxed, ping, thoughts)
-    return api.dialect(job, _served(state), reading, asked.own)
+    return api.dialect(job, state.served, reading, asked.own)
 
 
 def counting(api: ChatApi[B]) -> Handler:
@@ -131,10 +133,12 @@ async def _complete(
     (body, prompts), size = await state.read(request, lambda members: _with_prompts(checked(kind, members)))
     engine, ping = state.engine, state.config.sse_ping_interval
     with state.admission.enter(check_counts(engine, body, len(prompts), state.admission.limit)):
-        job = await state.off_loop(
-            size, lambda: make_job(engine, body, [_encoded(engine, body, prompt) for prompt in prompts], ping)
+        job = await state.prepared(
+            size,
+            kind_of(body, size),
+            lambda: make_job(engine, body, [_encoded(engine, body, prompt) for prompt in prompts], ping),
         )
-        return await _answer(request, dialect(job, _served(state), body))
+        return await _answer(request, dialect(job, state.served, body))
 
 
 def _with_prompts(body: P) -> tuple[P, list[object]]:
@@ -151,10 +155,6 @@ def _encoded(engine: Backend, body: CompletionBody | NativeBody, prompt: object)
 
 
 # --- every answer
-
-
-def _served(state: State) -> Served:
-    return Served(state.alias, state.fingerprint)
 
 
 async def _answer(request: web.Request, dialect: Dialect) -> web.StreamResponse:

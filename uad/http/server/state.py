@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import copy_context
@@ -22,10 +22,12 @@ from uad.base.common.json_out import chunks
 from uad.base.config import ServerConfig
 from uad.base.errors import UnavailableError
 from uad.base.events import Totals
+from uad.http.apis.dialect import Served
 from uad.http.apis.problems import BusyError
 from uad.http.requests.engine import Backend, Generation, Ticks
 from uad.http.server.bodies import Bodies
 from uad.http.server.json_in import SMALL, parse_object
+from uad.http.server.quick import Quick
 
 T = TypeVar("T")
 N_THREADS = 2
@@ -133,6 +135,7 @@ class State:
     config: ServerConfig
     admission: Admission
     workers: Workers = field(default_factory=Workers)
+    quick: Quick = field(default_factory=Quick)
     bodies: Bodies = field(default_factory=Bodies)
     scraped: Totals = field(default_factory=Totals)
     """At the last GET /metrics."""
@@ -141,12 +144,19 @@ class State:
     started: int = field(default_factory=lambda: int(time.time()))
     """Seconds since 1970."""
     _ticks: Ticks | None = None
+    _served: Served | None = None
 
     @property
     def ticks(self) -> Ticks:
         """When the streams of this application's loop are read. On the loop."""
         self._ticks = self._ticks or Ticks(asyncio.get_running_loop())
         return self._ticks
+
+    @property
+    def served(self) -> Served:
+        """What answers say of the server."""
+        self._served = self._served or Served(self.alias, self.fingerprint)
+        return self._served
 
     @property
     def alias(self) -> str:
@@ -167,6 +177,14 @@ class State:
     async def off_loop(self, size: int, work: Callable[[], T]) -> T:
         """Run `work` for a request with a body of `size` bytes on a thread; dropped with the request."""
         return await self.workers.pool(size).run(work)
+
+    async def prepared(self, size: int, kind: Hashable | None, work: Callable[[], T]) -> T:
+        """`off_loop`, but here where requests of this kind are quick; None: never. See `quick`."""
+        if kind is None:
+            return await self.off_loop(size, work)
+        if kind in self.quick:
+            return self.quick.timed(kind, work)
+        return await self.off_loop(size, lambda: self.quick.timed(kind, work))
 
     async def reply(self, size: int, make: Callable[[], object], depth: int = 5) -> web.Response:
         """A JSON response of what `make` makes for a request of `size` bytes, off the loop; `depth` is as `chunks` has
