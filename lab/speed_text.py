@@ -179,19 +179,21 @@ def _phrase(found: Sequence[Line]) -> str:
     for line in found:
         by_slots.setdefault(line.slots, []).append(line.weights)
     words = {n: "one request at a time" if n == 1 else f"{n} requests at once" for n in by_slots}
-    return "; for ".join(f"{_and(weights)}, {words[n]}" for n, weights in by_slots.items())
+    return "; for ".join(f"{_and(weights)}, {words[n]}" for n, weights in sorted(by_slots.items()))
 
 
 def _and(words: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
-def with_section(readme: str, made: str) -> str:
-    """README with what stands between the two marks made anew. Raises ConfigError where they are missing."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ConfigError(f"README has no section for the table: write the lines {BEGIN} and {END} where it belongs")
+def with_section(page: str, made: str, begin: str = BEGIN, end: str = END) -> str:
+    """The page, README for example, with what stands between the two marks made anew. Raises ConfigError where they are
+    missing.
+    """
+    before, found, rest = page.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not found or not ended:
+        raise ConfigError(f"the page has no section for the table: write the lines {begin} and {end} where it belongs")
     inside = f"\n\n{made}\n\n" if made else "\n"
     return before + begin + inside + end + after
 
