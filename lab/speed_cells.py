@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,6 +31,11 @@ WEIGHTS = {
 DRAFT = "smollm2-135m"
 RIVALS = ("draft-simple", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 """llama-server's `--spec-type`s that need no model trained for them."""
+
+
+@cache
+def _categories() -> tuple[Workload, ...]:
+    return tuple(load_all(["categories"]))
 
 
 def rival(spec_type: str) -> str:
@@ -52,7 +58,7 @@ class Settings:
 
     def workloads(self) -> list[Workload]:
         """The twelve categories, as many prompts of each as are wanted."""
-        return [one.head(self.prompts) for one in load_all(["categories"])]
+        return [one.head(self.prompts) for one in _categories()]
 
     def groups(self, n_slots: int) -> list[tuple[tuple[str, WorkloadPrompt], ...]]:
         """Prompts that are asked at once, each with its category: the first of each category, then the second of each.

@@ -24,7 +24,7 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from statistics import mean
-from typing import TextIO
+from typing import Any, TextIO
 
 import overhead
 from platformdirs import user_cache_path
@@ -123,12 +123,15 @@ def _parser() -> Parser:
     return parser
 
 
-def settings_of(given: Mapping[str, object]) -> Settings:
+def settings_of(given: Mapping[str, Any]) -> Settings:
     """What the flags say, on top of the whole or the quick measurement. Raises ConfigError."""
     settings = QUICK if given["quick"] else Settings()
-    for name in ("prompts", "passes", "predict"):
-        if (value := given[name]) is not None:
-            settings = replace(settings, **{name: value})
+    settings = replace(
+        settings,
+        prompts=given["prompts"] or settings.prompts,
+        passes=given["passes"] or settings.passes,
+        predict=given["predict"] or settings.predict,
+    )
     if given["weights"]:
         settings = replace(settings, weights=_words("--weights", str(given["weights"]), tuple(WEIGHTS)))
     if given["rivals"]:

@@ -101,8 +101,8 @@ def section(documents: Sequence[Document]) -> str:
 
 def summary(found: Sequence[tuple[Document, Sequence[Line]]]) -> str:
     """The table: a row for each processor, type of weights and number of requests at once."""
-    heads = ("processor", "weights", "requests at once", SERVER, "with its best draft type", PLAIN, UAD)
-    heads += ("over llama-server", "whole requests", "worst category", "worst prompt", "over its best draft type")
+    heads = ["processor", "weights", "requests at once", SERVER, "with its best draft type", PLAIN, UAD]
+    heads += ["over llama-server", "whole requests", "worst category", "worst prompt", "over its best draft type"]
     result = [_row(heads), "|" + "---|" * len(heads)]
     for document, some in found:
         for i, line in enumerate(some):
