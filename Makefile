@@ -3,6 +3,7 @@
 # make models  fetch all real models that tests and bench use            make unit    the tests that need no llama.cpp (a minute)
 # make vocabs  fetch real vocabularies and chat templates for the tests  make lint    format, lint and types only
 # make bench   plain against drafted, on a scaled target                 make clean   remove environments and caches
+# make table   README's table of speeds, measured here: fetches models, builds llama-server (ARGS=--plan says how long, ARGS=--quick is short)
 # make clients real clients of OpenAI's API against a real pair (fetches it, and the clients)
 #
 # PORT=8080, TARGET=…, DRAFT=…, ARGS=… choose what is served and how; PYTHON=… the interpreter; CMAKE_ARGS=… go to llama.cpp's build
@@ -31,7 +32,7 @@ ifeq ($(TARGET) $(DRAFT),$(SAMPLES))
 SHOWN := --spec-policy fixed
 endif
 
-.PHONY: serve demo test check unit lint bench models vocabs clients clean
+.PHONY: serve demo test check unit lint bench table models vocabs clients clean
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.installed
@@ -60,6 +61,9 @@ unit: $(UNIT_MADE)
 
 bench: $(VENV)/.installed-lab $(BENCH_TARGET)
 	@$(BIN)/uad bench --target $(BENCH_TARGET) --draft $(DRAFT)
+
+table: $(VENV)/.installed
+	@$(BIN)/python lab/speed_table.py $(ARGS)
 
 models: $(VENV)/.installed
 	@$(BIN)/python scripts/fetch_models.py $(MODELS)

@@ -82,15 +82,15 @@ def cmake_args() -> str:
     return f"{given} {shlex.quote(f'-DCMAKE_CXX_FLAGS={flags}')}".strip()
 
 
-def follow(command: list[str], started: float) -> int:
-    """Run pip, add all it says to the log and show where it is: in place on a terminal, a line now and then
-    elsewhere.
+def follow(command: list[str], started: float, state: str = "starting", log_file: Path = LOG) -> int:
+    """Run pip, or a build, add all it says to the log and show where it is: in place on a terminal, a line now and then
+    elsewhere. state: what it begins with.
     """
     environment = os.environ | {"PYTHONUNBUFFERED": "1", "CMAKE_ARGS": cmake_args()}
     environment.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
     live = sys.stdout.isatty()
-    shown, state, last = "", "starting", started
-    with LOG.open("a", encoding="utf-8", buffering=1) as log, _Pip(command, environment) as pip:
+    shown, last = "", started
+    with log_file.open("a", encoding="utf-8", buffering=1) as log, _Pip(command, environment) as pip:
         while (line := pip.line(0.5)) is not None:
             log.write(line)
             state = step(line, state)

@@ -1,0 +1,253 @@
+"""Markdown of what `make table` measured: README's section, and the longer report that the command prints.
+
+README's section is made of the documents in lab/speed, one for each processor, and stands between two marks. A test
+compares it to what this module makes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import geometric_mean
+
+from speed_cells import PLAIN, SERVER, UAD, Document, Machine, Settings
+
+from uad.base.errors import ConfigError
+from uad.tools.bench.answers import ALL, FIRST, rows
+
+BEGIN = "<!-- made by `make table`: python lab/speed_table.py --readme -->"
+END = "<!-- the end of what `make table` made -->"
+GAINS, LOSES = 1.1, 0.97
+"""From here on a speed over llama-server is called a gain, and below here a loss."""
+_UNITS = (("AMX_INT8", "AMX"), ("AVX512", "AVX-512"), ("AVX2", "AVX2"), ("SVE", "SVE"), ("NEON", "NEON"))
+"""Names of llama.cpp's and of people, the widest first."""
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A type of weights and a number of requests at once. tps: tokens per second of each server, from the first token
+    on; over, whole: uad's speed over llama-server's, while decoding and of whole requests; worst_category and
+    worst_prompt: the least of the former, with their names; best: the fastest of llama-server's own draft types, and
+    uad's speed over it, or None where there is none.
+    """
+
+    weights: str
+    slots: int
+    tps: Mapping[str, float]
+    over: float
+    whole: float
+    categories: Mapping[str, float]
+    worst_prompts: Mapping[str, float]
+    worst_prompt: tuple[str, float]
+    best: tuple[str, float] | None
+    n_same: int
+    n_prompts: int
+
+    @property
+    def worst_category(self) -> tuple[str, float]:
+        return min(self.categories.items(), key=lambda one: one[1])
+
+
+def lines(document: Document) -> list[Line]:
+    """What the document has, in the order of its settings; nothing for what was not measured."""
+    settings = document.settings
+    both = [(weights, n) for weights in settings.weights for n in settings.slots]
+    return [found for weights, n in both if (found := _line(document, weights, n))]
+
+
+def _line(document: Document, weights: str, n_slots: int) -> Line | None:
+    servers, asked = document.servers(), document.asked(weights, n_slots)
+    found = {row.name: row for row in rows(asked)}
+    if not found:
+        return None
+    whole, at = found[ALL], servers.index(SERVER)
+    tps = dict(zip(servers, whole.tps, strict=True))
+    ratios = {f"{one.workload}, {one.name}": one.tps(0) / one.tps(at) for one in asked if one.is_timed}
+    best = max(document.rivals, key=lambda name: tps[name], default=None)
+    by_category = {name: row for name, row in found.items() if name not in (ALL, FIRST)}
+    return Line(
+        weights,
+        n_slots,
+        tps,
+        whole.decoding[at - 1],
+        whole.whole[at - 1],
+        {name: row.decoding[at - 1] for name, row in by_category.items()},
+        {name: row.worst[at - 1] for name, row in by_category.items()},
+        min(ratios.items(), key=lambda one: one[1]),
+        (best, tps[UAD] / tps[best]) if best else None,
+        sum(one.same(servers.index(PLAIN)) for one in asked),
+        len(asked),
+    )
+
+
+# --- README's section
+
+
+def section(documents: Sequence[Document]) -> str:
+    """The table over all processors, and for whom it pays; nothing where there are no documents."""
+    if not documents:
+        return ""
+    found = [(document, lines(document)) for document in documents]
+    parts = [
+        "Each prompt goes to all servers in turn. Tokens per second of a request, from the first token on; geometric "
+        "means over the prompts:",
+        summary(found),
+        "\n".join(f"- {verdict(document.machine, some)}" for document, some in found),
+        "\n".join(f"- {about(document)}" for document in documents),
+    ]
+    return "\n\n".join(parts)
+
+
+def summary(found: Sequence[tuple[Document, Sequence[Line]]]) -> str:
+    """The table: a row for each processor, type of weights and number of requests at once."""
+    heads = ["processor", "weights", "requests at once", SERVER, "with its best draft type", PLAIN, UAD]
+    heads += ["over llama-server", "whole requests", "worst category", "worst prompt", "over its best draft type"]
+    result = [_row(heads), "|" + "---|" * len(heads)]
+    for document, some in found:
+        for i, line in enumerate(some):
+            name, over_best = line.best or ("", 0.0)
+            best = f"{line.tps[name]:.1f} ({name.rpartition(' ')[2]})" if name else ""
+            speeds = (f"{line.tps[SERVER]:.1f}", best, f"{line.tps[PLAIN]:.1f}", f"{line.tps[UAD]:.1f}")
+            worst = (_named(line.worst_category), f"{line.worst_prompt[1]:.2f}")
+            ratios = (f"**{line.over:.2f}**", f"{line.whole:.2f}", *worst, f"{over_best:.2f}" if name else "")
+            first = "" if i else short(document.machine)
+            result.append(_row((first, line.weights, str(line.slots), *speeds, *ratios)))
+    return "\n".join(result)
+
+
+def _named(one: tuple[str, float]) -> str:
+    return f"{one[1]:.2f} ({one[0]})"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def short(machine: Machine) -> str:
+    """A processor in a few words."""
+    unit = next((name for key, name in _UNITS if key in machine.kernels), "")
+    cores = "1 core" if machine.cores == 1 else f"{machine.cores} cores"
+    return ", ".join(part for part in (machine.processor, cores, unit) if part)
+
+
+def about(document: Document) -> str:
+    """What was measured, with what, and when."""
+    settings, versions, machine = document.settings, document.versions, document.machine
+    uad = f"{versions.uad} ({versions.commit})" if versions.commit else versions.uad
+    passes = "one pass" if settings.passes == 1 else f"medians of {settings.passes} passes"
+    return (
+        f"{short(machine)}: {machine.memory_gb:.0f} GB, {machine.system}. {measured(settings)}, {passes}. "
+        f"uad {uad}, llama.cpp of llama-cpp-python {versions.llama_cpp_python}, {document.date}."
+    )
+
+
+def measured(settings: Settings) -> str:
+    """Prompts and answers, in a few words."""
+    n = sum(len(one.prompts) for one in settings.workloads())
+    return f"{n} prompts in twelve categories, greedy, answers of up to {settings.predict} tokens"
+
+
+def verdict(machine: Machine, found: Sequence[Line]) -> str:
+    """For whom it pays, in plain words: speeds over llama-server without drafts, and over its best draft type."""
+    gains = [line for line in found if line.over >= GAINS]
+    little = [line for line in found if LOSES <= line.over < GAINS]
+    loses = [line for line in found if line.over < LOSES]
+    beaten = [line for line in found if line.best and line.best[1] < LOSES]
+    text = [f"**{short(machine)}**: {_pays(gains)}"]
+    text += [f"It changes little for {_phrase(little)}."] if little else []
+    text += [f"It costs speed for {_phrase(loses)}."] if loses else []
+    text += [f"llama-server's best draft type is faster for {_phrase(beaten)}."] if beaten else []
+    return " ".join(text)
+
+
+def _pays(gains: Sequence[Line]) -> str:
+    if not gains:
+        return "it pays for nothing that was measured."
+    names = list(gains[0].categories)
+    means = {
+        name: geometric_mean([line.categories[name] for line in gains if name in line.categories]) for name in names
+    }
+    most = [name for name in sorted(names, key=lambda name: -means[name]) if means[name] >= GAINS][:_MOST_NAMED]
+    where = f"; most in {_and(most)}" if most else ""
+    return f"it pays for {_phrase(gains)}{where}."
+
+
+def _phrase(found: Sequence[Line]) -> str:
+    """Types of weights, by how many requests there are at once."""
+    by_slots: dict[int, list[str]] = {}
+    for line in found:
+        by_slots.setdefault(line.slots, []).append(line.weights)
+    words = {n: "one request at a time" if n == 1 else f"{n} requests at once" for n in by_slots}
+    return "; for ".join(f"{_and(weights)}, {words[n]}" for n, weights in sorted(by_slots.items()))
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
+
+
+def with_section(page: str, made: str, begin: str = BEGIN, end: str = END) -> str:
+    """The page, README for example, with what stands between the two marks made anew. Raises ConfigError where they are
+    missing.
+    """
+    before, found, rest = page.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not found or not ended:
+        raise ConfigError(f"the page has no section for the table: write the lines {begin} and {end} where it belongs")
+    inside = f"\n\n{made}\n\n" if made else "\n"
+    return before + begin + inside + end + after
+
+
+# --- what the command prints
+
+
+def report(document: Document) -> str:
+    """README's part for this processor, speeds by category, and what else there is to know."""
+    found = lines(document)
+    machine, versions = document.machine, document.versions
+    parts = [
+        "### Speed, measured by `make table`",
+        "\n".join(
+            (
+                f"- {short(machine)}; {machine.memory_gb:.0f} GB of memory, {machine.system}",
+                f"- llama.cpp uses: {', '.join(machine.kernels) or 'not known'}",
+                f"- uad {versions.uad}, commit {versions.commit or 'not known'}; Python {versions.python}",
+                f"- llama-cpp-python {versions.llama_cpp_python}; llama-server {versions.llama_server}",
+                f"- {measured(document.settings)}; {document.date}",
+                *(f"- {name} of llama-server is left out: {why}" for name, why in document.left_out.items()),
+            )
+        ),
+    ]
+    if not found:
+        return "\n\n".join([*parts, "Nothing is measured yet."])
+    parts += [summary([(document, found)]), verdict(machine, found), by_category(found), every_server(document, found)]
+    if document.sittings > 1:
+        parts.append(f"Measured in {document.sittings} sittings; servers were started anew in each.")
+    return "\n\n".join(parts)
+
+
+def by_category(found: Sequence[Line]) -> str:
+    """Speeds over llama-server without drafts, by category, with the worst prompt of each."""
+    heads = [f"{line.weights}, {line.slots} at once" for line in found]
+    names = dict.fromkeys(name for line in found for name in line.categories)
+    result = ["uad's speed over llama-server without drafts, by category (worst prompt):", ""]
+    result += [_row(["", *heads]), "|" + "---|" * (1 + len(heads))]
+    for name in names:
+        cells = [
+            f"{line.categories[name]:.2f} ({line.worst_prompts[name]:.2f})" if name in line.categories else ""
+            for line in found
+        ]
+        result.append(_row([name, *cells]))
+    result.append(
+        _row(["worst prompt", *(f"{ratio:.2f}, {name}" for name, ratio in (one.worst_prompt for one in found))])
+    )
+    result.append(_row(["texts as without drafts", *(f"{line.n_same} of {line.n_prompts}" for line in found)]))
+    return "\n".join(result)
+
+
+def every_server(document: Document, found: Sequence[Line]) -> str:
+    """Tokens per second of all that was measured."""
+    heads = [f"{line.weights}, {line.slots} at once" for line in found]
+    result = ["Tokens per second of each server:", "", _row(["", *heads]), "|" + "---|" * (1 + len(heads))]
+    result += [_row([name, *(f"{line.tps[name]:.1f}" for line in found)]) for name in document.servers()]
+    return "\n".join(result)
