@@ -56,12 +56,19 @@ class _StoredText(Generic[S]):
 class PromptCache(Generic[S]):
     """Copies of at most `most_bytes` (None: no limit) together; the least recently used goes first.
 
-    room: bytes that this process may still take, None where that is not known. On the model thread, but for `counts`.
+    room: bytes that this process may still take, None where that is not known. ahead: whether copies are made before
+    they are needed. On the model thread, but for `counts`.
     """
 
     def __init__(
-        self, states: States[S], most_bytes: int | None, clock: Clock, room: Callable[[], int | None] = lambda: None
+        self,
+        states: States[S],
+        most_bytes: int | None,
+        clock: Clock,
+        room: Callable[[], int | None] = lambda: None,
+        ahead: bool = True,
     ) -> None:
+        self._ahead = ahead
         self._states = states
         self._most = most_bytes
         self._clock = clock
@@ -94,12 +101,14 @@ class PromptCache(Generic[S]):
         n, self._texts = len(self._texts), []
         self._count(n_dropped=n)
 
-    def keep_ahead(self, seq: int, held: Sequence[int], rate: float) -> None:
+    def keep_ahead(self, seq: int, held: Sequence[int], rate: float, may_drop: bool = True) -> bool:
         """While nothing runs: copy what a slot holds if texts took turns in slots lately, so that the next one need not
-        wait for it.
+        wait for it. may_drop: also where another text has to go. Returns whether a copy was made.
         """
-        if self._take_turns:
+        n_before = self.counts.n_saved
+        if self._ahead and self._take_turns and (may_drop or self._has_room(self._states.size(seq))):
             self._keep(seq, held, 0, rate)
+        return self.counts.n_saved > n_before
 
     def _best(self, prompt: Sequence[int]) -> tuple[_StoredText[S] | None, int]:
         """The stored text that the prompt can go on from furthest, and how many ids that are."""
@@ -138,12 +147,7 @@ class PromptCache(Generic[S]):
         """Forget texts until a copy of so many bytes fits: beginnings of what is to be copied, then the least recently
         used. False: it never will.
         """
-        total = sum(text.n_bytes for text in self._texts)
-        room = self._room()
-        most = min(
-            (bound for bound in (self._most, None if room is None else room - _MARGIN + total) if bound is not None),
-            default=None,
-        )
+        total, most = self._bounds()
         if most is None or total + size <= most:
             return True
         going = sorted((text for text in self._texts if text is not spared), key=lambda text: not _begins(text, held))
@@ -156,6 +160,17 @@ class PromptCache(Generic[S]):
             if total + size <= most:
                 break
         return True
+
+    def _bounds(self) -> tuple[int, int | None]:
+        """Bytes of all copies, and how many they may have; None: as many as you like."""
+        total = sum(text.n_bytes for text in self._texts)
+        room = self._room()
+        bounds = (self._most, None if room is None else room - _MARGIN + total)
+        return total, min((bound for bound in bounds if bound is not None), default=None)
+
+    def _has_room(self, size: int) -> bool:
+        total, most = self._bounds()
+        return most is None or total + size <= most
 
     def _bring_back(self, seq: int, text: _StoredText[S], n: int) -> list[int]:
         """Put a text into the slot. It stays stored where the prompt takes only its beginning: it may go on itself."""
