@@ -16,7 +16,7 @@ from uad.base.events import SleepState
 from uad.base.types import Clock
 from uad.engine.decode.engine import Engine
 from uad.engine.decode.guard import reason
-from uad.llama.backend import native
+from uad.llama.backend import abort, native
 from uad.llama.context import Context
 from uad.runtime.costs.profile_store import fingerprint
 
@@ -72,7 +72,8 @@ class Sleeper:
             return
         began = self._clock()
         try:
-            self._open(go_on)
+            with abort.again():
+                self._open(go_on)
         except Exception as error:
             self._close()
             if not go_on():
