@@ -106,8 +106,8 @@ class PromptCache(Generic[S]):
         wait for it. may_drop: also where another text has to go. Returns whether a copy was made.
         """
         n_before = self.counts.n_saved
-        if self._ahead and self._take_turns and (may_drop or self._has_room(self._states.size(seq))):
-            self._keep(seq, held, 0, rate)
+        if self._ahead and self._take_turns:
+            self._keep(seq, held, 0, rate, may_drop=may_drop)
         return self.counts.n_saved > n_before
 
     def _best(self, prompt: Sequence[int]) -> tuple[_StoredText[S] | None, int]:
@@ -124,7 +124,13 @@ class PromptCache(Generic[S]):
         return n_ids > 0 and rate > 0 and n_ids / rate > gain * n_bytes * (self._price or _PRICE)
 
     def _keep(
-        self, seq: int, held: Sequence[int], n_kept: int, rate: float, spared: _StoredText[S] | None = None
+        self,
+        seq: int,
+        held: Sequence[int],
+        n_kept: int,
+        rate: float,
+        spared: _StoredText[S] | None = None,
+        may_drop: bool = True,
     ) -> None:
         """Copy what the slot holds, unless a stored text begins with it, or what is lost is not worth two copies."""
         if not held or any(common_prefix(text.ids, held) == len(held) for text in self._texts):
@@ -133,7 +139,7 @@ class PromptCache(Generic[S]):
         gain = _GAIN if 2 * n_kept < len(held) else _GAIN_OF_ENDS
         if not self._pays(len(held) - n_kept, 2 * size, rate, gain):
             return
-        if not self._make_room(size, spared, held):
+        if not self._make_room(size, spared, held, may_drop):
             return
         began = self._clock()
         state = self._states.save(seq)
@@ -143,15 +149,20 @@ class PromptCache(Generic[S]):
             self._copied(size, self._clock() - began, n_saved=1)
             _log.debug("slot %d: its %s tokens are kept in the prompt cache", seq, f"{len(held):,}")
 
-    def _make_room(self, size: int, spared: _StoredText[S] | None, held: Sequence[int]) -> bool:
+    def _make_room(self, size: int, spared: _StoredText[S] | None, held: Sequence[int], may_drop: bool) -> bool:
         """Forget texts until a copy of so many bytes fits: beginnings of what is to be copied, then the least recently
-        used. False: it never will.
+        used. False: it never will, or not without that.
         """
-        total, most = self._bounds()
+        total = sum(text.n_bytes for text in self._texts)
+        room = self._room()
+        most = min(
+            (bound for bound in (self._most, None if room is None else room - _MARGIN + total) if bound is not None),
+            default=None,
+        )
         if most is None or total + size <= most:
             return True
         going = sorted((text for text in self._texts if text is not spared), key=lambda text: not _begins(text, held))
-        if size + (spared.n_bytes if spared is not None else 0) > most:
+        if not may_drop or size + (spared.n_bytes if spared is not None else 0) > most:
             return False
         for text in going:
             self._texts.remove(text)
@@ -160,17 +171,6 @@ class PromptCache(Generic[S]):
             if total + size <= most:
                 break
         return True
-
-    def _bounds(self) -> tuple[int, int | None]:
-        """Bytes of all copies, and how many they may have; None: as many as you like."""
-        total = sum(text.n_bytes for text in self._texts)
-        room = self._room()
-        bounds = (self._most, None if room is None else room - _MARGIN + total)
-        return total, min((bound for bound in bounds if bound is not None), default=None)
-
-    def _has_room(self, size: int) -> bool:
-        total, most = self._bounds()
-        return most is None or total + size <= most
 
     def _bring_back(self, seq: int, text: _StoredText[S], n: int) -> list[int]:
         """Put a text into the slot. It stays stored where the prompt takes only its beginning: it may go on itself."""
