@@ -29,6 +29,7 @@ from uad.base.events import (
     Progress,
     RuntimeInfo,
     Sink,
+    SleepState,
     SlotAction,
     SlotInfo,
     SlotOutcome,
@@ -85,7 +86,7 @@ LONGEST = 8
 class FakeRuntime:
     """Rounds begin when `go` is set; each says `step` bytes per sequence. every request fails with `fail` after
     `fail_after` bytes. by: who drafted the byte at a place of the answer, where a request drafts. seen: what
-    `look` shows.
+    `look` shows. loaded_again: when the models are loaded after sleep; None: at once.
     """
 
     script: Script = echo
@@ -109,6 +110,9 @@ class FakeRuntime:
     cancelled: list[int] = field(default_factory=list)
     slot_actions: list[tuple[SlotAction, int, str]] = field(default_factory=list)
     threads: set[str] = field(default_factory=set)
+    sleep: SleepState = field(default_factory=SleepState)
+    n_fell_asleep: int = 0
+    loaded_again: Future[None] | None = None
 
     def __post_init__(self) -> None:
         model = ModelInfo("toy.gguf", "toy", 10, 20, 8192, N_VOCAB, 4, 1, "F16", TEMPLATE)
@@ -246,6 +250,29 @@ class FakeRuntime:
         else:
             outcome.set_result(SlotOutcome(84, 4096, 1.5))
         return outcome
+
+    def fall_asleep(self) -> None:
+        self.n_fell_asleep += 1
+        self.sleep = replace(self.sleep, is_asleep=True)
+
+    def wake(self) -> Future[None]:
+        """Done at once, or when somebody says that of `loaded_again`, which all that wait share."""
+        woken: Future[None] = Future()
+
+        def load(done: Future[None] | None) -> None:
+            if not woken.set_running_or_notify_cancel():
+                return
+            if done is not None and (error := done.exception()) is not None:
+                woken.set_exception(error)
+                return
+            self.sleep = replace(self.sleep, is_asleep=False, n_wakes=self.sleep.n_wakes + 1)
+            woken.set_result(None)
+
+        if self.loaded_again is None:
+            load(None)
+        else:
+            self.loaded_again.add_done_callback(load)
+        return woken
 
     def look(self, show: Callable[[EngineView], None]) -> None:
         show(self.seen)

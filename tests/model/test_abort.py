@@ -45,3 +45,8 @@ def test_at_start_the_message_names_what_was_loaded_and_the_code_says_that_it_wo
         abort.explained_by(str.upper)  # as with workers on other machines, which may be back at the next start
         assert (abort.message("lost"), abort.exit_code()) == ("llama.cpp gave up: LOST", 1)
     assert abort.exit_code() == 1
+
+
+def test_a_model_that_was_loaded_before_may_load_at_the_next_start() -> None:
+    with abort.again(), abort.starting("target x.gguf"):
+        assert abort.exit_code() == 1

@@ -27,6 +27,7 @@ from uad.runtime import draft_model, parts, runtime
 from uad.runtime import open as opening
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.costs import profile_store
+from uad.runtime.open import WIRING
 from uad.runtime.runtime import Runtime
 
 BREAKS = """
@@ -144,7 +145,17 @@ def test_who_waits_for_the_end_is_told_once_all_requests_were(monkeypatch: pytes
     info = SimpleNamespace(target=SimpleNamespace(n_vocab=TARGET_VOCAB.n_vocab))
     engine = make_engine(target)
     turns = AdapterTurns(engine, lambda scales: None, ())
-    made = SimpleNamespace(engine=engine, turns=turns, info=info, text=None, again=None, keeper=None, stack=ExitStack())
+    made = SimpleNamespace(
+        engine=engine,
+        turns=turns,
+        info=info,
+        text=None,
+        again=None,
+        keeper=None,
+        contexts=(),
+        wiring=WIRING,
+        stack=ExitStack(),
+    )
     monkeypatch.setattr(runtime, "build", lambda *_: made)
     opened = Runtime.open(Config(target=None))
     monkeypatch.setattr(target, "decode", lambda rows, may_stop=False: (_ for _ in ()).throw(DecodeError("gone")))

@@ -104,6 +104,28 @@ def test_a_server_at_rest_makes_the_copy_that_the_next_request_would_wait_for() 
     assert own.totals().cache.n_saved == 2
 
 
+def test_a_server_at_rest_copies_one_idle_slot_after_the_other() -> None:
+    target, clock = timed(n_seq=2)
+    own = make_engine(
+        target, RandomDrafter(), policy=Told(), clock=clock, cache=PromptCache(Copies(target), None, clock)
+    )
+    for prompt in (A, B, (*A[::-1], 7)):  # the third takes the place of the first
+        one(own, asked(prompt))
+    assert own.totals().cache.n_saved == 1
+    assert [own.rest(), own.rest(), own.rest()] == [True, True, False]
+    assert own.totals().cache.n_saved == 3
+
+
+def test_what_slots_hold_is_forgotten_when_the_models_go() -> None:
+    own = engine()
+    for prompt in (A, B):
+        one(own, asked(prompt))
+    own.leave()
+    assert own.totals().cache.n_texts == 0
+    assert [slot.n_past for slot in own.slots()] == [0]
+    assert one(own, asked(A)).done.usage.n_cached == 0
+
+
 def test_a_request_that_wants_no_cache_reads_all_and_what_it_displaces_is_kept() -> None:
     own = engine()
     one(own, asked(A))

@@ -14,6 +14,7 @@ from uad.base.errors import UadError, UnavailableError
 from uad.base.types import Request
 from uad.runtime import runtime
 from uad.runtime.adapters import AdapterTurns
+from uad.runtime.open import WIRING
 from uad.runtime.runtime import Runtime
 
 
@@ -23,7 +24,15 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     engine = make_engine(ScriptedModel(TARGET_VOCAB))
     turns = AdapterTurns(engine, lambda scales: None, ())
     parts = SimpleNamespace(
-        engine=engine, turns=turns, info=info, text=None, again=None, keeper=None, stack=ExitStack()
+        engine=engine,
+        turns=turns,
+        info=info,
+        text=None,
+        again=None,
+        keeper=None,
+        contexts=(),
+        wiring=WIRING,
+        stack=ExitStack(),
     )
     monkeypatch.setattr(runtime, "build", lambda *_: parts)
     return Runtime.open(Config(target=None))

@@ -227,6 +227,19 @@ class SlotOutcome:
     ms: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class SleepState:
+    """Whether the models are unloaded, or about to be; and what sleep took since start: times that they were loaded
+    again, and that this failed, seconds that they were unloaded, and seconds that loading took.
+    """
+
+    is_asleep: bool = False
+    n_wakes: int = 0
+    n_failed: int = 0
+    asleep_s: float = 0.0
+    loading_s: float = 0.0
+
+
 class EngineSnapshot(NamedTuple):
     """What an engine did until a moment, and what it does then."""
 

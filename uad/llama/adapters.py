@@ -25,12 +25,17 @@ class Adapters:
     """
 
     def __init__(self, model: ctypes.c_void_p, configs: Sequence[LoraConfig], is_applied: bool, role: str) -> None:
+        self._configs, self._role = configs, role
         self._handles = [_load(model, config, role) for config in configs]
         self.scales = tuple(config.scale if is_applied else 0.0 for config in configs)
         self.infos = tuple(
             AdapterInfo(i, str(config.path), self.scales[i], _text(handle, _TASK), _text(handle, _PREFIX))
             for i, (config, handle) in enumerate(zip(configs, self._handles, strict=True))
         )
+
+    def reopen(self, model: ctypes.c_void_p) -> None:
+        """Load them again, for the same model that was loaded again. Raises ModelLoadError."""
+        self._handles = [_load(model, config, self._role) for config in self._configs]
 
     def add_to(self, context: ctypes.c_void_p | None, scales: Sequence[float]) -> None:
         """Have a context add so much of each. One of which nothing is added costs nothing and changes no bit.

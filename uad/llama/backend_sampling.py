@@ -108,6 +108,10 @@ class BackendSampling:
         for seq in list(self._chains):
             self._exchange(seq, 0)
 
+    def reopen(self, context: c_void_p) -> None:
+        """The context was made anew, after `close`; no sequence has a chain."""
+        self._context = context
+
     def close(self) -> None:
         """Free the chains. Only once the context is freed."""
         for _, chain in self._chains.values():

@@ -50,7 +50,8 @@ class Context(native.Owner):
         self._log = native.start()
         if 0 < config.n_seq < n_seq:  # which weights were rearranged depends on it
             raise ValueError(f"the {role} was loaded for {config.n_seq} sequences, not {n_seq}")
-        self._role, self._path = role, model.path
+        self._role, self._config = role, config
+        self.model = model
         self.vocab = model.vocab
         self.n_seq = n_seq
         self._handle: ctypes.c_void_p | None = self._open(model, config)
@@ -75,7 +76,7 @@ class Context(native.Owner):
         self.memory = Memory(self._handle, n_seq, n_swa, config.n_checkpoints, config.checkpoint_step)
         self.keep, self.mark = self.memory.keep, self.memory.mark
         self.reach, self.take_back, self.clear = self.memory.reach, self.memory.take_back, self.memory.clear
-        self._adapters = model.adapters
+        self._n_threads: tuple[int, int] | None = None  # as they were chosen, else those of its parameters
         self.notes: tuple[str, ...] = ()
         """Lines that say what is unusual."""
         is_noise = False
@@ -150,7 +151,8 @@ class Context(native.Owner):
 
         Raises DecodeError.
         """
-        self._adapters.add_to(self._handle, scales)
+        self.model.adapters.add_to(self._handle, scales)
+        self._scales = tuple(scales)
 
     def choose_threads(self, config: ModelConfig) -> None:
         """Without --threads, one or all cores, whichever decodes a single row faster: the threads of a tiny
@@ -171,7 +173,8 @@ class Context(native.Owner):
                 times.append(perf_counter() - began)
             self.clear(0)
             seconds[n_threads] = median(times)
-        lib.llama_set_n_threads(self._handle, min(seconds, key=seconds.__getitem__), config.n_threads_batch or cores)
+        self._n_threads = min(seconds, key=seconds.__getitem__), config.n_threads_batch or cores
+        lib.llama_set_n_threads(self._handle, *self._n_threads)
 
     def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
         """One batched decode. may_stop: `interrupt` ends it. Raises NoKvRoomError, AbortedError or DecodeError; after
@@ -281,6 +284,27 @@ class Context(native.Owner):
             self._view = np.frombuffer(flat, np.float32).reshape(n, self.n_vocab)  # type: ignore[call-overload]
             self._viewed = address, n
         return self._view
+
+    def reopen(self) -> None:
+        """Make a closed context anew, as it was, with nothing in it; its model must be open. Raises ModelLoadError, and
+        what decoding does.
+        """
+        if self._handle:
+            return
+        self._handle = self._open(self.model, self._config)
+        try:
+            self.memory.reopen(self._handle)
+            if self._sampling is not None:
+                self._sampling.reopen(self._handle)
+            self._viewed, self._decoded = (0, 0), ()
+            if self._n_threads is not None:
+                lib.llama_set_n_threads(self._handle, *self._n_threads)
+            self.add_adapters(self._scales)
+            self.decode([Rows(0, 0, (0,) * 4, 1)])  # it warms the backend up
+            self.clear(0)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         if self._handle:

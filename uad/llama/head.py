@@ -36,6 +36,7 @@ class HeadContext(Context):
                 f"head {model.path}: its hidden rows have {self.width} numbers, those of {target_model.path} {its}: it "
                 "is of another model"
             )
+        self.source = HiddenRows(target.handle, target.n_seq, self.width, window)
         super().__init__(
             model, replace(config, n_snapshots=0, n_checkpoints=0, backend_sampling=False), target.n_seq, "head"
         )
@@ -46,7 +47,6 @@ class HeadContext(Context):
         except BaseException:
             self.close()
             raise
-        self.source = HiddenRows(target.handle, target.n_seq, self.width, window)
         target.hidden = self.source
 
     def _gives_outputs_only(self) -> bool:
@@ -92,6 +92,18 @@ class HeadContext(Context):
             return nextn.hidden(self.handle, self._batch.n_outputs, self.width)
         return nextn.hidden(self.handle, self._batch.n, self.width)[self._batch.outputs]
 
+    def reopen(self) -> None:
+        """Make it anew, as it was; the target's context must be open. Raises what making and decoding do."""
+        super().reopen()
+        try:
+            nextn.keep_hidden(self.handle, True, self._outputs_only)
+        except BaseException:
+            self.close()
+            raise
+        self.source.reopen(self._target.handle)
+        self._target.hidden = self.source
+
     def close(self) -> None:
         self._target.hidden = None
+        self.source.forget()
         super().close()

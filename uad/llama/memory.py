@@ -95,6 +95,10 @@ class _NativeMemory:
     """What llama.cpp holds of the sequences of a context."""
 
     def __init__(self, handle: ctypes.c_void_p) -> None:
+        self.reopen(handle)
+
+    def reopen(self, handle: ctypes.c_void_p) -> None:
+        """What the context holds now."""
         self._handle = handle
         self._memory = lib.llama_get_memory(handle)
 
@@ -153,6 +157,11 @@ class Memory:
         self.n_snapshots = 0
         self.keep_ms = 0.0
         """What a checkpoint costs, 0 where none is needed."""
+
+    def reopen(self, handle: ctypes.c_void_p) -> None:
+        """The context was made anew, as it was, and holds nothing."""
+        self.states.reopen(handle)
+        self.points[:] = [_Points() for _ in self.points]
 
     def probe(self, decode: Decode, logits: LogitsOf) -> None:
         """Find out how ids are taken back. Decodes some ids in sequence 0, which is empty afterwards."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 import llama_cpp.llama_cpp as lib
 
 from uad.base.common.files import no_such_file
-from uad.base.common.splits import part_of
+from uad.base.common.splits import files_of, part_of
 from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError, ModelLoadError
 from uad.base.events import ModelInfo
@@ -38,12 +38,14 @@ class Model(native.Owner):
         self, config: ModelConfig, role: str = "model", progress: Callable[[float], None] | None = None
     ) -> None:
         self.path = config.path
+        self._config, self._role = config, role
         self._log = native.start()
         check_files(config, role)
         self._handle: ctypes.c_void_p | None = _load(config, role, progress, self._log)
+        self.native_vocab = ctypes.c_void_p(lib.llama_model_get_vocab(self._handle))
+        """The same object as long as this one lives; it points to nothing while the model is closed."""
         try:
             self.adapters = Adapters(self._handle, config.loras, config.apply_loras, role)
-            self.native_vocab = lib.llama_model_get_vocab(self._handle)
             self.info = self._read_info()
             self._refuse_encoders(role)
             self.vocab = made_quick(
@@ -94,8 +96,29 @@ class Model(native.Owner):
         if not generates or self.meta(f"{arch}.attention.causal") == "false":
             raise _encoder(role, self.path, arch)
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What was read: its parts and its adapters."""
+        return (*files_of(self.path), *(one.path for one in self._config.loras))
+
+    def reopen(self, go_on: Callable[[], bool] = lambda: True) -> None:
+        """Load the weights of a closed model again, which must be of the same file: what is known of it stays. go_on:
+        False ends that. Raises ModelLoadError.
+        """
+        if self._handle:
+            return
+        check_files(self._config, self._role)
+        self._handle = _load(self._config, self._role, lambda share: None, self._log, go_on)
+        try:
+            self.native_vocab.value = lib.llama_model_get_vocab(self._handle)
+            self.adapters.reopen(self._handle)
+        except BaseException:
+            self.close()
+            raise
+
     def close(self) -> None:
         if self._handle:
+            self.native_vocab.value = None
             lib.llama_model_free(self._handle)
             self._handle = None
 
@@ -148,14 +171,20 @@ def model_params(config: ModelConfig) -> Any:
     return params
 
 
-def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | None, log: native.Log) -> ctypes.c_void_p:
+def _load(
+    config: ModelConfig,
+    role: str,
+    progress: Callable[[float], None] | None,
+    log: native.Log,
+    go_on: Callable[[], bool] = lambda: True,
+) -> ctypes.c_void_p:
     params = model_params(config)
     if progress is not None:
         report = progress
 
         def on_progress(share: float, _user: object) -> bool:
             report(share)
-            return True
+            return go_on()
 
         callback = lib.llama_progress_callback(on_progress)
         params.progress_callback = callback

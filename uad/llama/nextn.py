@@ -125,11 +125,19 @@ class HiddenRows:
     """
 
     def __init__(self, handle: ctypes.c_void_p, n_seq: int, width: int, room: int) -> None:
-        self._handle = handle
-        self._width = width
+        self._width, self._room = width, room
         self._rings = [_Ring(room, width) for _ in range(n_seq)]
-        self._wanted = [_NEVER] * n_seq
+        self.reopen(handle)
+
+    def reopen(self, handle: ctypes.c_void_p) -> None:
+        """The target's context was made anew, or is first used."""
+        self._handle = handle
+        self._wanted = [_NEVER] * len(self._rings)
         self._on = False
+
+    def forget(self) -> None:
+        """No row is held any more; their memory is free."""
+        self._rings[:] = [_Ring(self._room, self._width) for _ in self._rings]
 
     def expect(self, seq: int, first: int) -> None:
         """From now on the rows of this sequence from position `first` on are kept."""

@@ -224,6 +224,8 @@ def _pieces(vocab: ctypes.c_void_p, n_vocab: int, special: set[int]) -> tuple[by
 
 def _tokenizer(vocab: ctypes.c_void_p) -> Callable[[bytes], list[int]]:
     def tokenize(data: bytes) -> list[int]:
+        if not vocab:
+            raise ValueError("the model of this vocabulary is closed")
         # no token is shorter than a byte, but for what llama.cpp adds itself, or makes of invalid bytes: then it says
         # how many there are, as a negative number
         n_max = len(data) + 2

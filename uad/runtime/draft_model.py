@@ -37,7 +37,7 @@ class OpenedDraft:
     steps: Steps | None = None
     info: ModelInfo | None = None
     context: Context | None = None
-    """The drafter's."""
+    """The draft model's, if that stayed loaded."""
 
 
 def open_draft(
@@ -55,8 +55,8 @@ def open_draft(
                 "loaded",
             )
         )
-    model = stack.enter_context(open_model(config.draft, "draft", lambda share: progress("loading draft", share)))
     with ExitStack() as attempt:
+        model = attempt.enter_context(open_model(config.draft, "draft", lambda share: progress("loading draft", share)))
         try:
             opened = _draft_of(config, config.draft, attempt, model, target, encoder, wiring)
         except (ConfigError, ModelLoadError, MappingError):  # the user's
@@ -79,7 +79,8 @@ def _draft_of(
 ) -> OpenedDraft:
     draft = stack.enter_context(Context(model, _draft_config(own, model, target.context), config.n_parallel, "draft"))
     if not draft.can_take_back:
-        return OpenedDraft((f"the memory of the draft {model.info.desc} cannot take back ids: plain decoding",))
+        note = f"the memory of the draft {model.info.desc} cannot take back ids: plain decoding"
+        return OpenedDraft((note,), context=draft)
     draft.choose_threads(own)
     rules = plan(side(target.model, config.templates.chat_template), side(model), template_options(config))
     drafter = ModelDrafter(

@@ -49,6 +49,8 @@ class OpenedHead:
     drafter: HeadDrafter | None = None
     steps: Steps | None = None
     notes: tuple[str, ...] = ()
+    context: HeadContext | None = None
+    """The drafter's."""
 
 
 def plan_head(config: Config) -> PlannedHead:
@@ -131,7 +133,7 @@ def _opened(
     )
     where = planned.file.path.name if planned.file is not None else "the target's file"
     note = f"head of {where}: drafts from the target's hidden rows, of the last {window} tokens at first"
-    return OpenedHead(drafter, draft_steps(config, context, settings, wiring, "head"), (*planned.notes, note))
+    return OpenedHead(drafter, draft_steps(config, context, settings, wiring, "head"), (*planned.notes, note), context)
 
 
 def open_context(

@@ -61,7 +61,7 @@ _SNAPSHOTS = 8  # ids of most drafts that pay; each takes as much memory as the 
 class Parts:
     """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target.
     drafter: the draft model's. again: measures costs again while nothing runs. wiring: how they were joined.
-    keeper: copies slots, with --slot-save-path.
+    keeper: copies slots, with --slot-save-path. contexts: all that are open, in the order in which they were made.
     """
 
     config: Config
@@ -76,6 +76,7 @@ class Parts:
     again: Remeasurement | None
     wiring: Wiring
     keeper: SlotKeeper | None
+    contexts: tuple[Context, ...]
     stack: ExitStack
 
 
@@ -126,6 +127,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             *policy_notes,
         )
         turns = turns_on(engine, target)
+        contexts = tuple(one for one in (context, head.context, draft.context) if one is not None)
         return Parts(
             config,
             engine,
@@ -139,6 +141,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             again,
             wiring,
             _open_keeper(config, engine, turns, target, draft),
+            contexts,
             stack.pop_all(),
         )
 
@@ -338,7 +341,8 @@ def open_prompt_cache(config: Config, context: Context, clock: Clock) -> PromptC
     most = None if config.cache_ram < 0 else config.cache_ram << 20
     models = [config.target, *([config.draft] if config.draft is not None else [])]
     mapped = sum(model.path.stat().st_size for model in models if model.mmap)
-    return PromptCache(SequenceCopies(context.memory), most, clock, lambda: room(mapped, available()))
+    copies, ahead = SequenceCopies(context.memory), config.cache_idle_slots
+    return PromptCache(copies, most, clock, lambda: room(mapped, available()), ahead)
 
 
 def room(mapped: int, limits: Iterable[Limit]) -> int | None:

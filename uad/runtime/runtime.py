@@ -14,16 +14,17 @@ from contextlib import suppress
 
 from uad.base.config import Config
 from uad.base.errors import NotSupportedError, UadError, UnavailableError
-from uad.base.events import EngineView, Sink, SlotAction, SlotOutcome
+from uad.base.events import EngineView, Failed, Sink, SleepState, SlotAction, SlotOutcome
 from uad.base.stats import DrafterStats
 from uad.base.types import Request
 from uad.engine.decode.engine import Engine
-from uad.engine.decode.guard import logged, reason, warn
+from uad.engine.decode.guard import deliver, logged, reason, warn
 from uad.llama.backend import abort, rpc
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.loaded import Loaded
 from uad.runtime.pacing import Remeasurement
 from uad.runtime.parts import Parts, build
+from uad.runtime.sleep import Sleeper
 from uad.runtime.slots.actions import SlotActions
 from uad.runtime.target import Progress
 
@@ -46,6 +47,7 @@ class Runtime(Loaded):
         self._gave_up, self._is_over = threading.Event(), threading.Event()
         self._door = threading.Lock()
         self._slots: SlotActions | None = None
+        self._sleeper: Sleeper
         built: Future[Parts] = Future()
         self._thread = threading.Thread(target=self._main, args=(built, progress), name="uad-model", daemon=True)
         self._thread.start()
@@ -107,11 +109,20 @@ class Runtime(Loaded):
         with self._door:  # what comes after the end of the commands would never be answered
             if self._closing:
                 raise UnavailableError("the server is shutting down")
-            self._commands.put(lambda: self._parts.turns.submit(number, request, sink))
+            self._sleeper.call_off()
+            self._commands.put(lambda: self._start(number, request, sink))
             self._hurry.set()
             if self._engine.has_room:
                 self._engine.interrupt()
         return number
+
+    def _start(self, number: int, request: Request, sink: Sink) -> None:
+        try:
+            self._load()
+        except UadError as error:
+            deliver(sink, Failed(number, error))
+        else:
+            self._parts.turns.submit(number, request, sink)
 
     def cancel(self, request: int) -> None:
         """The request's slot is free within one round; no event follows."""
@@ -123,10 +134,13 @@ class Runtime(Loaded):
         """Save, restore or erase a slot as soon as no request runs there; name: of the file. One that is cancelled
         before does not happen.
 
-        Raises InvalidRequestError, UnavailableError, or NotSupportedError where no folder for files was given.
+        Raises InvalidRequestError, UnavailableError, also while the models are unloaded, or NotSupportedError where no
+        folder for files was given.
         """
         if self._slots is None:
             raise NotSupportedError("This server does not support slots action. Start it with `--slot-save-path`")
+        if self.sleep.is_asleep:
+            raise UnavailableError("the models are unloaded; wake them first")
         return self._slots.start(action, slot, name)
 
     def set_adapters(self, scales: tuple[float, ...]) -> None:
@@ -143,6 +157,51 @@ class Runtime(Loaded):
                 warn(_log, error, "the loop cannot be looked at (%s)", reason(error))
 
         self._commands.put(told)
+
+    # --- sleep
+
+    @property
+    def sleep(self) -> SleepState:
+        """Whether the models are unloaded. From any thread."""
+        return self._sleeper.state
+
+    def fall_asleep(self) -> None:
+        """Unload the models, unless a request comes before that; `sleep` says so at once. The next request loads them
+        again. From any thread.
+        """
+        with self._door:
+            if not self._closing and self._error is None and self._sleeper.plan():
+                self._commands.put(self._unload)
+
+    def wake(self) -> Future[None]:
+        """Have the models loaded; the future is done then, or has UnavailableError, after which another call tries
+        again. Of calls that are all cancelled before nothing is loaded. From any thread.
+        """
+        woken: Future[None] = Future()
+        self._sleeper.call_off()
+        if not self._post(lambda: self._wake(woken)):
+            woken.set_exception(UnavailableError("the server is shutting down"))
+        return woken
+
+    def _wake(self, woken: Future[None]) -> None:
+        if woken.set_running_or_notify_cancel():
+            try:
+                self._load()
+            except UadError as error:
+                woken.set_exception(error)
+            else:
+                woken.set_result(None)
+
+    def _load(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._sleeper.load(lambda: not self._closing)
+
+    def _unload(self) -> None:
+        is_busy = not self._engine.is_idle or (self._slots is not None and self._slots.is_busy)
+        if is_busy or self._error is not None:
+            self._sleeper.call_off()
+        self._sleeper.unload()
 
     def _post(self, command: _Command) -> bool:
         with self._door:
@@ -165,6 +224,7 @@ class Runtime(Loaded):
             return
         with parts.stack:
             try:
+                self._sleeper = Sleeper(parts.engine, parts.contexts, parts.wiring.clock)
                 folder = self.config.server.slot_save_path
                 if parts.keeper is not None and folder is not None:
                     self._slots = SlotActions(parts.keeper, folder, self._post, parts.wiring.clock)
@@ -182,6 +242,9 @@ class Runtime(Loaded):
                 if stats.n_calls:
                     _log.info("%s", statistics(stats))
             self._fail_all(turns, UnavailableError("the server is shutting down"))
+            if not self._sleeper.is_unloaded:
+                with logged("what slots held could not be cleared away"):
+                    engine.leave()
         except Exception as error:
             self._stop(turns, error)
 
@@ -197,15 +260,15 @@ class Runtime(Loaded):
         turns.settle()
         if self._slots is not None:
             self._slots.settle()
-        if engine.is_idle and self._commands.empty():
-            engine.rest()
+        while engine.is_idle and self._commands.empty() and not self._sleeper.is_unloaded and engine.rest():
+            pass
         while True:
-            wait = engine.is_idle
+            wait, due = engine.is_idle, self._due(again)
             try:
-                command = self._commands.get(block=wait, timeout=again.wait if again is not None else None)
+                command = self._commands.get(block=wait, timeout=due.wait if due is not None else None)
             except queue.Empty:
-                if wait and again is not None:
-                    self._measure(engine, again)
+                if wait and due is not None:
+                    self._measure(engine, due)
                     continue
                 # A command and its interruption come as one, under the lock. So an interruption that is there after
                 # this belongs to a command that waits, never to one of those that the next round is made for.
@@ -217,6 +280,9 @@ class Runtime(Loaded):
             if command is None:
                 return False
             command()
+
+    def _due(self, again: Remeasurement | None) -> Remeasurement | None:
+        return None if self._sleeper.is_unloaded else again
 
     def _measure(self, engine: Engine, again: Remeasurement) -> None:
         """Measure costs again, until there is other work: that puts a command first, and then sets `_hurry`."""

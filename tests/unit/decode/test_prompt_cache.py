@@ -168,6 +168,27 @@ def test_where_texts_take_turns_the_copy_is_made_ahead() -> None:
     assert one.counts.n_saved == 2, "this conversation goes on"
 
 
+def test_without_idle_slots_no_copy_is_made_ahead() -> None:
+    states = Lists()
+    one = PromptCache(states, None, states.clock, ahead=False)
+    turn(one, states, A)
+    turn(one, states, B)
+    assert not one.keep_ahead(0, B, RATE)
+    assert one.counts.n_saved == 1, "the one that was displaced"
+
+
+def test_copies_that_are_not_needed_next_push_no_text_out() -> None:
+    states = Lists()
+    one = cache(states, most=PER_ID * 1500)
+    turn(one, states, A)
+    turn(one, states, B)
+    states.held[1] = list(range(5000, 6000))
+    assert not one.keep_ahead(1, states.held[1], RATE, may_drop=False)
+    assert (one.counts.n_saved, one.counts.n_dropped) == (1, 0)
+    assert one.keep_ahead(1, states.held[1], RATE)
+    assert (one.counts.n_saved, one.counts.n_dropped) == (2, 1)
+
+
 def test_a_longer_version_replaces_the_shorter_one() -> None:
     states = Lists()
     one = cache(states)

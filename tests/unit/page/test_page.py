@@ -405,6 +405,15 @@ def test_the_live_view_shows_what_the_server_tells(visit: Open) -> None:
         assert "auto" in page.locator("#live-state").inner_text()
 
 
+def test_the_live_view_says_that_the_models_are_unloaded(visit: Open) -> None:
+    runtime = fake("An answer.")
+    runtime.fall_asleep()
+    with served(runtime) as url:
+        page = visit(url + "#live")
+        page.wait_for_selector("#live-drafters tbody tr")
+        assert page.locator("#live-state").inner_text().startswith("Asleep")
+
+
 def test_a_tool_is_called_and_its_result_is_asked_for(visit: Open) -> None:
     from kit.calls_kit import FORMATS
 

@@ -10,7 +10,7 @@ IGNORED: dict[int, str] = {
     0: (
         "--jinja --no-jinja --skip-chat-parsing --no-skip-chat-parsing --prefill-assistant --no-prefill-assistant "
         "--cont-batching -cb --no-cont-batching -nocb --kv-unified -kvu --no-kv-unified -no-kvu --no-context-shift "
-        "--warmup --no-warmup --cache-idle-slots --no-cache-idle-slots --perf --no-perf --escape -e --no-escape "
+        "--warmup --no-warmup --perf --no-perf --escape -e --no-escape "
         "--spec-draft-backend-sampling --no-spec-draft-backend-sampling "
         "--log-jsonl --no-log-jsonl "
         "--no-mmproj --no-mmproj-auto --mmproj-auto --mmproj-offload --no-mmproj-offload "
@@ -49,7 +49,6 @@ REFUSED: dict[str, str] = {
     "layers are shared out as --device and --tensor-split say": "-sm --split-mode",
     "layers are placed whole, with --device, --tensor-split and --n-gpu-layers": "-mg --main-gpu",
     "an answer ends where the context is full; give more of it with --ctx-size": "--context-shift",
-    "the models stay loaded until the process ends": "--sleep-idle-seconds",
     "contexts are extended with --rope-scaling and --yarn-orig-ctx": "-gan --grp-attn-n -gaw --grp-attn-w",
     "the chat template decides; --chat-template-kwargs '{\"enable_thinking\": false}' sets its variables": (
         "--reasoning-preserve --no-reasoning-preserve"

@@ -274,6 +274,12 @@ PING = Kind(
     (int, float),
     metavar="SECONDS",
 )
+SLEEP = Kind(
+    "a number of seconds above 0, or -1 for never",
+    only(float, lambda value: value == -1 or 0 < value < math.inf),
+    (int, float),
+    metavar="SECONDS",
+)
 TEMPLATE = Kind("a Jinja template", _template, metavar="JINJA")
 TEMPLATE_FILE = _in_file("a Jinja template", _template)
 OBJECT = Kind(

@@ -248,6 +248,12 @@ class ServerConfig:
         kind=kinds.FOLDER,
         default_text="slots are not saved",
     )
+    sleep_idle_seconds: float = setting(
+        -1.0,
+        "seconds without a request after which the models are unloaded, until the next one; -1 is never",
+        "--sleep-idle-seconds LLAMA_ARG_SLEEP_IDLE_SECONDS",
+        kind=kinds.SLEEP,
+    )
     ui: bool = setting(
         True,
         "the page at /: chat, race and live view, which show who wrote each token",
@@ -385,6 +391,13 @@ class Config:
         low=-1,
         metavar="MIB",
         after="--swa-full",
+    )
+    cache_idle_slots: bool = setting(
+        True,
+        "where conversations take turns, what idle slots hold is copied there while nothing runs",
+        "--cache-idle-slots LLAMA_ARG_CACHE_IDLE_SLOTS",
+        no="--no-cache-idle-slots",
+        after="--cache-ram",
     )
     fit: bool = setting(
         True,

@@ -193,6 +193,14 @@ class Drafting:
             one.do(learn)
         self.policy.do(lambda policy: policy.observe(Restored(seq, n_held)))
 
+    def leave(self) -> None:
+        """The models are about to be unloaded, while nothing runs: those that write hold no text any more. What
+        look-ups know of texts stays.
+        """
+        for one in self._drafters:
+            if one.part.origin in WRITERS:
+                one.do(lambda drafter: drafter.reset())
+
     def propose(self, wishes: Sequence[Wish]) -> tuple[Mapping[int, Chosen], int]:
         """What each sequence submits in this round; those that are missing write one id. And how many ids each of them
         may write before this is to be asked again: as long as the same ones write, and if nothing is submitted.

@@ -94,6 +94,12 @@ class Engine:
         """Whether nothing runs or waits."""
         return self._requests.is_idle
 
+    def leave(self) -> None:
+        """The models are about to be unloaded, for sleep or at the end. Only while idle: see `Slots.leave`."""
+        self._slots.leave()
+        if self._drafting is not None:
+            self._drafting.leave()
+
     def learn(self, seq: int, ids: Sequence[int], n_held: Mapping[Origin, int]) -> None:
         """A text came back into a free slot: see `Drafting.restored`."""
         if self._drafting is not None:

@@ -56,12 +56,19 @@ class _StoredText(Generic[S]):
 class PromptCache(Generic[S]):
     """Copies of at most `most_bytes` (None: no limit) together; the least recently used goes first.
 
-    room: bytes that this process may still take, None where that is not known. On the model thread, but for `counts`.
+    room: bytes that this process may still take, None where that is not known. ahead: whether copies are made before
+    they are needed. On the model thread, but for `counts`.
     """
 
     def __init__(
-        self, states: States[S], most_bytes: int | None, clock: Clock, room: Callable[[], int | None] = lambda: None
+        self,
+        states: States[S],
+        most_bytes: int | None,
+        clock: Clock,
+        room: Callable[[], int | None] = lambda: None,
+        ahead: bool = True,
     ) -> None:
+        self._ahead = ahead
         self._states = states
         self._most = most_bytes
         self._clock = clock
@@ -94,12 +101,14 @@ class PromptCache(Generic[S]):
         n, self._texts = len(self._texts), []
         self._count(n_dropped=n)
 
-    def keep_ahead(self, seq: int, held: Sequence[int], rate: float) -> None:
+    def keep_ahead(self, seq: int, held: Sequence[int], rate: float, may_drop: bool = True) -> bool:
         """While nothing runs: copy what a slot holds if texts took turns in slots lately, so that the next one need not
-        wait for it.
+        wait for it. may_drop: also where another text has to go. Returns whether a copy was made.
         """
-        if self._take_turns:
-            self._keep(seq, held, 0, rate)
+        n_before = self.counts.n_saved
+        if self._ahead and self._take_turns:
+            self._keep(seq, held, 0, rate, may_drop=may_drop)
+        return self.counts.n_saved > n_before
 
     def _best(self, prompt: Sequence[int]) -> tuple[_StoredText[S] | None, int]:
         """The stored text that the prompt can go on from furthest, and how many ids that are."""
@@ -115,7 +124,13 @@ class PromptCache(Generic[S]):
         return n_ids > 0 and rate > 0 and n_ids / rate > gain * n_bytes * (self._price or _PRICE)
 
     def _keep(
-        self, seq: int, held: Sequence[int], n_kept: int, rate: float, spared: _StoredText[S] | None = None
+        self,
+        seq: int,
+        held: Sequence[int],
+        n_kept: int,
+        rate: float,
+        spared: _StoredText[S] | None = None,
+        may_drop: bool = True,
     ) -> None:
         """Copy what the slot holds, unless a stored text begins with it, or what is lost is not worth two copies."""
         if not held or any(common_prefix(text.ids, held) == len(held) for text in self._texts):
@@ -124,7 +139,7 @@ class PromptCache(Generic[S]):
         gain = _GAIN if 2 * n_kept < len(held) else _GAIN_OF_ENDS
         if not self._pays(len(held) - n_kept, 2 * size, rate, gain):
             return
-        if not self._make_room(size, spared, held):
+        if not self._make_room(size, spared, held, may_drop):
             return
         began = self._clock()
         state = self._states.save(seq)
@@ -134,9 +149,9 @@ class PromptCache(Generic[S]):
             self._copied(size, self._clock() - began, n_saved=1)
             _log.debug("slot %d: its %s tokens are kept in the prompt cache", seq, f"{len(held):,}")
 
-    def _make_room(self, size: int, spared: _StoredText[S] | None, held: Sequence[int]) -> bool:
+    def _make_room(self, size: int, spared: _StoredText[S] | None, held: Sequence[int], may_drop: bool) -> bool:
         """Forget texts until a copy of so many bytes fits: beginnings of what is to be copied, then the least recently
-        used. False: it never will.
+        used. False: it never will, or not without that.
         """
         total = sum(text.n_bytes for text in self._texts)
         room = self._room()
@@ -147,7 +162,7 @@ class PromptCache(Generic[S]):
         if most is None or total + size <= most:
             return True
         going = sorted((text for text in self._texts if text is not spared), key=lambda text: not _begins(text, held))
-        if size + (spared.n_bytes if spared is not None else 0) > most:
+        if not may_drop or size + (spared.n_bytes if spared is not None else 0) > most:
             return False
         for text in going:
             self._texts.remove(text)

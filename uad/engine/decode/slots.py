@@ -106,13 +106,18 @@ class Slots:
             n_kept = self._target.take_back(slot.id, n_kept)
         return n_kept, n_known
 
-    def rest(self) -> None:
-        """To be called while nothing runs or waits, and no request is expected at this moment: what the next one might
-        have to wait for is done now.
+    def rest(self) -> bool:
+        """To be called while nothing runs or waits, and no request is expected at this moment: what the next ones might
+        have to wait for is done now, a piece of it. Returns whether there may be more.
         """
-        if self._cache is not None:
-            slot = min(self.all, key=_first_to_give_way)  # which a text of another conversation would get
-            self._cache.keep_ahead(slot.id, slot.cached, self._rate())
+        if self._cache is None:
+            return False
+        rate = self._rate()
+        # the first is the one that a text of another conversation would get; copies of those after it push none out
+        for i, slot in enumerate(sorted(self.all, key=_first_to_give_way)):
+            if slot.cached and self._cache.keep_ahead(slot.id, slot.cached, rate, may_drop=i == 0):
+                return True
+        return False
 
     def forget(self) -> None:
         """Nothing that slots hold serves later prompts, since the target computes other values now. Only while
@@ -123,6 +128,12 @@ class Slots:
         for slot in self.all:
             slot.cached.clear()
             self._target.clear(slot.id)
+
+    def leave(self) -> None:
+        """The models are about to be unloaded, for sleep or at the end: what slots hold has to be somewhere else now.
+        Only while idle.
+        """
+        self.forget()
 
     def held(self, id_: int) -> list[int] | None:
         """The ids that a slot holds; None while a request runs there."""

@@ -129,13 +129,23 @@ def new_id(prefix: str, length: int = 32) -> str:
 class Translated(Generic[B]):
     """A request, the chat that it stands for, or the prompt that it goes on from, and how its fields are called.
 
-    `relaxed` is the chat to try where the schemas of the tools are none that calls can be held to.
+    `relaxed` is the chat to try where the schemas of the tools are none that calls can be held to. keep_s: how long the
+    models are to stay loaded once nothing needs them; None: as before.
     """
 
     own: B
     chat: ChatBody | CompletionBody
     spelling: Spelling
     relaxed: ChatBody | None = None
+    keep_s: float | None = None
+
+
+class AtOnce(NamedTuple):
+    """The answer to a request for which nothing is generated. loads: whether the models are to be loaded for it."""
+
+    answer: Members
+    loads: bool = False
+    keep_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -149,7 +159,7 @@ class ChatApi(Generic[B]):
     """What is answered to the question how many ids a prompt has."""
     check: Callable[[Mapping[str, str]], None] = lambda headers: None
     """Raises InvalidRequestError for headers that ask for another version of the API."""
-    at_once: Callable[[Mapping[str, object]], Members | None] = lambda members: None
+    at_once: Callable[[Mapping[str, object]], AtOnce | None] = lambda members: None
     """The answer to a request for which nothing is generated; None for all others. Raises as `read` does."""
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain
+from math import inf
 from pathlib import PurePath
 from typing import Annotated, Any
 
@@ -28,6 +29,7 @@ from uad.base.types import Finish, TokenProb
 from uad.http.apis.blocks import Added, BlockKind, Blocks, Closed, Step
 from uad.http.apis.choice import Choice, logprobs_json, stats_json
 from uad.http.apis.dialect import (
+    AtOnce,
     ChatApi,
     Dialect,
     Frame,
@@ -78,7 +80,8 @@ _UNSUPPORTED = {
 }
 _NO_IMAGES = "image input is not supported: this server reads text; leave images out of the conversation"
 _FOREVER = 100 * 365 * 86400
-"""Seconds after the start at which the model is said to be unloaded, which it never is."""
+"""Seconds after the start at which the model is said to be unloaded, where it never is."""
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DIGITS = 3
 """Of the number of parameters as `details` has it."""
 
@@ -94,6 +97,16 @@ def _keep_alive(value: object) -> object:
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError('must be a number of seconds, or a duration such as "5m"')
     return value
+
+
+def kept_for(value: str | float | None) -> float | None:
+    """Seconds for which a checked `keep_alive` wants the models to stay loaded; below 0 it means for ever."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        parts = re.findall(rf"([\d.]+)({'|'.join(_UNITS)})", value)
+        value = sum(float(number) * _UNITS[unit] for number, unit in parts) * (-1 if value.startswith("-") else 1)
+    return inf if value < 0 else float(value)
 
 
 def _think(value: object) -> object:
@@ -163,7 +176,7 @@ def read_talk(members: Mapping[str, object]) -> Translated[TalkBody]:
     same, spelling = _same(own)
     chat = {**rest_of(members, own), **same, **_thinking(own), **_logprobs(own)}
     chat |= {"messages": _messages(own.messages), "tools": own.tools}
-    return Translated(own, chat_of(chat, spelling), spelling)
+    return Translated(own, chat_of(chat, spelling), spelling, keep_s=kept_for(own.keep_alive))
 
 
 def read_generate(members: Mapping[str, object]) -> Translated[GenerateBody]:
@@ -180,10 +193,11 @@ def read_generate(members: Mapping[str, object]) -> Translated[GenerateBody]:
         plain: Json = {**more, "prompt": own.prompt, "suffix": own.suffix}
         plain |= {"logprobs": own.top_logprobs or 0} if own.logprobs else {}
         with spelled(spelling):
-            return Translated(own, checked(CompletionBody, plain), spelling)
+            return Translated(own, checked(CompletionBody, plain), spelling, keep_s=kept_for(own.keep_alive))
     said = (("system", own.system), ("user", own.prompt))
     more |= {"messages": [{"role": role, "content": text} for role, text in said if text or role == "user"]}
-    return Translated(own, chat_of({**more, **_thinking(own), **_logprobs(own)}, spelling), spelling)
+    chat = chat_of({**more, **_thinking(own), **_logprobs(own)}, spelling)
+    return Translated(own, chat, spelling, keep_s=kept_for(own.keep_alive))
 
 
 def read_show(members: Mapping[str, object]) -> str:
@@ -438,20 +452,22 @@ class GenerateDialect(LineDialect):
 # --- requests that only load or unload a model
 
 
-def _loaded(own: AskedBody, said: Members) -> Members:
+def _loaded(own: AskedBody, said: Members) -> AtOnce:
     """The answer to a request that asks nothing, as clients send it before the first question and after the last."""
-    reason = "unload" if own.keep_alive in (0, "0", "0s", "0m", "0h") else "load"
-    return {"model": own.model, "created_at": _when(time.time()), **said, "done": True, "done_reason": reason}
+    keep_s = kept_for(own.keep_alive)
+    reason = "unload" if keep_s == 0 else "load"
+    answer = {"model": own.model, "created_at": _when(time.time()), **said, "done": True, "done_reason": reason}
+    return AtOnce(answer, keep_s != 0, keep_s)
 
 
-def talk_of_nothing(members: Mapping[str, object]) -> Members | None:
+def talk_of_nothing(members: Mapping[str, object]) -> AtOnce | None:
     """The answer where there are no messages; None where there are. Raises ValidationError."""
     if members.get("messages"):
         return None
     return _loaded(TalkBody.model_validate(members), TalkDialect.said(""))
 
 
-def text_of_nothing(members: Mapping[str, object]) -> Members | None:
+def text_of_nothing(members: Mapping[str, object]) -> AtOnce | None:
     """The answer where there is no prompt; None where there is one. Raises ValidationError."""
     if members.get("prompt") or members.get("suffix") or members.get("images"):
         return None
@@ -480,9 +496,10 @@ def tags(engine: Backend, name: str, started: int) -> Json:
     return {"models": [{**_model(engine, name), "modified_at": _when(started)}]}
 
 
-def running(engine: Backend, name: str, started: int) -> Json:
-    """GET /api/ps: the one model, which stays loaded."""
-    facts = {"expires_at": _when(started + _FOREVER), "size_vram": 0, "context_length": engine.info.n_ctx}
+def running(engine: Backend, name: str, started: int, expires_at: float | None) -> Json:
+    """GET /api/ps of a loaded model. Times are in seconds since 1970; expires_at None: it stays loaded."""
+    until = _when(started + _FOREVER if expires_at is None else expires_at)
+    facts = {"expires_at": until, "size_vram": 0, "context_length": engine.info.n_ctx}
     return {"models": [{**_model(engine, name), **facts}]}
 
 

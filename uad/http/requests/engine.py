@@ -28,6 +28,7 @@ from uad.base.events import (
     Progress,
     RuntimeInfo,
     Sink,
+    SleepState,
     SlotAction,
     SlotOutcome,
 )
@@ -109,7 +110,7 @@ class Text(Protocol):
 
 
 class Backend(Protocol):
-    """Generation as the HTTP side sees it: four facts, seven methods. Every method may be called from any thread, and
+    """Generation as the HTTP side sees it: five facts, nine methods. Every method may be called from any thread, and
     returns at once.
     """
 
@@ -130,7 +131,20 @@ class Backend(Protocol):
 
     @property
     def text(self) -> Text:
-        """Texts to ids and back."""
+        """Texts to ids and back; not while the models are unloaded, but for what needs no ids."""
+        ...
+
+    @property
+    def sleep(self) -> SleepState:
+        """Whether the models are unloaded, or about to be."""
+        ...
+
+    def fall_asleep(self) -> None:
+        """Unload the models soon, unless they are needed before that. `sleep` says so at once."""
+
+    def wake(self) -> Future[None]:
+        """Load them again, unless they are: done then. The future has UnavailableError where that fails; another call
+        tries again."""
         ...
 
     def submit(self, request: Request, sink: Sink) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from math import inf
 
 from aiohttp import web
 
@@ -55,7 +56,7 @@ GET_ROUTES = {
     "/models": info.models,
     "/v1/models/{id:.+}": info.model,
     "/api/tags": info.told_as_ollama(ollama.tags),
-    "/api/ps": info.told_as_ollama(ollama.running),
+    "/api/ps": info.running_as_ollama,
     "/api/version": info.told_as_ollama(ollama.version),
     "/props": info.props,
     "/slots": info.slots,
@@ -95,6 +96,7 @@ def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
     app.on_response_prepare.append(allow_origin)
     app.on_response_prepare.append(name_request)
     app.on_startup.append(live.start_watch)
+    app.on_startup.append(_start_idling)
     app.on_shutdown.append(live.stop_watch)
     app.on_shutdown.append(_stop_streams)
     app.cleanup_ctx.append(_own_workers)
@@ -134,9 +136,15 @@ def make_runner(app: web.Application, server: PhasedServer | None = None) -> Run
     return Runner(app, server)
 
 
+async def _start_idling(app: web.Application) -> None:
+    app[STATE].idle.start()
+
+
 async def _stop_streams(app: web.Application) -> None:
     state = app[STATE]
     state.admission.draining = True
+    state.idle.keep(inf)
+    state.idle.stop()
     for generation in list(state.live):
         generation.abort(state.engine.error or BusyError("the server is shutting down"))
 

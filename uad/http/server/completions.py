@@ -15,7 +15,7 @@ from aiohttp import web
 from uad.base.common.json_out import DONE
 from uad.base.errors import InvalidRequestError
 from uad.http.apis.answer import RunningAnswer
-from uad.http.apis.dialect import ChatApi, Dialect, Served, Translated, spelled
+from uad.http.apis.dialect import AtOnce, ChatApi, Dialect, Served, Translated, spelled
 from uad.http.apis.native import NativeDialect
 from uad.http.apis.openai import CompletionDialect
 from uad.http.requests.chat import PLAIN, chat_job
@@ -47,15 +47,18 @@ def answering(api: ChatApi[B]) -> Handler:
         api.check(request.headers)
         state = request.app[STATE]
         asked, size = await state.read(request, lambda members: api.at_once(members) or api.read(members))
-        if not isinstance(asked, Translated):
-            return reply(asked)
-        with (
-            spelled(asked.spelling),
-            state.admission.enter(check_counts(state.engine, asked.chat, 1, state.admission.limit)),
-        ):
-            kind = None if asked.relaxed is not None else kind_of(asked.chat, size)
-            dialect = await state.prepared(size, kind, lambda: _chat_dialect(state, api, asked))
-            return await _answer(request, dialect)
+        loads = isinstance(asked, Translated) or asked.loads
+        async with state.idle.awake(loads):
+            state.idle.keep(asked.keep_s)
+            if isinstance(asked, AtOnce):
+                return reply(asked.answer)
+            with (
+                spelled(asked.spelling),
+                state.admission.enter(check_counts(state.engine, asked.chat, 1, state.admission.limit)),
+            ):
+                kind = None if asked.relaxed is not None else kind_of(asked.chat, size)
+                dialect = await state.prepared(size, kind, lambda: _chat_dialect(state, api, asked))
+                return await _answer(request, dialect)
 
     return handle
 
@@ -82,8 +85,9 @@ def counting(api: ChatApi[B]) -> Handler:
         api.check(request.headers)
         state = request.app[STATE]
         asked, size = await state.read(request, api.read)
-        with spelled(asked.spelling):
-            return await state.reply(size, lambda: api.counted(_n_tokens(state, asked.chat)))
+        async with state.idle.awake():
+            with spelled(asked.spelling):
+                return await state.reply(size, lambda: api.counted(_n_tokens(state, asked.chat)))
 
     return handle
 
@@ -92,7 +96,8 @@ async def chat_tokens(request: web.Request) -> web.Response:
     """POST /v1/chat/completions/input_tokens: of a chat that need not be one to answer."""
     state = request.app[STATE]
     body, size = await state.read(request, lambda members: checked(TemplateBody, members))
-    n_tokens = await state.off_loop(size, lambda: _n_tokens(state, body))
+    async with state.idle.awake():
+        n_tokens = await state.off_loop(size, lambda: _n_tokens(state, body))
     return reply({"object": "response.input_tokens", "input_tokens": n_tokens})
 
 
@@ -132,13 +137,14 @@ async def _complete(
     state = request.app[STATE]
     (body, prompts), size = await state.read(request, lambda members: _with_prompts(checked(kind, members)))
     engine, ping = state.engine, state.config.sse_ping_interval
-    with state.admission.enter(check_counts(engine, body, len(prompts), state.admission.limit)):
-        job = await state.prepared(
-            size,
-            kind_of(body, size),
-            lambda: make_job(engine, body, [_encoded(engine, body, prompt) for prompt in prompts], ping),
-        )
-        return await _answer(request, dialect(job, state.served, body))
+    async with state.idle.awake():
+        with state.admission.enter(check_counts(engine, body, len(prompts), state.admission.limit)):
+            job = await state.prepared(
+                size,
+                kind_of(body, size),
+                lambda: make_job(engine, body, [_encoded(engine, body, prompt) for prompt in prompts], ping),
+            )
+            return await _answer(request, dialect(job, state.served, body))
 
 
 def _with_prompts(body: P) -> tuple[P, list[object]]:

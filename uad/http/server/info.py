@@ -115,7 +115,7 @@ async def props(request: web.Request) -> web.Response:
             "chat_template_caps": caps,
             "bos_token": info.bos_token,
             "eos_token": info.eos_token,
-            "is_sleeping": False,
+            "is_sleeping": state.engine.sleep.is_asleep,
             "modalities": {"vision": False, "video": False, "audio": False},
             "endpoint_slots": state.config.slots,
             "endpoint_metrics": state.config.metrics,
@@ -172,7 +172,8 @@ async def slot_action(request: web.Request) -> web.Response:
     if action is not SlotAction.ERASE:
         body, _ = await state.read(request, lambda members: checked(SlotBody, members))
         name = body.filename
-    done = await asyncio.wrap_future(state.engine.slot_action(action, id_, name))
+    async with state.idle.awake():
+        done = await asyncio.wrap_future(state.engine.slot_action(action, id_, name))
     if action is SlotAction.ERASE:
         return reply({"id_slot": id_, "n_erased": done.n_ids})
     counted, size = ("n_saved", "n_written") if action is SlotAction.SAVE else ("n_restored", "n_read")
@@ -206,7 +207,8 @@ async def tokenize(request: web.Request) -> web.Response:
     """POST /tokenize {content, add_special, parse_special, with_pieces}."""
     state = request.app[STATE]
     body, size = await state.read(request, TokenizeBody.model_validate)
-    return await state.reply(size, lambda: {"tokens": _tokens(state, body)}, depth=2)
+    async with state.idle.awake():
+        return await state.reply(size, lambda: {"tokens": _tokens(state, body)}, depth=2)
 
 
 def _tokens(state: State, body: TokenizeBody) -> Iterator[Json] | Sequence[int]:
@@ -228,14 +230,16 @@ async def detokenize(request: web.Request) -> web.Response:
     state = request.app[STATE]
     body, size = await state.read(request, DetokenizeBody.model_validate)
     text, n_vocab = state.engine.text, state.engine.info.target.n_vocab
-    return await state.reply(size, lambda: {"content": text_of(text, ids_of(body.tokens, n_vocab, "tokens"))})
+    async with state.idle.awake():
+        return await state.reply(size, lambda: {"content": text_of(text, ids_of(body.tokens, n_vocab, "tokens"))})
 
 
 async def apply_template(request: web.Request) -> web.Response:
     """POST /apply-template {messages, chat_template_kwargs, …}: the prompt that a chat would get, as text."""
     state = request.app[STATE]
     body, size = await state.read(request, lambda members: checked(TemplateBody, members))
-    return await state.reply(size, lambda: {"prompt": render_chat(state.engine.text, body)})
+    async with state.idle.awake():
+        return await state.reply(size, lambda: {"prompt": render_chat(state.engine.text, body)})
 
 
 def told_as_ollama(make: Callable[[Backend, str, int], Json]) -> Handler:
@@ -246,6 +250,14 @@ def told_as_ollama(make: Callable[[Backend, str, int], Json]) -> Handler:
         return reply(make(state.engine, state.alias, state.started))
 
     return handle
+
+
+async def running_as_ollama(request: web.Request) -> web.Response:
+    """GET /api/ps."""
+    state = request.app[STATE]
+    is_loaded = not state.engine.sleep.is_asleep
+    expires_at = state.idle.expires_at
+    return reply(ollama.running(state.engine, state.alias, state.started, expires_at) if is_loaded else {"models": []})
 
 
 async def show_as_ollama(request: web.Request) -> web.Response:

@@ -110,6 +110,7 @@ def live_json(state: State, view: EngineView) -> Json:
     asked = {*drafters_of(engine, defaults), Origin.GRAMMAR}
     return {
         "time": time.time(),
+        "asleep": engine.sleep.is_asleep,
         "policy": str(defaults.policy) if defaults.enabled else "off",
         "n_ctx": engine.info.n_ctx,
         "slots": [{"id": one.id, "n_past": one.n_past, "is_processing": one.is_processing} for one in slots]

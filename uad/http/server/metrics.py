@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from uad.base.events import SlotInfo, Totals
+from uad.base.events import SleepState, SlotInfo, Totals
 from uad.base.stats import DrafterStats
 from uad.http.server.state import State
 
@@ -36,7 +36,7 @@ class _Collected(Collector):
         slots, totals, drafters, _ = self._state.engine.snapshot()
         before = self._state.scraped
         self._state.scraped = totals
-        for name, (text, value) in _counters(totals).items():
+        for name, (text, value) in {**_counters(totals), **_of_sleep(self._state.engine.sleep)}.items():
             yield CounterMetricFamily(name, text, value)
         for name, (text, value) in self._gauges(slots, totals, before).items():
             yield GaugeMetricFamily(name, text, value)
@@ -100,6 +100,18 @@ def _counters(totals: Totals) -> dict[str, tuple[str, float]]:
         "uad:prompt_cache_restored_total": ("Kept texts that came back into a slot", cache.n_restored),
         "uad:prompt_cache_dropped_total": ("Kept texts that made room for others", cache.n_dropped),
         "uad:prompt_cache_seconds_total": ("Time that copies to and from the prompt cache took", cache.seconds),
+    }
+
+
+def _of_sleep(sleep: SleepState) -> dict[str, tuple[str, float]]:
+    """They change when the models are loaded again, not while they are unloaded: as in llama-server, a scrape before
+    sleep and one in it are the same.
+    """
+    return {
+        "uad:wakes_total": ("Times that the models were loaded again after sleep", sleep.n_wakes),
+        "uad:wakes_failed_total": ("Times that the models could not be loaded again after sleep", sleep.n_failed),
+        "uad:asleep_seconds_total": ("Time that the models were unloaded", sleep.asleep_s),
+        "uad:wake_seconds_total": ("Time that loading the models again took", sleep.loading_s),
     }
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ from uad.http.apis.dialect import Served
 from uad.http.apis.problems import BusyError
 from uad.http.requests.engine import Backend, Generation, Ticks
 from uad.http.server.bodies import Bodies
+from uad.http.server.idle import IdleTimer
 from uad.http.server.json_in import SMALL, parse_object
 from uad.http.server.quick import Quick
 
@@ -72,6 +74,8 @@ class WorkerPool:
         self.n_inside = 0
         self._n_most = n_most
         self._is_closed = threading.Event()
+        self._n_working = 0
+        self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(N_THREADS, thread_name_prefix=f"uad-http-{name}")
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -93,15 +97,30 @@ class WorkerPool:
             has_left.set()
             self.n_inside -= 1
 
+    @property
+    def is_working(self) -> bool:
+        """Whether a thread does something, be it for a client who has left."""
+        return self._n_working > 0
+
     def close(self) -> None:
         """Drop what waits and what runs, and wait for the threads."""
         self._is_closed.set()
         self._threads.shutdown(cancel_futures=True)
 
     def _work(self, work: Callable[[], T], has_left: threading.Event) -> T:
-        with wanted_while(lambda: not has_left.is_set() and not self._is_closed.is_set()):
+        with self._counted(), wanted_while(lambda: not has_left.is_set() and not self._is_closed.is_set()):
             checkpoint()
             return work()
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._lock:
+            self._n_working += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._n_working -= 1
 
 
 class Workers:
@@ -116,6 +135,11 @@ class Workers:
     def pool(self, size: int) -> WorkerPool:
         """The pool for a body of `size` bytes."""
         return next((pool for limit, pool in self._pools.items() if size <= limit), self._last)
+
+    @property
+    def is_working(self) -> bool:
+        """Whether a thread does something."""
+        return any(pool.is_working for pool in (*self._pools.values(), self._last))
 
     @asynccontextmanager
     async def closing(self) -> AsyncIterator[None]:
@@ -143,8 +167,14 @@ class State:
     """What is being generated for the clients of now."""
     started: int = field(default_factory=lambda: int(time.time()))
     """Seconds since 1970."""
+    idle: IdleTimer = field(init=False)
+    """When the models are unloaded."""
     _ticks: Ticks | None = None
     _served: Served | None = None
+
+    def __post_init__(self) -> None:
+        usual = self.config.sleep_idle_seconds
+        self.idle = IdleTimer(self.engine, usual if usual > 0 else inf, lambda: self.workers.is_working)
 
     @property
     def ticks(self) -> Ticks:

@@ -25,6 +25,7 @@ Tell = Callable[[str], object]
 _listeners: list[Tell] = []
 _explainers: list[Callable[[str], str]] = []
 _starting: list[str] = []  # what is being loaded, the innermost last
+_loaded_before: list[None] = []  # one for each block of `again`
 _Callback = CFUNCTYPE(None, c_char_p)
 
 
@@ -63,9 +64,19 @@ def starting(what: str = "") -> Iterator[None]:
         _starting.pop()
 
 
+@contextmanager
+def again() -> Iterator[None]:
+    """What is loaded inside has been loaded before: if llama.cpp gives up, another start may help."""
+    _loaded_before.append(None)
+    try:
+        yield
+    finally:
+        _loaded_before.pop()
+
+
 def exit_code() -> int:
     """What the process ends with. A start that needs workers on other machines may succeed once they are back."""
-    return START_EXIT_CODE if _starting and not _explainers else EXIT_CODE
+    return START_EXIT_CODE if _starting and not _explainers and not _loaded_before else EXIT_CODE
 
 
 def message(text: str) -> str:

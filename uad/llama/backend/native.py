@@ -118,6 +118,12 @@ def use_numa(strategy: str) -> None:
         lib.llama_numa_init(NUMA_STRATEGIES[strategy])
 
 
+def trim() -> None:
+    """Give memory that was freed back to the system, where the C library keeps it for later."""
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):  # glibc
+        libc.malloc_trim(0)
+
+
 def build_info() -> str:
     """Version of the binding, which stands for the llama.cpp it holds."""
     import llama_cpp

@@ -67,6 +67,11 @@ class SlotActions:
             self._when_free(job)
         return job.outcome
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether an action waits or runs. From any thread."""
+        return bool(self._jobs)
+
     def settle(self) -> None:
         """Do what waits for slots that are free now. On the model thread, between rounds."""
         for job in [job for job in self._waiting if self._keeper.is_free(job.slot)]:

@@ -58,7 +58,8 @@ function draw(now, before) {
     : "";
 }
 
-function policyWords({ policy, drafters }) {
+function policyWords({ policy, drafters, asleep }) {
+  if (asleep) return "Asleep: the models are unloaded. The next request loads them again.";
   if (!drafters.length) return "This server makes no drafts: start it with --draft or --spec-type.";
   if (policy === "off") return "Drafts are off, unless a request asks for them (--no-draft).";
   return policy === "fixed"
