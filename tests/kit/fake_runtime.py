@@ -36,7 +36,18 @@ from uad.base.events import (
     Totals,
 )
 from uad.base.stats import DrafterStats, DraftStats, Timings, Usage
-from uad.base.types import Constraint, Crossing, Finish, Origin, Request, SamplingParams, StopKind, TokenProb
+from uad.base.types import (
+    MEDIA_MARKER,
+    Constraint,
+    Crossing,
+    Finish,
+    Image,
+    Origin,
+    Request,
+    SamplingParams,
+    StopKind,
+    TokenProb,
+)
 from uad.text.calls.format import AnswerFormat
 from uad.text.vocab.table import VocabTable
 
@@ -103,6 +114,7 @@ class FakeRuntime:
     seen: EngineView = field(default_factory=EngineView)
     error: UadError | None = None
     scales: tuple[float, ...] = ()
+    sees_images: bool = False
     go: threading.Event = field(default_factory=threading.Event)
     requests: list[Request] = field(default_factory=list)
     chats: list[tuple[list[Mapping[str, object]], dict[str, object], bool]] = field(default_factory=list)
@@ -185,8 +197,12 @@ class FakeRuntime:
         if len(text) > LONGEST * self.n_ctx:
             raise ContextOverflowError(len(text) // LONGEST, self.n_ctx)
 
-    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
+    def tokenize(
+        self, text: str, add_special: bool = False, parse_special: bool = True, images: Sequence[Image] = ()
+    ) -> list[int]:
+        """An image is its marker, as text."""
         self.threads.add(threading.current_thread().name)
+        assert not images or text.count(MEDIA_MARKER) == len(images)
         return [BOS] * add_special + list(text.encode())
 
     def detokenize(self, ids: Sequence[int]) -> bytes:
@@ -214,8 +230,10 @@ class FakeRuntime:
         add_generation_prompt: bool = True,
         prefill: str = "",
         add_special: bool = True,
+        images: Sequence[Image] = (),
     ) -> list[int]:
-        return self.tokenize(self.chat_text(messages, kwargs, add_generation_prompt, prefill), add_special)
+        text = self.chat_text(messages, kwargs, add_generation_prompt, prefill)
+        return self.tokenize(text, add_special, images=images)
 
     def check_constraint(self, constraint: Constraint) -> None:
         self.threads.add(threading.current_thread().name)

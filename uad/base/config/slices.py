@@ -248,6 +248,19 @@ class ServerConfig:
         kind=kinds.FOLDER,
         default_text="slots are not saved",
     )
+    media_url: bool = setting(
+        False,
+        "images in requests may be at http and https addresses of the public internet, from where the server fetches "
+        "them",
+        "--media-url",
+    )
+    media_path: Path | None = setting(
+        None,
+        "directory of images that requests may name as file:// URLs, by their path in it",
+        "--media-path",
+        kind=kinds.FOLDER,
+        default_text="no files are read",
+    )
     ui: bool = setting(
         True,
         "the page at /: chat, race and live view, which show who wrote each token",

@@ -130,6 +130,8 @@ class Translated(Generic[B]):
     chat: ChatBody | CompletionBody
     spelling: Spelling
     relaxed: ChatBody | None = None
+    places: Sequence[str] = ()
+    """Where the pictures of the chat stand in the request, in their order; none where it is a chat itself."""
 
 
 @dataclass(frozen=True)

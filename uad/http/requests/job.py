@@ -134,7 +134,7 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
     seed = model.sampling.seed
     drawn = [model.sampling if seed is None else replace(model.sampling, seed=seed + i) for i in range(n)]
     requests = tuple(
-        replace(model, prompt=prompt.ids, drafted_prompt=prompt.drafted, sampling=sampling)
+        replace(model, prompt=prompt.ids, drafted_prompt=prompt.drafted, images=prompt.images, sampling=sampling)
         for prompt in prompts
         for sampling in drawn
     )
@@ -156,6 +156,8 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
 
 
 def _check_echo(prompts: Sequence[Prompt], n_probs: int) -> None:
+    if any(prompt.images for prompt in prompts):
+        raise InvalidRequestError.at("echo", "with logprobs a prompt can hold no images")
     most = MAX_ECHOED // (1 + n_probs)
     if any(len(prompt.ids) > most for prompt in prompts):
         raise InvalidRequestError.at(

@@ -26,6 +26,7 @@ from uad.http.apis.problems import BusyError
 from uad.http.requests.engine import Backend, Generation, Ticks
 from uad.http.server.bodies import Bodies
 from uad.http.server.json_in import SMALL, parse_object
+from uad.http.server.media import Media
 
 T = TypeVar("T")
 N_THREADS = 2
@@ -110,6 +111,7 @@ class Workers:
     def __init__(self) -> None:
         self._pools = {SMALL: WorkerPool("small", 1024), _LARGE: WorkerPool("middle", 256)}
         self._last = WorkerPool("large", 32)
+        self.pictures = WorkerPool("pictures", 64)
 
     def pool(self, size: int) -> WorkerPool:
         """The pool for a body of `size` bytes."""
@@ -121,7 +123,7 @@ class Workers:
         try:
             yield
         finally:
-            for pool in (*self._pools.values(), self._last):
+            for pool in (*self._pools.values(), self._last, self.pictures):
                 await asyncio.to_thread(pool.close)
 
 
@@ -140,7 +142,13 @@ class State:
     """What is being generated for the clients of now."""
     started: int = field(default_factory=lambda: int(time.time()))
     """Seconds since 1970."""
+    media: Media = field(init=False)
+    """The pictures of requests."""
     _ticks: Ticks | None = None
+
+    def __post_init__(self) -> None:
+        """Pictures are decoded on threads of their own."""
+        self.media = Media(self.config, self.workers.pictures)
 
     @property
     def ticks(self) -> Ticks:
