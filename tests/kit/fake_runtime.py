@@ -62,7 +62,7 @@ Script = Callable[[Request], bytes]
 
 def echo(request: Request) -> bytes:
     """Says the prompt's bytes back, in upper case, and the seed."""
-    said = bytes(id_ for id_ in request.prompt if id_ < 256).upper()
+    said = bytes(id_ for id_ in request.prompt if 0 <= id_ < 256).upper()
     return said + f" [{request.sampling.seed}]".encode()
 
 
@@ -200,12 +200,18 @@ class FakeRuntime:
     def tokenize(
         self, text: str, add_special: bool = False, parse_special: bool = True, images: Sequence[Image] = ()
     ) -> list[int]:
-        """An image is its marker, as text."""
+        """An image is its marker, and an id below 0."""
         self.threads.add(threading.current_thread().name)
-        assert not images or text.count(MEDIA_MARKER) == len(images)
-        return [BOS] * add_special + list(text.encode())
+        ids = [BOS] * add_special + list(text.encode())
+        if images:
+            first, *others = text.split(MEDIA_MARKER)
+            ids = [BOS] * add_special + list(first.encode())
+            for i, (_, other) in enumerate(zip(images, others, strict=True)):
+                ids += [*MEDIA_MARKER.encode(), -7 - i, *other.encode()]
+        return ids
 
     def detokenize(self, ids: Sequence[int]) -> bytes:
+        assert min(ids, default=0) >= 0
         return b"".join(self.piece(id_) for id_ in ids)
 
     def piece(self, id_: int) -> bytes:

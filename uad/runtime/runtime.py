@@ -82,11 +82,6 @@ class Runtime(Loaded):
     # --- requests
 
     @property
-    def sees_images(self) -> bool:
-        """Whether prompts may have pictures."""
-        return False
-
-    @property
     def error(self) -> UadError | None:
         """The fatal error that stopped the model thread, if one did."""
         return self._error

@@ -137,9 +137,9 @@ def bytes_in(source: PictureSource) -> bytes:
     """The file that the address itself holds: base64, alone or in a data URL. Raises InvalidRequestError."""
     text = source.url
     if source.scheme == "data":
-        head, _, text = source.url.partition(",")
+        head, comma, text = source.url.partition(",")
         kind, *_, encoding = head[len("data:") :].lower().split(";") if ";" in head else (head, "")
-        if not kind.startswith("image/") or encoding != "base64":
+        if not comma or not kind.startswith("image/") or encoding != "base64":
             raise InvalidRequestError.at(source.where, "a data URL must begin with data:image/TYPE;base64,")
     elif source.scheme:
         raise InvalidRequestError.at(source.where, "send base64, or a URL that begins with data:, http: or https:")

@@ -32,12 +32,18 @@ class Prompt:
     """One prompt as ids."""
 
     ids: tuple[int, ...]
+    """Those below 0 stand for parts of pictures."""
     text: str
     """For display; empty where no answer shows it."""
     drafted: tuple[int, ...] = ()
     """See `Request.drafted_prompt`."""
     images: tuple[Image, ...] = ()
     """See `Request.images`."""
+
+    @property
+    def shown_ids(self) -> tuple[int, ...]:
+        """The ids as clients see them, with -1 for parts of pictures, as llama-server has it."""
+        return tuple(max(id_, -1) for id_ in self.ids) if self.images else self.ids
 
 
 def split_prompts(value: object) -> list[object]:
@@ -98,13 +104,16 @@ def mixed_ids(text: Text, parts: list[Part], add_special: bool, parse_special: b
 
 
 def text_of(text: Text, ids: Sequence[int]) -> str:
-    """The text of ids, some thousand at a time; bytes that are no text become U+FFFD."""
+    """The text of ids, some thousand at a time; bytes that are no text become U+FFFD. Those below 0, which stand for
+    pictures in prompts, have none.
+    """
     # A character may be cut between two batches of ids, or end in none: "\xc3" and "\xa9" make one é
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     texts: list[str] = []
     for start in range(0, len(ids), _IDS_AT_ONCE):
         checkpoint()
-        texts.append(decoder.decode(text.detokenize(ids[start : start + _IDS_AT_ONCE])))
+        its = [id_ for id_ in ids[start : start + _IDS_AT_ONCE] if id_ >= 0]
+        texts.append(decoder.decode(text.detokenize(its)))
     return "".join(texts) + decoder.decode(b"", final=True)
 
 
@@ -117,7 +126,7 @@ def encode_prompt(engine: Backend, prompt: object, add_special: bool = True, ima
         text = prompt["prompt_string"]
         engine.text.check_length(text)
         ids = tuple(engine.text.tokenize(text, add_special=add_special, parse_special=True, images=images))
-        return filled(Prompt(ids, text_of(engine.text, ids), images=tuple(images)), "prompt")
+        return filled(Prompt(ids, text, images=tuple(images)), "prompt")
     ids = raw_ids(engine, prompt, add_special)
     return filled(Prompt(ids, prompt if isinstance(prompt, str) else text_of(engine.text, ids)), "prompt")
 

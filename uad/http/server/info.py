@@ -88,7 +88,9 @@ def _model(state: State) -> Json:
     }
     tags = sorted(filter(None, state.config.tags.split(",")))
     own = {"id": state.alias, "aliases": [*state.aliases], "tags": tags, "object": "model", "created": state.started}
-    return {**own, "owned_by": "llamacpp", "meta": meta}
+    kinds = ["text", "image"] if state.engine.sees_images else ["text"]
+    modalities = {"input_modalities": kinds, "output_modalities": ["text"]}
+    return {**own, "owned_by": "llamacpp", "meta": meta, "architecture": modalities}
 
 
 async def props(request: web.Request) -> web.Response:

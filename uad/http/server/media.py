@@ -42,6 +42,8 @@ AT_ONCE: Final = 4
 MAX_URL: Final = 8190
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 _UNICAST: Final = ipaddress.ip_network("2000::/3")
+_CLOSED: Final = (ipaddress.ip_network("192.0.0.0/24"), ipaddress.ip_network("3fff::/20"))
+"""What older versions of Python take for public."""
 _NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None)
 _HEADERS: Final = {"Accept": "image/*", "Accept-Encoding": "identity", "User-Agent": "uad"}
 
@@ -57,8 +59,8 @@ def is_public(address: str) -> bool:
         inner = ip.ipv4_mapped or ip.sixtofour
         if inner is not None:
             return is_public(str(inner))
-        return ip in _UNICAST and ip.is_global
-    return ip.is_global and not ip.is_multicast
+        return ip in _UNICAST and ip.is_global and not any(ip in one for one in _CLOSED)
+    return ip.is_global and not ip.is_multicast and not any(ip in one for one in _CLOSED)
 
 
 class Threads(Protocol):
