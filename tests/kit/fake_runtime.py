@@ -37,7 +37,18 @@ from uad.base.events import (
     Totals,
 )
 from uad.base.stats import DrafterStats, DraftStats, Timings, Usage
-from uad.base.types import Constraint, Crossing, Finish, Origin, Request, SamplingParams, StopKind, TokenProb
+from uad.base.types import (
+    MEDIA_MARKER,
+    Constraint,
+    Crossing,
+    Finish,
+    Image,
+    Origin,
+    Request,
+    SamplingParams,
+    StopKind,
+    TokenProb,
+)
 from uad.text.calls.format import AnswerFormat
 from uad.text.vocab.table import VocabTable
 
@@ -52,7 +63,7 @@ Script = Callable[[Request], bytes]
 
 def echo(request: Request) -> bytes:
     """Says the prompt's bytes back, in upper case, and the seed."""
-    said = bytes(id_ for id_ in request.prompt if id_ < 256).upper()
+    said = bytes(id_ for id_ in request.prompt if 0 <= id_ < 256).upper()
     return said + f" [{request.sampling.seed}]".encode()
 
 
@@ -104,6 +115,7 @@ class FakeRuntime:
     seen: EngineView = field(default_factory=EngineView)
     error: UadError | None = None
     scales: tuple[float, ...] = ()
+    sees_images: bool = False
     go: threading.Event = field(default_factory=threading.Event)
     requests: list[Request] = field(default_factory=list)
     chats: list[tuple[list[Mapping[str, object]], dict[str, object], bool]] = field(default_factory=list)
@@ -189,11 +201,21 @@ class FakeRuntime:
         if len(text) > LONGEST * self.n_ctx:
             raise ContextOverflowError(len(text) // LONGEST, self.n_ctx)
 
-    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
+    def tokenize(
+        self, text: str, add_special: bool = False, parse_special: bool = True, images: Sequence[Image] = ()
+    ) -> list[int]:
+        """An image is its marker, and an id below 0."""
         self.threads.add(threading.current_thread().name)
-        return [BOS] * add_special + list(text.encode())
+        ids = [BOS] * add_special + list(text.encode())
+        if images:
+            first, *others = text.split(MEDIA_MARKER)
+            ids = [BOS] * add_special + list(first.encode())
+            for i, (_, other) in enumerate(zip(images, others, strict=True)):
+                ids += [*MEDIA_MARKER.encode(), -7 - i, *other.encode()]
+        return ids
 
     def detokenize(self, ids: Sequence[int]) -> bytes:
+        assert min(ids, default=0) >= 0
         return b"".join(self.piece(id_) for id_ in ids)
 
     def piece(self, id_: int) -> bytes:
@@ -218,8 +240,10 @@ class FakeRuntime:
         add_generation_prompt: bool = True,
         prefill: str = "",
         add_special: bool = True,
+        images: Sequence[Image] = (),
     ) -> list[int]:
-        return self.tokenize(self.chat_text(messages, kwargs, add_generation_prompt, prefill), add_special)
+        text = self.chat_text(messages, kwargs, add_generation_prompt, prefill)
+        return self.tokenize(text, add_special, images=images)
 
     def check_constraint(self, constraint: Constraint) -> None:
         self.threads.add(threading.current_thread().name)

@@ -41,6 +41,11 @@ class Loaded:
         """What requests are timed with."""
         return self._parts.wiring.clock
 
+    @property
+    def sees_images(self) -> bool:
+        """Whether requests may have images."""
+        return False
+
     def check(self, request: Request) -> None:
         """Raises InvalidRequestError or ContextOverflowError where the request cannot be answered."""
         self._check_ids(request)

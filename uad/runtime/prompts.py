@@ -10,8 +10,8 @@ from functools import cached_property, partial
 
 from uad.base.checkpoint import checkpoint
 from uad.base.config import TemplateConfig
-from uad.base.errors import ConfigError, ContextOverflowError, InvalidRequestError
-from uad.base.types import Constraint, SamplingParams
+from uad.base.errors import ConfigError, ContextOverflowError, InvalidRequestError, NotSupportedError
+from uad.base.types import Constraint, Image, SamplingParams
 from uad.engine.sampling.dry import BreakersOf
 from uad.text.calls.files import load_all_calls
 from uad.text.calls.format import AnswerFormat
@@ -125,11 +125,13 @@ class Prompts:
         add_generation_prompt: bool = True,
         prefill: str = "",
         add_special: bool = True,
+        images: Sequence[Image] = (),
     ) -> list[int]:
         """The ids of a conversation and of the answer's beginning, which is one text with the template's where that
         ends in text. add_special: with BOS, where the model wants one and the template writes none. Raises
-        InvalidRequestError or ContextOverflowError.
+        InvalidRequestError or ContextOverflowError, NotSupportedError for images.
         """
+        _refuse(images)
         key = self._key(messages, kwargs, add_generation_prompt, prefill, add_special)
         if (known := self._ids_of_chats.get(key)) is not None:
             return list(known)
@@ -179,10 +181,13 @@ class Prompts:
         if self._n_ctx is not None and n_least > self._n_ctx:
             raise ContextOverflowError(n_least, self._n_ctx)
 
-    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
+    def tokenize(
+        self, text: str, add_special: bool = False, parse_special: bool = True, images: Sequence[Image] = ()
+    ) -> list[int]:
         """The ids of a text. add_special: with BOS in front, where the model wants one. parse_special: names of
-        specials become their ids.
+        specials become their ids. Raises NotSupportedError for images.
         """
+        _refuse(images)
         ids = encode_text(text, self.vocab, self._encode, add_special=add_special, parse_special=parse_special)
         if add_special and parse_special and ids[:2] == [self.vocab.bos] * 2 and not self._doubled.is_set():
             self._doubled.set()
@@ -242,6 +247,11 @@ def _defaults(template: str, kwargs: Mapping[str, object]) -> Mapping[str, objec
         return settle_kwargs(template, kwargs) if kwargs else {}
     except InvalidRequestError as error:
         raise ConfigError(f"--chat-template-kwargs: {error}") from None
+
+
+def _refuse(images: Sequence[Image]) -> None:
+    if images:
+        raise NotSupportedError.at("images", "this target sees none")
 
 
 def encode_in_pieces(encoder: Encoder, data: bytes) -> list[int]:

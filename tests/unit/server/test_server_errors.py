@@ -237,7 +237,7 @@ def test_images_are_refused():
             "content": [{"type": "text", "text": "what"}, {"type": "image_url", "image_url": {"url": "x"}}],
         }
     ]
-    refused(CHAT, {"messages": image}, param="messages.0.content")
+    refused(CHAT, {"messages": image}, param="messages.0.content.1")
 
 
 def test_a_field_that_is_not_here_is_not_sent_again():

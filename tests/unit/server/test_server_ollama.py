@@ -306,7 +306,7 @@ def test_any_name_means_the_model_and_answers_repeat_it(name: str) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "why"),
     [
-        (TALK, {"messages": [{**HELLO[0], "images": ["aGk="]}]}, "messages.0.images: image input is not supported"),
+        (TALK, {"messages": [{**HELLO[0], "images": ["aGk="]}]}, "messages.0.images.0: image input is not supported"),
         (TALK, {"messages": [*HELLO, {"role": "bot", "content": "a"}]}, "messages.1.role: "),
         (TALK, {"messages": ["hi"]}, "messages.0: must be an object"),
         (TALK, {"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages.0.tool_calls.0.function: "),
@@ -325,7 +325,7 @@ def test_any_name_means_the_model_and_answers_repeat_it(name: str) -> None:
         (TALK, {"options": {"seed": "a"}}, "options.seed: "),
         (TALK, {"options": {"stop": 1}}, "options.stop: "),
         (TALK, {"options": []}, "options: "),
-        (GENERATE, {"images": ["aGk="]}, "images is not supported"),
+        (GENERATE, {"images": ["aGk="]}, "images.0: image input is not supported"),
         (GENERATE, {"context": [1, 2]}, "context is not supported: send the conversation to /api/chat"),
         (GENERATE, {"template": "x"}, "template is not supported"),
         (GENERATE, {"raw": True, "system": "x"}, "raw mode does not support template, system, or context"),

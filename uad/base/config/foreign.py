@@ -38,7 +38,7 @@ REFUSED: dict[str, str] = {
     ),
     "`hf cache ls` lists what was fetched": "-cl --cache-list",
     "it serves text models only": (
-        "-mm --mmproj -mmu --mmproj-url -mmdev --mmproj-device --media-path --image-min-tokens --image-max-tokens "
+        "-mm --mmproj -mmu --mmproj-url -mmdev --mmproj-device --image-min-tokens --image-max-tokens "
         "--mtmd-batch-max-tokens --video-fps --video-timestamp-interval --video-ffmpeg-dir"
     ),
     "it serves text generation only": "--embedding --embeddings --rerank --reranking --pooling --embd-normalize",

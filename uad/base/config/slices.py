@@ -254,6 +254,19 @@ class ServerConfig:
         "--sleep-idle-seconds LLAMA_ARG_SLEEP_IDLE_SECONDS",
         kind=kinds.SLEEP,
     )
+    media_url: bool = setting(
+        False,
+        "images in requests may be at http and https addresses of the public internet, from where the server fetches "
+        "them",
+        "--media-url",
+    )
+    media_path: Path | None = setting(
+        None,
+        "directory of images that requests may name as file:// URLs, by their path in it",
+        "--media-path",
+        kind=kinds.FOLDER,
+        default_text="no files are read",
+    )
     ui: bool = setting(
         True,
         "the page at /: chat, race and live view, which show who wrote each token",

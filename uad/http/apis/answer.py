@@ -24,7 +24,7 @@ class RunningAnswer:
         self._origins = TokenOrigins(len(self.job.requests))
         self._ids = None
         if self.job.token_ids and self.job.stream:
-            self._ids = TokenIds([request.prompt for request in self.job.requests], dialect.prompt_ids_in_choice)
+            self._ids = TokenIds([prompt.shown_ids for prompt in self.job.prompts], dialect.prompt_ids_in_choice)
 
     def frames(self, arrivals: list[Arrival]) -> bytes:
         """The events as a stream has them."""

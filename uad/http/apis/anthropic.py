@@ -32,7 +32,7 @@ from uad.http.apis.dialect import (
     validated,
     walk,
 )
-from uad.http.apis.messages import Dialogue, seal, unsealed
+from uad.http.apis.messages import Dialogue, Picture, Piece, seal, unsealed
 from uad.http.apis.problems import Problem
 from uad.http.requests.chat import Reading
 from uad.http.requests.fields import MAX_MESSAGES, Body, Count, Effort, Length, Words
@@ -114,6 +114,20 @@ class TextBlock(Body):
     text: StrictStr
 
 
+class SourceField(Body):
+    """Where a picture is: in `data` as base64, or at `url`."""
+
+    type: Literal["base64", "url"]
+    data: StrictStr = ""
+    url: StrictStr = ""
+
+
+class ImageBlock(Body):
+    """A picture of the user's, or of a tool's result."""
+
+    source: SourceField
+
+
 class ReferenceBlock(Body):
     """A tool that a search of tools has found."""
 
@@ -147,14 +161,14 @@ def read_message(members: Mapping[str, object]) -> Translated[MessagesBody]:
     """The request and its chat. Raises InvalidRequestError, NotSupportedError or ValidationError."""
     refuse(members, _UNSUPPORTED)
     own = MessagesBody.model_validate(members)
-    messages, found = _messages(own)
+    talk, found = _conversation(own)
     tools, places = _tools(own, found)
     spelling = tools_at(places, renaming(_NAMES))
-    chat = {**rest_of(members, own), "messages": messages, "tools": tools, "stop": own.stop_sequences}
+    chat = {**rest_of(members, own), "messages": talk.messages, "tools": tools, "stop": own.stop_sequences}
     chat |= {**_choice(own), **_thinking(own), **_form(own), **_TELEMETRY}
     if own.max_tokens is not None:
         chat["max_tokens"] = own.max_tokens
-    return Translated(own, chat_of(chat, spelling), spelling)
+    return Translated(own, chat_of(chat, spelling), spelling, places=talk.places)
 
 
 def check_version(version: str | None) -> None:
@@ -238,8 +252,8 @@ def _form(own: MessagesBody) -> Json:
 # --- the conversation
 
 
-def _messages(own: MessagesBody) -> tuple[list[Json], set[str]]:
-    """The chat's messages, and the names of the tools that were found on the way."""
+def _conversation(own: MessagesBody) -> tuple[Dialogue, set[str]]:
+    """The chat's messages with their pictures, and the names of the tools that were found on the way."""
     talk, found = Dialogue(), set[str]()
     given = [] if own.system is None else texts_in(own.system, "system")
     system = [text for text in (_BILLING.sub("", one, count=1) for one in given) if text]
@@ -248,7 +262,7 @@ def _messages(own: MessagesBody) -> tuple[list[Json], set[str]]:
     for i, message in enumerate(own.messages):
         checkpoint()
         _turn(talk, f"messages.{i}", message, found)
-    return talk.messages, found
+    return talk, found
 
 
 def _turn(talk: Dialogue, where: str, message: object, found: set[str]) -> None:
@@ -288,26 +302,37 @@ def _user(talk: Dialogue, where: str, content: object, found: set[str]) -> None:
     if isinstance(content, str):
         talk.go_on("user", [content])
         return
-    blocks = _blocks(content, where, ("text", "tool_result"))
+    blocks = _blocks(content, where, ("text", "image", "tool_result"))
     for at, _, block in (one for one in blocks if one[1] == "tool_result"):
         _result(talk, at, validated(ResultBlock, block, at), found)
-    texts = [validated(TextBlock, block, at).text for at, kind, block in blocks if kind == "text"]
-    if texts or not blocks:
-        talk.go_on("user", texts)
+    pieces = [_piece(at, kind, block) for at, kind, block in blocks if kind != "tool_result"]
+    if pieces or not blocks:
+        talk.go_on("user", pieces)
+
+
+def _piece(where: str, kind: str, block: object) -> Piece:
+    """A text or a picture."""
+    if kind == "text":
+        return validated(TextBlock, block, where).text
+    source = validated(ImageBlock, block, where).source
+    return Picture.of_base64(source.data, where) if source.type == "base64" else Picture(source.url, where)
 
 
 def _result(talk: Dialogue, where: str, result: ResultBlock, found: set[str]) -> None:
     """An error says that it is one: a chat has no other place for that."""
     if isinstance(result.content, str):
-        texts = [result.content]
+        pieces: list[Piece] = [result.content]
     else:
-        blocks = _blocks(result.content, f"{where}.content", ("text", "tool_reference"))
-        names = {at: validated(ReferenceBlock, block, at).tool_name for at, kind, block in blocks if kind != "text"}
+        blocks = _blocks(result.content, f"{where}.content", ("text", "image", "tool_reference"))
+        names = {
+            at: validated(ReferenceBlock, block, at).tool_name for at, kind, block in blocks if kind == "tool_reference"
+        }
         found.update(names.values())
-        texts = [names[at] if at in names else validated(TextBlock, block, at).text for at, _, block in blocks]
+        pieces = [names[at] if at in names else _piece(at, kind, block) for at, kind, block in blocks]
     if result.is_error:
-        texts = [f"Error: {text}" if i == 0 else text for i, text in enumerate(texts or [""])]
-    talk.result(result.tool_use_id, texts)
+        first = pieces[0] if pieces else ""
+        pieces = [f"Error: {first}", *pieces[1:]] if isinstance(first, str) else ["Error: ", *pieces]
+    talk.result(result.tool_use_id, pieces)
 
 
 def texts_in(content: object, where: str) -> list[str]:
@@ -321,9 +346,7 @@ def _blocks(content: object, where: str, kinds: tuple[str, ...]) -> list[tuple[s
     """(where, type, block) of each block of a content. Raises NotSupportedError for one of another type."""
 
     def refusal(at: str, kind: object) -> NotSupportedError:
-        image = "image input is not supported: " if kind == "image" else ""
-        text = f"{image}this server reads text; blocks are {', '.join(kinds)} here, not {str(kind)[:64]!r}"
-        return NotSupportedError.at(at, text)
+        return NotSupportedError.at(at, f"blocks are {', '.join(kinds)} here, not {str(kind)[:64]!r}")
 
     return list(walk(content, where, "blocks", MAX_PARTS, kinds, refusal))
 

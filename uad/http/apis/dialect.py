@@ -138,6 +138,8 @@ class Translated(Generic[B]):
     spelling: Spelling
     relaxed: ChatBody | None = None
     keep_s: float | None = None
+    places: Sequence[str] = ()
+    """Where the pictures of the chat stand in the request, in their order; none where it is a chat itself."""
 
 
 class AtOnce(NamedTuple):

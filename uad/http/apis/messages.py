@@ -4,10 +4,35 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from uad.base.common.json_out import Json
 
 _SEAL = "uad1:"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture between texts."""
+
+    url: str
+    """As a chat has it: an address that holds the picture (`data:`) or says where it is."""
+    where: str
+    """Its place in the request."""
+
+    @classmethod
+    def of_base64(cls, data: str, where: str) -> Picture:
+        """The picture of a file in base64; a data URL is taken as it is."""
+        return cls(data if data.startswith("data:") else f"data:image/any;base64,{data}", where)
+
+    @property
+    def part(self) -> Json:
+        """The part of a message that it is."""
+        return {"type": "image_url", "image_url": {"url": self.url}}
+
+
+Piece = str | Picture
+"""What a message holds, one after the other."""
 
 
 class Dialogue:
@@ -15,10 +40,12 @@ class Dialogue:
 
     def __init__(self) -> None:
         self.messages: list[Json] = []
+        self.places: list[str] = []
+        """Where the pictures of the messages stand in the request, in the order of the messages."""
 
-    def say(self, role: str, texts: Sequence[str]) -> None:
+    def say(self, role: str, pieces: Sequence[Piece]) -> None:
         """A message of its own, but for the assistant, whose message goes on."""
-        parts = [{"type": "text", "text": text} for text in texts]
+        parts = self._parts(pieces)
         if role != "assistant":
             self.messages.append({"role": role, "content": parts})
             return
@@ -26,14 +53,14 @@ class Dialogue:
         known = message.get("content")
         message["content"] = [*known, *parts] if isinstance(known, list) else parts
 
-    def go_on(self, role: str, texts: Sequence[str]) -> None:
+    def go_on(self, role: str, pieces: Sequence[Piece]) -> None:
         """As `say`, but in the last message where that is of the same role."""
         last = self.messages[-1] if self.messages else {}
         known = last.get("content")
         if last.get("role") == role and isinstance(known, list):
-            last["content"] = [*known, *({"type": "text", "text": text} for text in texts)]
+            last["content"] = [*known, *self._parts(pieces)]
         else:
-            self.say(role, texts)
+            self.say(role, pieces)
 
     def think(self, text: str) -> None:
         """What the assistant thought."""
@@ -48,9 +75,15 @@ class Dialogue:
         call = {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
         message["tool_calls"] = [*known, call] if isinstance(known, list) else [call]
 
-    def result(self, id_: str, texts: Sequence[str]) -> None:
+    def result(self, id_: str, pieces: Sequence[Piece]) -> None:
         """What a call gave."""
-        self.messages.append({"role": "tool", "tool_call_id": id_, "content": "\n".join(texts)})
+        texts = [piece for piece in pieces if isinstance(piece, str)]
+        content = "\n".join(texts) if len(texts) == len(pieces) else self._parts(pieces)
+        self.messages.append({"role": "tool", "tool_call_id": id_, "content": content})
+
+    def _parts(self, pieces: Sequence[Piece]) -> list[Json]:
+        self.places += [piece.where for piece in pieces if isinstance(piece, Picture)]
+        return [{"type": "text", "text": piece} if isinstance(piece, str) else piece.part for piece in pieces]
 
     def _assistant(self) -> Json:
         if not self.messages or self.messages[-1]["role"] != "assistant":

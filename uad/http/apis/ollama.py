@@ -44,6 +44,7 @@ from uad.http.apis.dialect import (
     spelled,
     validated,
 )
+from uad.http.apis.messages import Picture
 from uad.http.apis.problems import Problem
 from uad.http.requests.chat import Reading
 from uad.http.requests.engine import Backend
@@ -74,11 +75,9 @@ _NAMES = (
     (r"(messages\.\d+)\.name\b", r"\1.tool_name"),
 )
 _UNSUPPORTED = {
-    "images": "this server reads text; leave images out",
     "context": "send the conversation to /api/chat",
     "template": "the model's own is used; start the server with --chat-template, or send a whole prompt with raw",
 }
-_NO_IMAGES = "image input is not supported: this server reads text; leave images out of the conversation"
 _FOREVER = 100 * 365 * 86400
 """Seconds after the start at which the model is said to be unloaded, where it never is."""
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -141,6 +140,7 @@ class GenerateBody(AskedBody):
     prompt: StrictStr = ""
     suffix: StrictStr = ""
     system: StrictStr = ""
+    images: Any = None
     raw: StrictBool = False
 
 
@@ -175,8 +175,9 @@ def read_talk(members: Mapping[str, object]) -> Translated[TalkBody]:
     own = TalkBody.model_validate(members)
     same, spelling = _same(own)
     chat = {**rest_of(members, own), **same, **_thinking(own), **_logprobs(own)}
-    chat |= {"messages": _messages(own.messages), "tools": own.tools}
-    return Translated(own, chat_of(chat, spelling), spelling, keep_s=kept_for(own.keep_alive))
+    messages, places = _messages(own.messages)
+    chat |= {"messages": messages, "tools": own.tools}
+    return Translated(own, chat_of(chat, spelling), spelling, keep_s=kept_for(own.keep_alive), places=places)
 
 
 def read_generate(members: Mapping[str, object]) -> Translated[GenerateBody]:
@@ -189,15 +190,21 @@ def read_generate(members: Mapping[str, object]) -> Translated[GenerateBody]:
     refuse(members, _UNSUPPORTED)
     same, spelling = _same(own, (r"messages\b.*", "prompt"), (r"logprobs\b", "top_logprobs"))
     more = {**rest_of(members, own), **same}
+    images = _pictures(own.images, "images")
     if own.raw or own.suffix:
+        if images:
+            raise NotSupportedError.at(
+                "images", "raw prompts and those with a suffix have none; leave raw and suffix out"
+            )
         plain: Json = {**more, "prompt": own.prompt, "suffix": own.suffix}
         plain |= {"logprobs": own.top_logprobs or 0} if own.logprobs else {}
         with spelled(spelling):
             return Translated(own, checked(CompletionBody, plain), spelling, keep_s=kept_for(own.keep_alive))
-    said = (("system", own.system), ("user", own.prompt))
-    more |= {"messages": [{"role": role, "content": text} for role, text in said if text or role == "user"]}
+    said: list[Json] = [{"role": "system", "content": own.system}] if own.system else []
+    more |= {"messages": [*said, {"role": "user", "content": _content(own.prompt, images)}]}
     chat = chat_of({**more, **_thinking(own), **_logprobs(own)}, spelling)
-    return Translated(own, chat, spelling, keep_s=kept_for(own.keep_alive))
+    places = [image.where for image in images]
+    return Translated(own, chat, spelling, keep_s=kept_for(own.keep_alive), places=places)
 
 
 def read_show(members: Mapping[str, object]) -> str:
@@ -272,17 +279,33 @@ class _CallIds:
         return id_
 
 
-def _messages(given: Sequence[object]) -> list[Json]:
-    """The chat's messages, one for each of the request."""
+def _pictures(value: object, where: str) -> list[Picture]:
+    """The pictures of `images`, which are base64."""
+    given = value or []
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        raise InvalidRequestError.at(where, "must be a list of images in base64")
+    return [Picture.of_base64(one, f"{where}.{k}") for k, one in enumerate(given)]
+
+
+def _content(text: object, images: Sequence[Picture]) -> object:
+    """What a message says: its pictures stand before its text, as in Ollama."""
+    if not images:
+        return text
+    return [*(image.part for image in images), *([{"type": "text", "text": text}] if text else [])]
+
+
+def _messages(given: Sequence[object]) -> tuple[list[Json], list[str]]:
+    """The chat's messages, one for each of the request, and the places of their pictures."""
     out: list[Json] = []
+    places: list[str] = []
     ids = _CallIds()
     for i, one in enumerate(given):
         checkpoint()
         where = f"messages.{i}"
         said = validated(SaidBody, one, where)
-        if said.images:
-            raise NotSupportedError.at(f"{where}.images", _NO_IMAGES)
-        message: Json = {"role": said.role, "content": said.content}
+        images = _pictures(said.images, f"{where}.images")
+        places += [image.where for image in images]
+        message: Json = {"role": said.role, "content": _content(said.content, images)}
         if said.thinking:
             message["reasoning_content"] = said.thinking
         if said.tool_calls:
@@ -291,7 +314,7 @@ def _messages(given: Sequence[object]) -> list[Json]:
         if said.role == "tool":
             message |= {"name": said.tool_name, "tool_call_id": ids.of_result(said)}
         out.append({name: value for name, value in message.items() if value is not None})
-    return out
+    return out, places
 
 
 # --- answers
@@ -540,6 +563,7 @@ def _capabilities(engine: Backend) -> list[str]:
         "completion": True,
         "tools": engine.text.template_caps().get("supports_tools", False),
         "insert": _inserts(engine),
+        "vision": engine.sees_images,
         "thinking": engine.text.answers.thinks,
     }
     return [name for name, there in has.items() if there]

@@ -130,7 +130,7 @@ class ChatDialect(ChunkDialect):
             self._beside += self._native.closing(choice, finished)
         if finished and (job.include_usage or not job.stream):
             yield last
-            ids = {"prompt_token_ids": job.requests[0].prompt} if job.token_ids and not job.stream else {}
+            ids = {"prompt_token_ids": job.prompts[0].shown_ids} if job.token_ids and not job.stream else {}
             last = {"choices": [], **self._same, **ids, "usage": usage_json(finished, job.n)}
         if finished:
             last |= stats_json(finished)
@@ -280,7 +280,7 @@ class CompletionDialect(ChunkDialect):
             text = self._text(
                 place, "".join(texts[choice.index]), str(choice.end.finish), joined if self.job.logprobs else None
             )["choices"][0]
-            ids = {"prompt_token_ids": choice.request.prompt, "token_ids": choice.ids} if self.job.token_ids else {}
+            ids = {"prompt_token_ids": choice.prompt.shown_ids, "token_ids": choice.ids} if self.job.token_ids else {}
             folded.append({**text, **ids})
         return {**last, "choices": folded}
 

@@ -33,7 +33,7 @@ from uad.http.apis.dialect import (
     validated,
     walk,
 )
-from uad.http.apis.messages import Dialogue, seal, unsealed
+from uad.http.apis.messages import Dialogue, Picture, Piece, seal, unsealed
 from uad.http.apis.problems import Problem
 from uad.http.requests.chat import Reading
 from uad.http.requests.fields import Body, ChatAlternatives, Effort, Length
@@ -65,6 +65,7 @@ _UNSUPPORTED = {
 }
 _MetaName = Annotated[StrictStr, Field(max_length=64)]
 _MetaText = Annotated[StrictStr, Field(max_length=512)]
+_IMAGE = "input_image"
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text", "refusal")
 _NAMES = (
     (r"messages\b.*", "input"),
@@ -156,12 +157,13 @@ def read_response(members: Mapping[str, object]) -> Translated[ResponsesBody]:
     _check(own)
     tools, choice = _tools(own)
     spelling = tools_at([place for place, _ in tools], renaming(_NAMES))
-    chat = {**rest_of(members, own), "messages": _messages(own), **_settings(own), **choice}
+    talk = _conversation(own)
+    chat = {**rest_of(members, own), "messages": talk.messages, **_settings(own), **choice}
     chat |= {"parallel_tool_calls": own.parallel_tool_calls, "tools": [_tool_json(tool) for _, tool in tools]}
     if all(tool.strict is not None for _, tool in tools):
-        return Translated(own, chat_of(chat, spelling), spelling)
+        return Translated(own, chat_of(chat, spelling), spelling, places=talk.places)
     strict = {**chat, "tools": [_tool_json(tool, strict=True) for _, tool in tools]}
-    return Translated(own, chat_of(strict, spelling), spelling, relaxed=chat_of(chat, spelling))
+    return Translated(own, chat_of(strict, spelling), spelling, chat_of(chat, spelling), talk.places)
 
 
 def _check(own: ResponsesBody) -> None:
@@ -251,17 +253,18 @@ def _allowed(choice: Mapping[str, object]) -> set[object]:
 # --- the conversation
 
 
-def _messages(own: ResponsesBody) -> list[Json]:
+def _conversation(own: ResponsesBody) -> Dialogue:
+    """The chat's messages, with their pictures."""
     talk = Dialogue()
     if own.instructions:
         talk.say("system", [own.instructions])
     if isinstance(own.input, str):
         talk.say("user", [own.input])
-        return talk.messages
+        return talk
     for where, kind, item in walk(own.input, "input", "items", MAX_ITEMS, _ITEMS, _no_such_item, _kind_of_item):
         checkpoint()
         _put_item(talk, where, kind, item)
-    return talk.messages
+    return talk
 
 
 _ITEMS = ("message", "function_call", "function_call_output", "reasoning")
@@ -285,15 +288,15 @@ def _put_item(talk: Dialogue, where: str, kind: str, item: object) -> None:
     match kind:
         case "message":
             message = validated(MessageItem, item, where)
-            texts = texts_of(message.content, f"{where}.content")
+            pieces = pieces_of(message.content, f"{where}.content")
             # Of the user several in a row are one, as codex sends them: some templates take no two.
-            (talk.go_on if message.role == "user" else talk.say)(message.role, texts)
+            (talk.go_on if message.role == "user" else talk.say)(message.role, pieces)
         case "function_call":
             call = validated(CallItem, item, where)
             talk.call(call.call_id, call.name, call.arguments)
         case "function_call_output":
             result = validated(ResultItem, item, where)
-            talk.result(result.call_id, texts_of(result.output, f"{where}.output"))
+            talk.result(result.call_id, pieces_of(result.output, f"{where}.output"))
         case "reasoning":
             # As they are, else as this server put them away, else their summary. Others' cannot be read here.
             thought = validated(ThoughtItem, item, where)
@@ -304,23 +307,38 @@ def _put_item(talk: Dialogue, where: str, kind: str, item: object) -> None:
 
 
 def texts_of(content: object, where: str) -> list[str]:
-    """The texts of a content: a string, or a list of parts. Raises NotSupportedError for images, files and audio."""
+    """The texts of a content: a string, or a list of parts. Raises NotSupportedError for other parts."""
+    return [piece for piece in pieces_of(content, where, _TEXTS) if isinstance(piece, str)]
+
+
+def pieces_of(content: object, where: str, kinds: tuple[str, ...] = (*_TEXTS, _IMAGE)) -> list[Piece]:
+    """The texts and pictures of a content: a string, or a list of parts. Raises NotSupportedError for files and
+    audio.
+    """
     if isinstance(content, str):
         return [content]
     if content is None:
         return []
-    parts = walk(content, where, "text parts", MAX_PARTS, _TEXTS, _no_such_part)
-    return [_text(part, at, "refusal" if kind == "refusal" else "text") for at, kind, part in parts]
+    parts = walk(content, where, "parts", MAX_PARTS, kinds, _no_such_part)
+    return [_picture(part, at) if kind == _IMAGE else _text(part, at, kind) for at, kind, part in parts]
 
 
 def _no_such_part(where: str, kind: object) -> NotSupportedError:
     return NotSupportedError.at(
-        where, f"this server reads text parts only, not {str(kind)[:64]!r}; leave images, audio and files out"
+        where, f"this server reads texts and images (input_image), not {str(kind)[:64]!r}; leave audio and files out"
     )
 
 
-def _text(part: Mapping[str, object], where: str, name: str) -> str:
-    if not isinstance(text := part.get(name), str):
+def _picture(part: Mapping[str, object], where: str) -> Picture:
+    if part.get("file_id"):
+        raise NotSupportedError.at(f"{where}.file_id", "this server keeps no files; send the image itself in image_url")
+    if not isinstance(url := part.get("image_url"), str):
+        raise InvalidRequestError.at(f"{where}.image_url", "must be a string")
+    return Picture(url, where)
+
+
+def _text(part: Mapping[str, object], where: str, kind: str) -> str:
+    if not isinstance(text := part.get("refusal" if kind == "refusal" else "text"), str):
         raise InvalidRequestError.at(f"{where}.text", "must be a string")
     return text
 

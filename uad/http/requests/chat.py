@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from uad.base.errors import InvalidRequestError
-from uad.base.types import ThoughtBounds
+from uad.base.types import Image, ThoughtBounds
 from uad.http.requests.constraint import chat_constraint
 from uad.http.requests.engine import Backend
 from uad.http.requests.fields import ChatBody
@@ -61,13 +62,15 @@ def calls_of(body: ChatBody) -> Calls:
     return Calls(tools, choice.name, named=True, parallel=parallel is not False)
 
 
-def chat_job(engine: Backend, body: ChatBody, ping: float, default: str) -> tuple[Job, Reading]:
+def chat_job(
+    engine: Backend, body: ChatBody, ping: float, default: str, images: Sequence[Image] = ()
+) -> tuple[Job, Reading]:
     """What to generate for a chat, and how to read it. Renders, tokenizes and compiles: for worker threads.
 
-    default: the server's reasoning format.
+    default: the server's reasoning format. images: the pictures of the chat, in order.
     """
     text, calls = engine.text, calls_of(body)
-    prompt = encode_chat(text, body)
+    prompt = encode_chat(text, body, images)
     if body.verbose or engine.config.verbose:
         prompt = replace(prompt, text=text_of(text, prompt.ids))
     job = make_job(engine, body, [prompt], ping)

@@ -32,7 +32,7 @@ from uad.base.events import (
     SlotAction,
     SlotOutcome,
 )
-from uad.base.types import Constraint, Request, SamplingParams
+from uad.base.types import Constraint, Image, Request, SamplingParams
 from uad.text.calls.format import AnswerFormat
 from uad.text.vocab.table import VocabTable
 
@@ -66,9 +66,12 @@ class Text(Protocol):
     def check_length(self, text: str) -> None:
         """Raises ContextOverflowError where a prompt with this text cannot fit into a slot. Cheaper than `tokenize`."""
 
-    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
+    def tokenize(
+        self, text: str, add_special: bool = False, parse_special: bool = True, images: Sequence[Image] = ()
+    ) -> list[int]:
         """The target's ids of a text. add_special: with BOS in front, where the model wants one. parse_special: names
-        of specials become their ids."""
+        of specials become their ids. images: what its markers (`MEDIA_MARKER`) stand for, in their order; without any a
+        marker is text. Raises InvalidRequestError, for another number of markers, too."""
         ...
 
     def detokenize(self, ids: Sequence[int]) -> bytes:
@@ -86,9 +89,11 @@ class Text(Protocol):
         add_generation_prompt: bool = True,
         prefill: str = "",
         add_special: bool = True,
+        images: Sequence[Image] = (),
     ) -> list[int]:
         """The target's ids of a conversation; prefill: how the answer begins; add_special: with BOS, where the model
-        wants one and the template writes none. Raises InvalidRequestError or ContextOverflowError."""
+        wants one and the template writes none; images: as in `tokenize`. Raises InvalidRequestError or
+        ContextOverflowError."""
         ...
 
     def chat_text(
@@ -110,7 +115,7 @@ class Text(Protocol):
 
 
 class Backend(Protocol):
-    """Generation as the HTTP side sees it: five facts, nine methods. Every method may be called from any thread, and
+    """Generation as the HTTP side sees it: six facts, nine methods. Every method may be called from any thread, and
     returns at once.
     """
 
@@ -122,6 +127,11 @@ class Backend(Protocol):
     @property
     def info(self) -> RuntimeInfo:
         """The models, the context of a slot in ids, the drafters, and the lines printed at start."""
+        ...
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether prompts may have pictures."""
         ...
 
     @property

@@ -288,7 +288,11 @@ class TemplateBody(Body):
     """What renders to a prompt through the chat template."""
 
     messages: list[MessageBody] = row(
-        ..., "the conversation, text only (see **Messages**)", min_length=1, max_length=MAX_MESSAGES, fail_fast=True
+        ...,
+        "the conversation, texts and images (see **Messages**)",
+        min_length=1,
+        max_length=MAX_MESSAGES,
+        fail_fast=True,
     )
     chat_template_kwargs: dict[StrictStr, Any] = row({}, "see **Template variables**", max_length=MAX_KWARGS)
     reasoning_effort: Effort | None = row(None, "a word for the template; `none` switches thoughts off")
@@ -463,8 +467,9 @@ def _check_message(i: int, message: object) -> None:
     content = message.get("content")
     for part in content if isinstance(content, list) else ():
         kind = part.get("type") if isinstance(part, dict) else None
-        if isinstance(kind, str) and kind != "text":
+        if isinstance(kind, str) and kind not in ("text", "image_url"):
             where = f"messages.{i}.content"
             raise NotSupportedError.at(
-                where, "this server reads text parts only; leave images, audio and files out of the conversation"
+                where,
+                "this server reads text and images (image_url) only; leave audio and files out of the conversation",
             )

@@ -132,7 +132,9 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
     seed = params.seed
     drawn = [params if seed is None or not i else replace(params, seed=seed + i) for i in range(n)]
     requests = tuple(
-        replace(model, prompt=prompt.ids, drafted_prompt=prompt.drafted, sampling=sampling, **more)
+        replace(
+            model, prompt=prompt.ids, drafted_prompt=prompt.drafted, images=prompt.images, sampling=sampling, **more
+        )
         for prompt in prompts
         for sampling in drawn
     )
@@ -154,6 +156,8 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
 
 
 def _check_echo(prompts: Sequence[Prompt], n_probs: int) -> None:
+    if any(prompt.images for prompt in prompts):
+        raise InvalidRequestError.at("echo", "with logprobs a prompt can hold no images")
     most = MAX_ECHOED // (1 + n_probs)
     if any(len(prompt.ids) > most for prompt in prompts):
         raise InvalidRequestError.at(

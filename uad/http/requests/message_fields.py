@@ -16,6 +16,8 @@ from pydantic import (
     model_validator,
 )
 
+from uad.base.types import MEDIA_MARKER
+
 MAX_TOOLS = 1024
 MAX_CALLS = 1024
 """Of one message."""
@@ -68,7 +70,14 @@ def _text_parts(value: object) -> object:
         return [{"type": "text", "text": value}]
     if not isinstance(value, list):
         raise ValueError("must be a string or a list of text parts")
-    return value
+    return [_marked(part) if isinstance(part, dict) else part for part in value]
+
+
+def _marked(part: dict[str, Any]) -> dict[str, Any]:
+    """A part with a picture has the marker for its text. One with a text has no picture, whatever else it holds."""
+    if part.get("type") == "image_url":
+        return {**part, "text": MEDIA_MARKER, "image_url": part.get("image_url") or {}}
+    return {name: member for name, member in part.items() if name != "image_url"}
 
 
 class FunctionBody(Body):
@@ -116,11 +125,20 @@ class NamedTool(Body):
     name: StrictStr
 
 
-class TextPart(Body):
-    """One part of a message's content; other kinds are refused before validation."""
+class PictureUrl(Body):
+    """`image_url` of a part: an address with the picture in it, or of it."""
 
-    type: Literal["text"]
+    url: StrictStr
+
+
+class TextPart(Body):
+    """One part of a message's content: a text, or a picture, whose text is the marker of one. Other kinds are refused
+    before validation.
+    """
+
+    type: Literal["text", "image_url"]
     text: StrictStr
+    image_url: PictureUrl | None = None
 
 
 class MessageBody(Body):

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from uad.base.checkpoint import checkpoint
 from uad.base.common.json_out import chunks
 from uad.base.errors import ContextOverflowError, InvalidRequestError
+from uad.base.types import Image
 from uad.http.requests.engine import Backend, Message, Text
 from uad.http.requests.fields import MessageBody, TemplateBody
+from uad.http.requests.message_fields import TextPart
 
 Part = str | int
 RESERVED_KWARGS = frozenset(
@@ -30,10 +32,18 @@ class Prompt:
     """One prompt as ids."""
 
     ids: tuple[int, ...]
+    """Those below 0 stand for parts of pictures."""
     text: str
     """For display; empty where no answer shows it."""
     drafted: tuple[int, ...] = ()
     """See `Request.drafted_prompt`."""
+    images: tuple[Image, ...] = ()
+    """See `Request.images`."""
+
+    @property
+    def shown_ids(self) -> tuple[int, ...]:
+        """The ids as clients see them, with -1 for parts of pictures, as llama-server has it."""
+        return tuple(max(id_, -1) for id_ in self.ids) if self.images else self.ids
 
 
 def split_prompts(value: object) -> list[object]:
@@ -52,7 +62,7 @@ def parts_of(value: object, n_vocab: int, param: str) -> list[Part]:
     """The strings and ids of one prompt, checked."""
     if isinstance(value, dict):
         if value.get("multimodal_data"):
-            raise InvalidRequestError.at(param, "this server reads text only; leave multimodal_data out")
+            raise InvalidRequestError.at(param, "this is read as text only; leave multimodal_data out")
         value = value.get("prompt_string")
     items: list[object] = value if isinstance(value, list) else [value] if isinstance(value, str) else [None]
     parts: list[Part] = []
@@ -94,18 +104,29 @@ def mixed_ids(text: Text, parts: list[Part], add_special: bool, parse_special: b
 
 
 def text_of(text: Text, ids: Sequence[int]) -> str:
-    """The text of ids, some thousand at a time; bytes that are no text become U+FFFD."""
+    """The text of ids, some thousand at a time; bytes that are no text become U+FFFD. Those below 0, which stand for
+    pictures in prompts, have none.
+    """
     # A character may be cut between two batches of ids, or end in none: "\xc3" and "\xa9" make one é
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     texts: list[str] = []
     for start in range(0, len(ids), _IDS_AT_ONCE):
         checkpoint()
-        texts.append(decoder.decode(text.detokenize(ids[start : start + _IDS_AT_ONCE])))
+        its = [id_ for id_ in ids[start : start + _IDS_AT_ONCE] if id_ >= 0]
+        texts.append(decoder.decode(text.detokenize(its)))
     return "".join(texts) + decoder.decode(b"", final=True)
 
 
-def encode_prompt(engine: Backend, prompt: object, add_special: bool = True) -> Prompt:
-    """One prompt of a completion; add_special is as `mixed_ids` has it."""
+def encode_prompt(engine: Backend, prompt: object, add_special: bool = True, images: Sequence[Image] = ()) -> Prompt:
+    """One prompt of a completion; add_special is as `mixed_ids` has it. With images it is an object with
+    `prompt_string`, a text.
+    """
+    if images:
+        assert isinstance(prompt, dict), "other prompts have no images"
+        text = prompt["prompt_string"]
+        engine.text.check_length(text)
+        ids = tuple(engine.text.tokenize(text, add_special=add_special, parse_special=True, images=images))
+        return filled(Prompt(ids, text, images=tuple(images)), "prompt")
     ids = raw_ids(engine, prompt, add_special)
     return filled(Prompt(ids, prompt if isinstance(prompt, str) else text_of(engine.text, ids)), "prompt")
 
@@ -125,9 +146,10 @@ def raw_ids(engine: Backend, prompt: object, add_special: bool) -> tuple[int, ..
     return tuple(mixed_ids(engine.text, parts, add_special, parse_special=True))
 
 
-def encode_chat(text: Text, body: TemplateBody) -> Prompt:
+def encode_chat(text: Text, body: TemplateBody, images: Sequence[Image] = ()) -> Prompt:
     """The prompt of a chat. A last message of the assistant is the beginning of the answer, as llama-server has it."""
-    return filled(Prompt(tuple(text.chat(*_for_template(body))), ""), "messages")
+    ids = tuple(text.chat(*_for_template(body), images=images))
+    return filled(Prompt(ids, "", images=tuple(images)), "messages")
 
 
 def render_chat(text: Text, body: TemplateBody) -> str:
@@ -175,15 +197,34 @@ def _split_prefill(body: TemplateBody) -> tuple[str, list[Message]]:
         raise InvalidRequestError.at(
             "messages", "the last assistant message is continued and cannot carry reasoning_content"
         )
+    if any(part.image_url is not None for part in messages[-1].content or ()):
+        raise InvalidRequestError.at("messages", "the last assistant message is continued, and can hold no images")
     return answer_begun(messages), [_message(message) for message in messages[:-1]]
 
 
 def _message(message: MessageBody) -> Message:
-    """For the template: a content of several parts stays in parts."""
+    """For the template: a content of several parts stays in parts, but for one with images, which is one text with
+    their markers, as in llama-server.
+    """
     extra = message.model_dump(include={"name", "reasoning_content", "tool_call_id", "tool_calls"}, exclude_none=True)
-    parts = [{"type": "text", "text": part.text} for part in message.content or ()]
-    text = "\n".join(part.text for part in message.content or ())
+    content = message.content or ()
+    if any(part.image_url is not None for part in content):
+        return {"role": message.role, "content": _with_markers(content), **extra}
+    parts = [{"type": "text", "text": part.text} for part in content]
+    text = "\n".join(part.text for part in content)
     return {"role": message.role, "content": parts if len(parts) > 1 else text, **extra}
+
+
+def _with_markers(content: Sequence[TextPart]) -> str:
+    """All parts in one: a line for each text, and nothing around markers."""
+    # "a", "b", an image, "c" are "a\nb<__media__>c"
+    texts: list[str] = []
+    was_text = False
+    for part in content:
+        is_text = part.image_url is None
+        texts.append(f"\n{part.text}" if is_text and was_text else part.text)
+        was_text = is_text
+    return "".join(texts)
 
 
 def answer_begun(messages: Sequence[MessageBody]) -> str:

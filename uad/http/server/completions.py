@@ -5,15 +5,18 @@ or as a stream.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from aiohttp import web
 
 from uad.base.common.json_out import DONE
 from uad.base.errors import InvalidRequestError
+from uad.base.types import Image
 from uad.http.apis.answer import RunningAnswer
 from uad.http.apis.dialect import AtOnce, ChatApi, Dialect, Served, Translated, spelled
 from uad.http.apis.native import NativeDialect
@@ -23,6 +26,14 @@ from uad.http.requests.engine import Backend, Generation
 from uad.http.requests.fields import Body, CompletionBody, InfillBody, NativeBody, TemplateBody, checked
 from uad.http.requests.infill import encode_infill, encode_insertion
 from uad.http.requests.job import Job, check_counts, make_job
+from uad.http.requests.pictures import (
+    PictureSource,
+    chat_sources,
+    check_number,
+    check_sight,
+    has_pictures,
+    prompt_sources,
+)
 from uad.http.requests.prompt_ids import Prompt, encode_chat, encode_prompt, split_prompts, text_of
 from uad.http.server.connection import hurry
 from uad.http.server.json_in import SMALL
@@ -52,29 +63,50 @@ def answering(api: ChatApi[B]) -> Handler:
             state.idle.keep(asked.keep_s)
             if isinstance(asked, AtOnce):
                 return reply(asked.answer)
-            with (
-                spelled(asked.spelling),
-                state.admission.enter(check_counts(state.engine, asked.chat, 1, state.admission.limit)),
-            ):
-                kind = None if asked.relaxed is not None else kind_of(asked.chat, size)
-                dialect = await state.prepared(size, kind, lambda: _chat_dialect(state, api, asked))
-                return await _answer(request, dialect)
+            with spelled(asked.spelling):
+                n = check_counts(state.engine, asked.chat, 1, state.admission.limit)
+            with state.admission.enter(n):
+                async with _images_of(state, size, asked) as images:
+                    kind = None if images or asked.relaxed is not None else kind_of(asked.chat, size)
+                    with spelled(asked.spelling):
+                        dialect = await state.prepared(size, kind, lambda: _chat_dialect(state, api, asked, images))
+                        return await _answer(request, dialect)
 
     return handle
 
 
-def _chat_dialect(state: State, api: ChatApi[B], asked: Translated[B]) -> Dialect:
+@asynccontextmanager
+async def _images_of(state: State, size: int, asked: Translated[B]) -> AsyncIterator[list[Image]]:
+    """The pictures of the chat. What is wrong with one is said of its place in the request."""
+    sources: list[PictureSource] = []
+    if not isinstance(asked.chat, CompletionBody) and has_pictures(asked.chat):
+        chat = asked.chat
+        with spelled(asked.spelling):
+            sources = await state.off_loop(size, lambda: chat_sources(chat, asked.places))
+    async with _seen(state, sources) as images:
+        yield images
+
+
+@asynccontextmanager
+async def _seen(state: State, sources: Sequence[PictureSource]) -> AsyncIterator[list[Image]]:
+    """The pictures. Raises NotSupportedError where the model sees none."""
+    check_sight(state.engine.sees_images, sources)
+    async with state.media.images(sources) as images:
+        yield images
+
+
+def _chat_dialect(state: State, api: ChatApi[B], asked: Translated[B], images: Sequence[Image]) -> Dialect:
     """What to generate, and in which form. Renders, tokenizes and compiles: for worker threads."""
     ping, thoughts = state.config.sse_ping_interval, state.config.reasoning_format
     if isinstance(asked.chat, CompletionBody):
         prompt = _encoded(state.engine, asked.chat, asked.chat.prompt)
         return api.dialect(make_job(state.engine, asked.chat, [prompt], ping), state.served, PLAIN, asked.own)
     try:
-        job, reading = chat_job(state.engine, asked.chat, ping, thoughts)
+        job, reading = chat_job(state.engine, asked.chat, ping, thoughts, images)
     except InvalidRequestError as error:
         if asked.relaxed is None or not (error.param or "").startswith("tools"):
             raise
-        job, reading = chat_job(state.engine, asked.relaxed, ping, thoughts)
+        job, reading = chat_job(state.engine, asked.relaxed, ping, thoughts, images)
     return api.dialect(job, state.served, reading, asked.own)
 
 
@@ -85,9 +117,9 @@ def counting(api: ChatApi[B]) -> Handler:
         api.check(request.headers)
         state = request.app[STATE]
         asked, size = await state.read(request, api.read)
-        async with state.idle.awake():
+        async with state.idle.awake(), _images_of(state, size, asked) as images:
             with spelled(asked.spelling):
-                return await state.reply(size, lambda: api.counted(_n_tokens(state, asked.chat)))
+                return await state.reply(size, lambda: api.counted(_n_tokens(state, asked.chat, images)))
 
     return handle
 
@@ -97,15 +129,17 @@ async def chat_tokens(request: web.Request) -> web.Response:
     state = request.app[STATE]
     body, size = await state.read(request, lambda members: checked(TemplateBody, members))
     async with state.idle.awake():
-        n_tokens = await state.off_loop(size, lambda: _n_tokens(state, body))
+        sources = await state.off_loop(size, lambda: chat_sources(body)) if has_pictures(body) else []
+        async with _seen(state, sources) as images:
+            n_tokens = await state.off_loop(size, lambda: _n_tokens(state, body, images))
     return reply({"object": "response.input_tokens", "input_tokens": n_tokens})
 
 
-def _n_tokens(state: State, body: TemplateBody | CompletionBody) -> int:
+def _n_tokens(state: State, body: TemplateBody | CompletionBody, images: Sequence[Image] = ()) -> int:
     """Raises ContextOverflowError where the prompt could not fit at all."""
     if isinstance(body, CompletionBody):
         return len(_encoded(state.engine, body, body.prompt).ids)
-    return len(encode_chat(state.engine.text, body).ids)
+    return len(encode_chat(state.engine.text, body, images).ids)
 
 
 # --- what goes on from prompts
@@ -139,24 +173,41 @@ async def _complete(
     engine, ping = state.engine, state.config.sse_ping_interval
     async with state.idle.awake():
         with state.admission.enter(check_counts(engine, body, len(prompts), state.admission.limit)):
-            job = await state.prepared(
-                size,
-                kind_of(body, size),
-                lambda: make_job(engine, body, [_encoded(engine, body, prompt) for prompt in prompts], ping),
-            )
-            return await _answer(request, dialect(job, state.served, body))
+            sources = _sources(body, prompts)
+            async with _seen(state, [one for its in sources for one in its]) as images:
+                rest = iter(images)
+                its_images = [[*islice(rest, len(its))] for its in sources]
+
+                def made() -> Job:
+                    pairs = zip(prompts, its_images, strict=True)
+                    return make_job(engine, body, [_encoded(engine, body, prompt, its) for prompt, its in pairs], ping)
+
+                job = await state.prepared(size, None if images else kind_of(body, size), made)
+                return await _answer(request, dialect(job, state.served, body))
 
 
 def _with_prompts(body: P) -> tuple[P, list[object]]:
     return body, split_prompts(body.prompt)
 
 
-def _encoded(engine: Backend, body: CompletionBody | NativeBody, prompt: object) -> Prompt:
+def _sources(body: CompletionBody | NativeBody, prompts: Sequence[object]) -> list[list[PictureSource]]:
+    """The pictures of each prompt. Raises InvalidRequestError, also where one has a suffix beside them."""
+    places = ["prompt"] if len(prompts) == 1 else [f"prompt.{i}" for i in range(len(prompts))]
+    found = [prompt_sources(prompt, where) for prompt, where in zip(prompts, places, strict=True)]
+    check_number(sum(map(len, found)), "prompt")
+    if any(found) and isinstance(body, CompletionBody) and body.suffix:
+        raise InvalidRequestError.at("suffix", "a prompt with images has none; leave it out")
+    return found
+
+
+def _encoded(
+    engine: Backend, body: CompletionBody | NativeBody, prompt: object, images: Sequence[Image] = ()
+) -> Prompt:
     if isinstance(body, InfillBody):
         return encode_infill(engine, body)
     if isinstance(body, CompletionBody) and body.suffix:
         return encode_insertion(engine, prompt, body.suffix, body.add_special_tokens)
-    encoded = encode_prompt(engine, prompt, body.add_special_tokens)
+    encoded = encode_prompt(engine, prompt, body.add_special_tokens, images)
     return replace(encoded, text=text_of(engine.text, encoded.ids)) if isinstance(body, NativeBody) else encoded
 
 

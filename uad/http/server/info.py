@@ -12,12 +12,14 @@ from uad.base.common.json_out import Json
 from uad.base.config.kinds import SWITCH
 from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.events import SlotAction, SlotInfo
+from uad.base.types import MEDIA_MARKER
 from uad.http.apis import ollama
 from uad.http.apis.problems import BusyError, Problem, problem_of
 from uad.http.apis.settings import sampling_json, speculative_json
 from uad.http.requests.engine import Backend
 from uad.http.requests.fields import DetokenizeBody, SlotBody, TemplateBody, TokenizeBody, checked
 from uad.http.requests.job import drafters_of, scales_of
+from uad.http.requests.pictures import chat_sources, check_sight, has_pictures
 from uad.http.requests.prompt_ids import chat_template, ids_of, mixed_ids, parts_of, render_chat, text_of
 from uad.http.server.json_in import parse_list
 from uad.http.server.metrics import CONTENT_TYPE, render
@@ -56,7 +58,7 @@ async def models(request: web.Request) -> web.Response:
         **dict.fromkeys(("modified_at", "size", "digest", "description", "parameters"), ""),
         "type": "model",
         "tags": [""],
-        "capabilities": ["completion"],
+        "capabilities": ["completion", *(["multimodal"] if state.engine.sees_images else [])],
         "details": {**details, "parameter_size": "", "quantization_level": ""},
     }
     return reply({"object": "list", "data": [_model(state)], "models": [entry]})
@@ -86,7 +88,9 @@ def _model(state: State) -> Json:
     }
     tags = sorted(filter(None, state.config.tags.split(",")))
     own = {"id": state.alias, "aliases": [*state.aliases], "tags": tags, "object": "model", "created": state.started}
-    return {**own, "owned_by": "llamacpp", "meta": meta}
+    kinds = ["text", "image"] if state.engine.sees_images else ["text"]
+    modalities = {"input_modalities": kinds, "output_modalities": ["text"]}
+    return {**own, "owned_by": "llamacpp", "meta": meta, "architecture": modalities}
 
 
 async def props(request: web.Request) -> web.Response:
@@ -116,7 +120,8 @@ async def props(request: web.Request) -> web.Response:
             "bos_token": info.bos_token,
             "eos_token": info.eos_token,
             "is_sleeping": state.engine.sleep.is_asleep,
-            "modalities": {"vision": False, "video": False, "audio": False},
+            "modalities": {"vision": state.engine.sees_images, "video": False, "audio": False},
+            "media_marker": MEDIA_MARKER,
             "endpoint_slots": state.config.slots,
             "endpoint_metrics": state.config.metrics,
             "endpoint_props": False,
@@ -239,6 +244,8 @@ async def apply_template(request: web.Request) -> web.Response:
     state = request.app[STATE]
     body, size = await state.read(request, lambda members: checked(TemplateBody, members))
     async with state.idle.awake():
+        if has_pictures(body):  # the markers say where they are; none is fetched or decoded
+            check_sight(state.engine.sees_images, await state.off_loop(size, lambda: chat_sources(body)))
         return await state.reply(size, lambda: {"prompt": render_chat(state.engine.text, body)})
 
 

@@ -29,6 +29,7 @@ from uad.http.requests.engine import Backend, Generation, Ticks
 from uad.http.server.bodies import Bodies
 from uad.http.server.idle import IdleTimer
 from uad.http.server.json_in import SMALL, parse_object
+from uad.http.server.media import Media
 from uad.http.server.quick import Quick
 
 T = TypeVar("T")
@@ -131,6 +132,7 @@ class Workers:
     def __init__(self) -> None:
         self._pools = {SMALL: WorkerPool("small", 1024), _LARGE: WorkerPool("middle", 256)}
         self._last = WorkerPool("large", 32)
+        self.pictures = WorkerPool("pictures", 64)
 
     def pool(self, size: int) -> WorkerPool:
         """The pool for a body of `size` bytes."""
@@ -147,7 +149,7 @@ class Workers:
         try:
             yield
         finally:
-            for pool in (*self._pools.values(), self._last):
+            for pool in (*self._pools.values(), self._last, self.pictures):
                 await asyncio.to_thread(pool.close)
 
 
@@ -169,12 +171,15 @@ class State:
     """Seconds since 1970."""
     idle: IdleTimer = field(init=False)
     """When the models are unloaded."""
+    media: Media = field(init=False)
+    """The pictures of requests."""
     _ticks: Ticks | None = None
     _served: Served | None = None
 
     def __post_init__(self) -> None:
         usual = self.config.sleep_idle_seconds
         self.idle = IdleTimer(self.engine, usual if usual > 0 else inf, lambda: self.workers.is_working)
+        self.media = Media(self.config, self.workers.pictures)
 
     @property
     def ticks(self) -> Ticks:

@@ -24,7 +24,7 @@ KINDS = {
 POLICY = "; ".join(
     (
         "default-src 'none'",
-        *("script-src 'self'", "style-src 'self'", "font-src 'self'", "img-src 'self'", "connect-src 'self'"),
+        *("script-src 'self'", "style-src 'self'", "font-src 'self'", "img-src 'self' data:", "connect-src 'self'"),
         *("base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"),
         # No script may turn text into HTML, not even the page's own: a model's text stays text.
         *("require-trusted-types-for 'script'", "trusted-types 'none'"),

@@ -4,6 +4,7 @@ import { json, onKeyWanted } from "./api.js";
 import * as chat from "./chat.js";
 import { $ } from "./dom.js";
 import * as live from "./live.js";
+import * as pictures from "./pictures.js";
 import * as race from "./race.js";
 
 const VIEWS = ["chat", "race", "live"];
@@ -41,6 +42,7 @@ async function nameModel() {
   try {
     const { data } = await json("v1/models");
     $("model").textContent = data[0].id;
+    pictures.allow(data[0].architecture.input_modalities.includes("image"));
     document.title = `${data[0].id} · uad`;
   } catch (error) {
     $("model").textContent = error.message;

@@ -2,6 +2,7 @@
 
 import { ask, emptyAnswer, timeSaved } from "./answer.js";
 import { $, announce, h } from "./dom.js";
+import * as pictures from "./pictures.js";
 import * as store from "./store.js";
 import { isThere } from "./tabs.js";
 import { drawTurn } from "./turn.js";
@@ -31,6 +32,7 @@ export function start() {
   $("composer").addEventListener("submit", (event) => (event.preventDefault(), send()));
   $("say").addEventListener("keydown", typed);
   $("say").addEventListener("input", grow);
+  pictures.start(() => $("say").focus());
   $("stop").addEventListener("click", stop);
   $("new").addEventListener("click", () => open(store.newChat()));
   $("settings").addEventListener("input", settingsChanged);
@@ -173,12 +175,14 @@ function grow() {
 
 function send() {
   const text = $("say").value;
-  if (isBusy(chat) || !text.trim()) return;
+  if (isBusy(chat) || !(text.trim() || pictures.areThere())) return;
   $("say").value = "";
   grow();
   const call = openCall();
+  const images = pictures.taken();
   chat.title ||= store.titleOf([{ role: "user", text }]);
-  add(chat, call ? { role: "tool", text, id: call.id, name: call.name } : { role: "user", text });
+  const said = images.length ? { text, images } : { text };
+  add(chat, call ? { role: "tool", ...said, id: call.id, name: call.name } : { role: "user", ...said });
   drawChats();
   drawLog();
   if (openCall()) $("say").focus();
@@ -218,8 +222,9 @@ function bodyOf() {
 const saysSomething = ({ role, said, calls }) => role !== "assistant" || Boolean(said.text || calls.length);
 
 function sent(message) {
-  if (message.role === "tool") return { role: "tool", tool_call_id: message.id, content: message.text };
-  if (message.role === "user") return { role: "user", content: message.text };
+  const content = pictures.contentOf(message);
+  if (message.role === "tool") return { role: "tool", tool_call_id: message.id, content };
+  if (message.role === "user") return { role: "user", content };
   const calls = message.calls.map(({ id, name, arguments: text }) => ({
     id,
     type: "function",

@@ -4,6 +4,7 @@ import { numbersOf } from "./answer.js";
 import { h } from "./dom.js";
 import { Coloured } from "./origins.js";
 import { Paper } from "./paper.js";
+import { shown } from "./pictures.js";
 
 /**
  * A message's element and papers, and how to draw it again as it grows.
@@ -73,7 +74,7 @@ function drawGiven(message) {
   });
   paper.draw();
   const title = message.role === "tool" ? `Result of ${message.name}` : "You";
-  const element = h("article", { class: "turn user" }, h("h2", {}, title), paper.root);
+  const element = h("article", { class: "turn user" }, h("h2", {}, title), ...(message.images ? [shown(message.images)] : []), paper.root);
   return { element, papers: [], changed: () => {}, draw: () => {} };
 }
 

@@ -1,0 +1,264 @@
+"""The pictures of requests are fetched, read and decoded, within bounds. Lives on the event loop's thread.
+
+A picture at an address of the web is fetched only with --media-url, and from public addresses only. What is checked is
+the address that a socket is made for, so neither a name nor a redirect leads into an inner network. One in a file is
+read only from below --media-path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+from urllib.parse import unquote
+
+import aiohttp
+from aiohttp.abc import AbstractResolver
+
+from uad.base.config import ServerConfig
+from uad.base.errors import InvalidRequestError, NotSupportedError
+from uad.base.types import Image
+from uad.http.apis.problems import BusyError
+from uad.http.requests import pictures
+from uad.http.requests.pictures import PictureSource
+
+T = TypeVar("T")
+MAX_FETCHED: Final = 10 * 1024**2
+"""Bytes of one picture from elsewhere, as in llama-server."""
+MAX_ALL_FETCHED: Final = 64 * 1024**2
+"""Of one request."""
+MAX_HELD: Final = 1 << 30
+"""Bytes of the pictures of all requests."""
+FETCH_SECONDS: Final = 10.0
+ALL_SECONDS: Final = 30.0
+MAX_REDIRECTS: Final = 3
+AT_ONCE: Final = 4
+"""Connections of one request."""
+MAX_URL: Final = 8190
+_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+_UNICAST: Final = ipaddress.ip_network("2000::/3")
+_CLOSED: Final = (ipaddress.ip_network("192.0.0.0/24"), ipaddress.ip_network("3fff::/20"))
+"""What older versions of Python take for public."""
+_NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None)
+_HEADERS: Final = {"Accept": "image/*", "Accept-Encoding": "identity", "User-Agent": "uad"}
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address is one of the open internet: no loopback, private, link-local, multicast or reserved one,
+    nor one that stands for such a one.
+    """
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip in _NAT64:
+            return is_public(str(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)))
+        inner = ip.ipv4_mapped or ip.sixtofour
+        if inner is not None:
+            return is_public(str(inner))
+        return ip in _UNICAST and ip.is_global and not any(ip in one for one in _CLOSED)
+    return ip.is_global and not ip.is_multicast and not any(ip in one for one in _CLOSED)
+
+
+class Threads(Protocol):
+    """Threads."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """The result of `work`."""
+        ...
+
+
+@dataclass(slots=True)
+class Held:
+    """The bytes of one request's pictures."""
+
+    media: Media
+    n_bytes: int = 0
+
+    def take(self, n: int) -> None:
+        """More of them. Raises BusyError where all requests hold too many."""
+        if self.media.n_held + n > self.media.limit:
+            raise BusyError("the images of all requests take too much memory now; try again later")
+        self.media.n_held += n
+        self.n_bytes += n
+
+    def give_back(self, n: int) -> None:
+        """Some are not needed any more."""
+        self.media.n_held -= n
+        self.n_bytes -= n
+
+
+@dataclass(slots=True)
+class Media:
+    """The pictures of all requests of one application."""
+
+    config: ServerConfig
+    pool: Threads
+    limit: int = MAX_HELD
+    is_open: Callable[[str], bool] = is_public
+    """Whether a socket may be made for an IP address."""
+    resolver: AbstractResolver | None = None
+    """How names become addresses; None: as the system does it."""
+    n_held: int = 0
+
+    @asynccontextmanager
+    async def images(self, sources: Sequence[PictureSource]) -> AsyncIterator[list[Image]]:
+        """The pictures of a request, in order, which count as held inside the block. Raises InvalidRequestError or
+        NotSupportedError with a picture's place, or BusyError.
+        """
+        if not sources:
+            yield []
+            return
+        with self._holding() as held:
+            yield await self._decoded(sources, held)
+
+    @contextmanager
+    def _holding(self) -> Iterator[Held]:
+        held = Held(self)
+        try:
+            yield held
+        finally:
+            held.give_back(held.n_bytes)
+
+    async def _decoded(self, sources: Sequence[PictureSource], held: Held) -> list[Image]:
+        """The size of all is known before one is decoded."""
+        files = await self._files(sources, held)
+        opened = await self.pool.run(lambda: _opened(sources, files))
+        n_files = held.n_bytes
+        held.take(pictures.BYTES_PER_PIXEL * pictures.check_pixels(opened, sources[0].where))
+        places = [source.where for source in sources]
+        images = await self.pool.run(
+            lambda: [pictures.decoded(one, where) for one, where in zip(opened, places, strict=True)]
+        )
+        held.give_back(n_files)
+        return images
+
+    async def _files(self, sources: Sequence[PictureSource], held: Held) -> list[bytes | None]:
+        """What is fetched or read from elsewhere; None for what the request itself holds."""
+        for source in sources:
+            self._check(source)
+        if not any(source.scheme in ("http", "https", "file") for source in sources):
+            return [None] * len(sources)
+        connector = aiohttp.TCPConnector(
+            limit=AT_ONCE, force_close=True, socket_factory=self._socket, resolver=self.resolver
+        )
+        session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=_HEADERS,
+            auto_decompress=False,  # a bomb stays as small as it was sent, and is no picture
+        )
+        async with session:
+            fetch = _Fetch(session, held)
+            try:
+                async with asyncio.timeout(ALL_SECONDS), asyncio.TaskGroup() as group:
+                    tasks = [group.create_task(self._file(source, fetch)) for source in sources]
+            except TimeoutError:
+                raise InvalidRequestError.at(
+                    sources[0].where, f"the images were not there after {ALL_SECONDS:g} seconds"
+                ) from None
+            except BaseExceptionGroup as group_error:
+                raise group_error.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    def _check(self, source: PictureSource) -> None:
+        """Raises NotSupportedError for an address that the server does not go to, InvalidRequestError for none."""
+        if source.scheme in ("http", "https", "file") and len(source.url) > MAX_URL:
+            raise InvalidRequestError.at(source.where, f"a URL has at most {MAX_URL} characters")
+        if source.scheme in ("http", "https") and not self.config.media_url:
+            raise NotSupportedError.at(
+                source.where, "images at addresses are not fetched; send base64, or start the server with --media-url"
+            )
+        if source.scheme == "file" and self.config.media_path is None:
+            raise NotSupportedError.at(
+                source.where, "files are not read; send base64, or start the server with --media-path DIR"
+            )
+
+    async def _file(self, source: PictureSource, fetch: _Fetch) -> bytes | None:
+        match source.scheme:
+            case "http" | "https":
+                return await fetch.get(source)
+            case "file":
+                assert self.config.media_path is not None
+                folder = self.config.media_path
+                data = await self.pool.run(lambda: read_below(folder, source))
+                fetch.held.take(len(data))
+                return data
+            case _:
+                return None
+
+    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
+        """A socket for what `getaddrinfo` says of an address. Raises PermissionError for one that is not open."""
+        family, kind, protocol, _, where = address
+        if family not in (socket.AF_INET, socket.AF_INET6) or not self.is_open(where[0]):
+            raise PermissionError("no public address")
+        return socket.socket(family, kind, protocol)
+
+
+def _opened(sources: Sequence[PictureSource], files: Sequence[bytes | None]) -> list[Any]:
+    return [
+        pictures.opened(pictures.bytes_in(source) if data is None else data, source.where)
+        for source, data in zip(sources, files, strict=True)
+    ]
+
+
+def read_below(folder: Path, source: PictureSource) -> bytes:
+    """The file of a `file:` URL, whose path is relative to the folder, as in llama-server. Raises InvalidRequestError
+    for one that is elsewhere, also by way of a link, or no regular file, or too large.
+    """
+    name = unquote(source.url[len("file:") :]).removeprefix("//")
+    root = folder.resolve()
+    try:
+        path = (root / name.lstrip("/")).resolve()
+        if "\0" in name or not path.is_relative_to(root) or not path.is_file():
+            raise FileNotFoundError
+        with path.open("rb") as file:
+            data = file.read(MAX_FETCHED + 1)
+    except (OSError, ValueError, RuntimeError):
+        raise InvalidRequestError.at(source.where, "there is no such file below --media-path") from None
+    if len(data) > MAX_FETCHED:
+        raise InvalidRequestError.at(source.where, f"the file has more than {MAX_FETCHED} bytes")
+    return data
+
+
+@dataclass(slots=True)
+class _Fetch:
+    """What one request fetches."""
+
+    session: aiohttp.ClientSession
+    held: Held
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    n_fetched: int = 0
+
+    async def get(self, source: PictureSource) -> bytes:
+        """The file at an address. Raises InvalidRequestError, in words that say nothing of inner networks."""
+        try:
+            async with (
+                self.turns,
+                asyncio.timeout(FETCH_SECONDS),
+                self.session.get(source.url, max_redirects=MAX_REDIRECTS, timeout=_NO_TIMEOUT) as answer,
+            ):
+                if answer.status != 200:
+                    raise InvalidRequestError.at(source.where, f"its address answers {answer.status}")
+                return await self._body(source, answer)
+        except TimeoutError:
+            raise InvalidRequestError.at(source.where, "its address answers too slowly") from None
+        except (aiohttp.ClientError, OSError, ValueError):
+            raise InvalidRequestError.at(
+                source.where, "its address cannot be reached, or is none of the public internet"
+            ) from None
+
+    async def _body(self, source: PictureSource, answer: aiohttp.ClientResponse) -> bytes:
+        data = bytearray()
+        async for piece in answer.content.iter_any():
+            data += piece
+            self.n_fetched += len(piece)
+            if len(data) > MAX_FETCHED:
+                raise InvalidRequestError.at(source.where, f"at its address are more than {MAX_FETCHED} bytes")
+            if self.n_fetched > MAX_ALL_FETCHED:
+                raise InvalidRequestError.at(source.where, f"more than {MAX_ALL_FETCHED} bytes of images are fetched")
+            self.held.take(len(piece))
+        return bytes(data)
