@@ -15,6 +15,7 @@ from typing import NamedTuple
 from uad.base.common.request_fields import request_field
 from uad.base.common.samplers import SamplingParams as SamplingParams
 from uad.base.common.sums import Sums
+from uad.base.types.image import Image as Image
 
 
 class Finish(enum.StrEnum):
@@ -76,6 +77,9 @@ class SpecPolicy(enum.StrEnum):
 
 
 GREEDY = SamplingParams(temperature=0.0)
+
+MEDIA_MARKER = "<__media__>"
+"""Stands in the text of a prompt where a picture is."""
 
 N_MAX_FIXED, N_MAX_AUTO = 16, 48
 
@@ -250,6 +254,8 @@ class Request:
     """What drafters read in place of the prompt, where the answer does not go on after its end; empty: the prompt."""
     thoughts: ThoughtBounds | None = None
     """What thoughts look like: they are counted, and bounded if it says so."""
+    images: tuple[Image, ...] = field(default=(), repr=False)
+    """The pictures that the prompt's markers (`MEDIA_MARKER`) stand for, in their order."""
     name: str = field(default="", compare=False)
     """What lines of the log call it."""
 
