@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import llama_cpp.llama_cpp as lib
 import llama_cpp.mtmd_cpp as mtmd
@@ -46,7 +47,7 @@ def greedy_answer(
         ids = [_likeliest(context, model)]
         for pos in range(n_past.value, n_past.value + n - 1):
             ids.append(_next(context, model, ids[-1], pos))
-        return ids, mtmd.mtmd_helper_get_n_tokens(chunks)
+        return ids, int(mtmd.mtmd_helper_get_n_tokens(chunks))
     finally:
         mtmd.mtmd_input_chunks_free(chunks)
         for bitmap in bitmaps:
@@ -56,8 +57,8 @@ def greedy_answer(
         lib.llama_model_free(model)
 
 
-def _next(context, model, id_: int, pos: int) -> int:
-    batch = lib.llama_batch_init(1, 0, 1)
+def _next(context: Any, model: Any, id_: int, pos: int) -> int:
+    batch: Any = lib.llama_batch_init(1, 0, 1)
     batch.n_tokens = 1
     batch.token[0], batch.pos[0], batch.n_seq_id[0], batch.seq_id[0][0], batch.logits[0] = id_, pos, 1, 0, 1
     assert not lib.llama_decode(context, batch)
@@ -65,7 +66,7 @@ def _next(context, model, id_: int, pos: int) -> int:
     return _likeliest(context, model)
 
 
-def _likeliest(context, model) -> int:
+def _likeliest(context: Any, model: Any) -> int:
     n = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model))
     row = lib.llama_get_logits_ith(context, -1)
-    return max(range(n), key=lambda id_: row[id_])
+    return max(range(n), key=row.__getitem__)

@@ -1,4 +1,4 @@
-"""Writes tiny random projectors (mmproj) for the tiny models, and pictures: the same bytes for the same name and seed."""
+"""Writes tiny random projectors (mmproj) for the tiny models, and pictures: the same for the same name and seed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 from gguf import GGUFWriter
-from kit.tiny_models import WIDTH, Tensors
+from numpy.typing import NDArray
 
+from kit.tiny_models import WIDTH, Tensors
 from uad.base.types import Image
 
 INNER, HEADS, FF, LAYERS, PATCH = 32, 2, 48, 2, 4
@@ -132,7 +133,7 @@ def _encoder() -> Tensors:
     }
 
 
-def _values(rng: np.random.Generator, tensor: str, shape: tuple[int, ...]) -> np.ndarray:
+def _values(rng: np.random.Generator, tensor: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Weights that keep activations near 1."""
     noise = rng.standard_normal(shape).astype(np.float32)
     if "norm" in tensor or "ln" in tensor:

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uad.base.config import ModelConfig, VisionConfig
-from uad.base.errors import ConfigError, DecodeError, InvalidRequestError, ModelLoadError
+from uad.base.errors import ConfigError, DecodeError, InvalidRequestError, ModelLoadError, UnavailableError
 from uad.base.gguf import GgufFile
 from uad.base.types import MEDIA_MARKER, Image
 from uad.base.types.placed import ImagePart, placeholders
@@ -101,6 +101,7 @@ class Projector(native.Owner):
         self._mtmd = _binding()
         self._path = vision.path
         self._handle: Any = None
+        self._lock = threading.Lock()
         self._mtmd.mtmd_helper_log_set(self._log.callback, None)
         check_projector(vision.path)
         params = self._mtmd.mtmd_context_params_default()
@@ -127,24 +128,24 @@ class Projector(native.Owner):
         """Whether a row of an image sees only those before it."""
         self._width = int(lib.llama_model_n_embd_inp(model.handle))
         self._layouts: OrderedDict[str, tuple[ImagePart, ...]] = OrderedDict()
-        self._lock = threading.Lock()
         self._made: OrderedDict[tuple[str, int], ImageRows] = OrderedDict()
 
     # --- from any thread
 
     def layout(self, image: Image) -> tuple[ImagePart, ...]:
         """What stands for an image in a prompt: its slices, and the ids of text around them. Raises
-        InvalidRequestError for one that the projector cannot take.
+        InvalidRequestError for one that the projector cannot take, UnavailableError once it is closed.
         """
         with self._lock:
             if (known := self._layouts.get(image.digest)) is not None:
                 self._layouts.move_to_end(image.digest)
                 return known
-        with self._chunks(image) as chunks:
-            parts = tuple(self._part(image, i, chunk) for i, chunk in enumerate(chunks))
-        with self._lock:
+            if not self._handle:
+                raise UnavailableError("the server is shutting down")
+            with self._chunks(image) as chunks:
+                parts = tuple(self._part(image, i, chunk) for i, chunk in enumerate(chunks))
             self._layouts[image.digest] = parts
-            while len(self._layouts) > _LAYOUTS:
+            if len(self._layouts) > _LAYOUTS:
                 self._layouts.popitem(last=False)
         return parts
 
@@ -228,10 +229,11 @@ class Projector(native.Owner):
         return np.array([[getattr(one, axis) for one in found] for axis in "tyxz"], np.int32)
 
     def close(self) -> None:
-        if self._handle:
-            self._mtmd.mtmd_free(self._handle)
-            self._handle = None
-            self._made.clear()
+        with self._lock:  # no layout is being made
+            if self._handle:
+                self._mtmd.mtmd_free(self._handle)
+                self._handle = None
+                self._made.clear()
 
 
 def decode_rows(context: ctypes.c_void_p, seq: int, pos: int, image: ImageRows, first: int, n: int) -> int:

@@ -47,9 +47,9 @@ class Sight:
         self._stand_in = tuple(stand_in)
         self._most_rows = most_rows
 
-    def ids(self, image: Image) -> list[int]:
-        """The ids of one image: placeholders, and those of text around them. Raises InvalidRequestError."""
-        return [id_ for part in self._layouts.layout(image) for id_ in part.ids]
+    def layout(self, image: Image) -> tuple[ImagePart, ...]:
+        """What stands for an image in a prompt. Raises InvalidRequestError."""
+        return self._layouts.layout(image)
 
     def placed(self, request: Request) -> Request:
         """The request with the places of its images, and with a prompt for its drafters. Raises InvalidRequestError
@@ -113,7 +113,8 @@ def with_images(
     ids = encode(stretches[0], True)
     for image, stretch in zip(images, stretches[1:], strict=True):
         checkpoint()
-        ids += [*sight.ids(image), *encode(stretch, False)]
+        ids += [id_ for part in sight.layout(image) for id_ in part.ids]
+        ids += encode(stretch, False)
     return ids
 
 

@@ -176,13 +176,15 @@ class Engine:
             return self._rounds.see(running, image)
         wants_probs = running.request.prompt_probs
         n = before_image(min(n, PROMPT_ROWS) if wants_probs else n, running.n_until_image)
-        whole = self._whole(running, n)
-        n = whole or n  # 0: what stands before an image is too short for a pass without dummy rows
+        n = self._whole(running, n)
+        # dummy rows that cannot be taken back would take the few ids before an image with them, for ever
+        is_short = n < self._least.rows and running.n_until_image < running.n_unread
+        may_pad = not is_short or self._target.n_free >= self._least.rows
         draws = n == running.n_unread and running.request.max_tokens != 0
         n_logits = n if wants_probs else int(draws)
         began = self._clock()
         self._pass_ends = began + self._prefill.seconds(running, n)
-        part = SequenceRows(running, running.pending()[:n], NO_DRAFT, n_logits, draws=draws, may_pad=bool(whole))
+        part = SequenceRows(running, running.pending()[:n], NO_DRAFT, n_logits, draws=draws, may_pad=may_pad)
         try:
             rows, seconds = self._rounds.run([part], self._target.can_stop and self._prefill.may_stop(running, n))
         except AbortedError:
