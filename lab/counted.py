@@ -125,7 +125,7 @@ class CountedContext:
         self.n_free, self.keep_ms, self.tail = context.n_free, context.keep_ms, context.tail
         self.logits, self.clear, self.mark, self.prepare = context.logits, context.clear, context.mark, context.prepare
         self.rows, self.want_likeliest = context.rows, context.want_likeliest
-        self.reach, self.take_back = context.reach, context.take_back
+        self.reach, self.take_back, self.see = context.reach, context.take_back, context.see
 
     def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
         """Raises what the context does."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from experiment import Experiment
 
-from uad.base.types import Rows
+from uad.base.types import PlacedImage, Rows
 from uad.engine.decode.engine import Engine
 from uad.engine.decode.target import Target
 from uad.engine.policy.auto import AutoPolicy
@@ -62,6 +62,9 @@ class SilentTarget:
 
     def logits(self) -> npt.NDArray[np.float32]:
         return np.zeros((self._n_logits, 1), np.float32)
+
+    def see(self, seq: int, placed: PlacedImage, n_done: int) -> int:
+        return placed.n_rows
 
     def interrupt(self, wanted: bool = True) -> None:
         """Nothing takes long."""

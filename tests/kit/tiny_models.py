@@ -299,6 +299,11 @@ _PLANS = {
         _HEADS | _HEAD_SIZES | {"attention.sliding_window": WINDOW, "attention.sliding_window_pattern": 3},
         (_attention(*_QK_NORMS, "post_attention_norm", "post_ffw_norm") | _feed_forward(),) * 3,
     ),
+    "qwen2vl": _Plan(
+        Kind.PLAIN,
+        _HEADS | {"rope.dimension_sections": [4, 6, 6, 0]},
+        (_attention() | _feed_forward(),) * 2,
+    ),
     "qwen3moe": _Plan(Kind.MOE, _HEADS | _EXPERTS, (_attention(*_QK_NORMS) | _experts(),) * 2),
     "deepseek2": _Plan(
         Kind.MLA,

@@ -18,7 +18,19 @@ import numpy as np
 
 from uad.base.errors import AbortedError
 from uad.base.events import Delta, Done, Event, Failed, Progress
-from uad.base.types import GREEDY, READ_AGAIN, Ask, Clock, Commit, Draft, Origin, Request, Rows, SamplingParams
+from uad.base.types import (
+    GREEDY,
+    READ_AGAIN,
+    Ask,
+    Clock,
+    Commit,
+    Draft,
+    Origin,
+    PlacedImage,
+    Request,
+    Rows,
+    SamplingParams,
+)
 from uad.drafts.lookup.forced import GrammarDrafter
 from uad.engine.decode.drafting import Drafting
 from uad.engine.decode.engine import Engine
@@ -124,7 +136,8 @@ class ScriptedModel:
         self.marks: list[set[int]] = [set() for _ in range(n_seq)]
         self.n_last = [0] * n_seq
         self.wanted = [0] * n_seq
-        self.n_decodes = 0
+        self.n_decodes, self.rows_per_pass = 0, 4
+        self.seen: list[tuple[int, int]] = []  # where an image begins, and how many of its rows were read then
         self.batches: list[dict[int, int]] = []
         self._out: list[np.ndarray] = []
         self._next = [vocab.tokenize((SCRIPT * 2)[at : at + 40])[0] for at in range(len(SCRIPT))]
@@ -179,6 +192,16 @@ class ScriptedModel:
         if offset >= self.length:
             row[vocab.eos] += 30
         return row
+
+    def see(self, seq: int, placed: PlacedImage, n_done: int) -> int:
+        """A pass of rows. What is held of an image is a byte for its first position, and for all of them at its end."""
+        kv = self.kv[seq]
+        assert len(kv) == placed.start + bool(n_done)
+        n = min(n_done + self.rows_per_pass, placed.n_rows)
+        self.seen.append((placed.start, n))
+        del kv[placed.start :]
+        kv += [0] * (placed.end - placed.start if n == placed.n_rows else 1)
+        return n
 
     def logits(self) -> np.ndarray:
         return np.stack(self._out)

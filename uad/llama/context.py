@@ -20,7 +20,7 @@ import numpy.typing as npt
 from uad.base.common.logits import Likeliest, Logits, Outputs
 from uad.base.config import ModelConfig
 from uad.base.errors import AbortedError, DecodeError, ModelLoadError, NoKvRoomError
-from uad.base.types import READ_AGAIN, Rows
+from uad.base.types import READ_AGAIN, PlacedImage, Rows
 from uad.llama import backend_sampling
 from uad.llama.backend import abort, native
 from uad.llama.backend.devices import has_cpu_kernels
@@ -28,6 +28,7 @@ from uad.llama.backend_sampling import BackendSampling
 from uad.llama.memory import TAIL, Memory, Way
 from uad.llama.model import Model
 from uad.llama.nextn import HiddenRows
+from uad.llama.projector import Projector, decode_rows
 
 _TIMED_STEPS = 9
 _PROBED, _PROBED_TOP = 8, 40  # ids of a probe, and how many of the likeliest are compared
@@ -72,6 +73,7 @@ class Context(native.Owner):
         self.hidden: HiddenRows | None = None  # kept for a head that reads them
         self._sampling: BackendSampling | None = None
         self._decoded: Sequence[Rows] = ()  # the rows of the last decode
+        self.projector: Projector | None = None  # makes rows of images
         n_swa = 0 if config.swa_full else model.n_swa
         self.memory = Memory(self._handle, n_seq, n_swa, config.n_checkpoints, config.checkpoint_step)
         self.keep, self.mark = self.memory.keep, self.memory.mark
@@ -195,21 +197,41 @@ class Context(native.Owner):
             self.hidden.ask(rows)
         if self._sampling is not None:
             self._sampling.attach(rows, self._are_whole)
-        code = int(lib.llama_decode(self._handle, batch.seal()))
+        self._check(int(lib.llama_decode(self._handle, batch.seal())), batch.n)
+        self._decoded = rows
+        for row in rows:
+            self.memory.decoded(row)
+        if self.hidden is not None:
+            self.hidden.take(rows)
+
+    def _check(self, code: int, n_rows: int) -> None:
+        """Raises what llama.cpp's code of a decode means."""
         if code == 0:
-            self._decoded = rows
-            for row in rows:
-                self.memory.decoded(row)
-            if self.hidden is not None:
-                self.hidden.take(rows)
             return
         if code == 1:
-            raise NoKvRoomError(f"{self._role}: no KV room for {batch.n} rows")
+            raise NoKvRoomError(f"{self._role}: no KV room for {n_rows} rows")
         if code == 2:
             raise AbortedError(f"{self._role}: decode was aborted")
         raise DecodeError(
             f"{self._role}: llama_decode failed with code {code} ({self._log.reason() or 'no reason given'})"
         )
+
+    def see(self, seq: int, placed: PlacedImage, n_done: int) -> int:
+        """Decode rows of an image in this sequence, of which n_done were decoded: a pass of them, or all where they see
+        each other. How many are done then. Raises what `decode` does.
+        """
+        assert self.projector is not None, "requests with images are refused where there is none"
+        image = self.projector.rows(placed.image, placed.part)
+        n = min(image.n - n_done, self.n_ubatch)
+        if not image.is_causal and n < image.n:  # llama.cpp would end the process
+            raise DecodeError(f"{self._role}: an image of {image.n} rows does not fit into a pass of {self.n_ubatch}")
+        if self.hidden is not None:
+            self.hidden.skip(seq, placed.start)
+        self._decoded = ()
+        self._check(decode_rows(self.handle, seq, placed.start, image, n_done, n), n)
+        if n_done + n == image.n:
+            self.memory.seen(seq, placed.start, placed.end)
+        return n_done + n
 
     def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
         """What is left to decode of these rows: those that may have to be taken back get a checkpoint before them,

@@ -56,12 +56,15 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class SavedSequence:
-    """All that a sequence held: `end` ids, of which a sliding window held those from `first` on, and its marks."""
+    """All that a sequence held: `end` ids, of which a sliding window held those from `first` on; its marks and
+    images.
+    """
 
     end: int
     first: int
     data: Bytes
     marks: tuple[Checkpoint, ...]
+    images: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -74,6 +77,8 @@ class _Points:
     """Those that stay for later prompts, in order."""
     n_rows: int = 0
     """Rows of its last decode, of which the snapshots are; 0 once some were taken back."""
+    images: list[tuple[int, int]] = field(default_factory=list)
+    """Where images begin and end. llama.cpp knows one position of an image whose rows lie in a plane: the first."""
 
     def all(self) -> list[Checkpoint]:
         """The marks, then the last one."""
@@ -87,6 +92,7 @@ class _Points:
         """Checkpoints after n are of a text that is no more, and snapshots of a decode that is past."""
         self.n_rows = 0
         self.marks = [one for one in self.marks if one.pos <= n]
+        self.images = [one for one in self.images if one[1] <= n]
         if self.last is not None and self.last.pos > n:
             self.last = None
 
@@ -207,6 +213,11 @@ class Memory:
         """Whether a prompt can go on from the middle of what a sequence holds only where there is a mark."""
         return self._most_marks > 0 and (self.way in (Way.SNAPSHOTS, Way.CHECKPOINTS) or self.n_swa > 0)
 
+    def end(self, seq: int) -> int:
+        """How many ids the sequence holds. All of an image's count, once it was seen to its end."""
+        end = self.states.end(seq)
+        return next((stop for start, stop in self.points[seq].images if start < end <= stop), end)
+
     # --- before and after decodes
 
     def needs_checkpoint(self, rows: Rows) -> bool:
@@ -219,7 +230,7 @@ class Memory:
 
     def keep(self, seq: int) -> None:
         """A checkpoint here, unless there is one. Raises DecodeError."""
-        points, at = self.points[seq], self.states.end(seq)
+        points, at = self.points[seq], self.end(seq)
         if self.way is Way.POSITIONS or at == 0 or any(one.pos == at for one in points.all()):
             return
         points.last = self._save(seq)
@@ -230,7 +241,7 @@ class Memory:
         """A checkpoint here that stays for later prompts, where that helps; is_last: of this prompt, however near the
         one before it is.
         """
-        at, points = self.states.end(seq), self.points[seq]
+        at, points = self.end(seq), self.points[seq]
         before = points.marks[-1].pos if points.marks else 0
         if not self.marks_help or at == 0 or at - before < (1 if is_last else self._mark_step):
             return
@@ -244,11 +255,17 @@ class Memory:
         """These rows were decoded."""
         self.points[rows.seq].n_rows = len(rows.ids)
 
+    def seen(self, seq: int, start: int, end: int) -> None:
+        """All rows of an image were decoded, which takes these positions."""
+        points = self.points[seq]
+        points.images.append((start, end))
+        points.n_rows = 0
+
     # --- taking back
 
     def reach(self, seq: int, n: int) -> int:
         """How many ids, n at most, the sequence would hold after `take_back(seq, n)`."""
-        end = self.states.end(seq)
+        end = self.end(seq)
         if n >= end or n <= 0:
             return max(min(n, end), 0)
         if self._can_remove(seq, n, end):
@@ -263,7 +280,7 @@ class Memory:
         With a recurrent state, a checkpoint after 20 ids and a draft of 4 of which 2 were right, the text has 22 ids.
         The state goes back to 20, and the two that were right are decoded again with the next ones.
         """
-        end, points = self.states.end(seq), self.points[seq]
+        end, points = self.end(seq), self.points[seq]
         if n >= end:
             return end
         if n > 0 and self._can_remove(seq, n, end) and self.states.remove(seq, n):
@@ -289,7 +306,7 @@ class Memory:
 
     def _save(self, seq: int) -> Checkpoint | None:
         data = self.states.copy(seq, _PARTIAL)
-        return Checkpoint(self.states.end(seq), data) if data is not None else None
+        return Checkpoint(self.end(seq), data) if data is not None else None
 
     def _restore(self, seq: int, point: Checkpoint) -> None:
         if not self.states.put(seq, point.data, _PARTIAL):
@@ -326,8 +343,9 @@ class SequenceCopies:
             return None
         if data is None:
             return None
-        marks = tuple(self._memory.points[seq].marks)
-        return SavedSequence(self._states.end(seq), self._states.first(seq), data, marks)
+        points = self._memory.points[seq]
+        end, first = self._memory.end(seq), self._states.first(seq)
+        return SavedSequence(end, first, data, tuple(points.marks), tuple(points.images))
 
     def restore(self, seq: int, saved: SavedSequence) -> bool:
         """Put a copy in place of what the sequence holds. False: that failed, and the sequence is empty."""
@@ -335,7 +353,8 @@ class SequenceCopies:
         if not self._states.put(seq, saved.data, _ALL):
             self._memory.clear(seq)
             return False
-        self._memory.points[seq].marks = list(saved.marks)
+        points = self._memory.points[seq]
+        points.marks, points.images = list(saved.marks), list(saved.images)
         return True
 
     def reach_of(self, saved: SavedSequence, n: int) -> int:

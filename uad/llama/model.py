@@ -125,12 +125,13 @@ class Model(native.Owner):
 
 def check_files(config: ModelConfig, role: str) -> None:
     """Raises ModelLoadError unless the files of a model and of its adapters can be read and begin like GGUF files."""
-    _check_file(config.path, role)
+    check_file(config.path, role)
     for one in config.loras:
-        _check_file(one.path, "adapter")
+        check_file(one.path, "adapter")
 
 
-def _check_file(path: Path, role: str) -> None:
+def check_file(path: Path, role: str) -> None:
+    """Raises ModelLoadError unless it can be read and begins like a GGUF file, with all its parts beside it."""
     if not path.exists():
         raise ModelLoadError(f"{role} {path}: {no_such_file(path)}")
     if not path.is_file():
@@ -205,7 +206,7 @@ def cannot_load(path: Path, role: str, reason: str) -> ModelLoadError:
         value = f"--override-kv {missing['key']}={kind}:VALUE gives it a value, or " if role == "target" else ""
         out = f"{value}download or convert the model again"
     elif "CLIP" in reason or "'clip'" in reason:
-        out = "it is the projector of images beside a model (mmproj); give the model itself"
+        out = "it is the projector of images beside a model; give the model itself, and this as --mmproj"
     elif "unknown model architecture" in reason or "unknown pre-tokenizer" in reason:
         out = f"a newer llama-cpp-python than {native.build_info()} may know it"
     else:

@@ -165,6 +165,11 @@ class HiddenRows:
             keep_hidden(self._handle, on, outputs_only=False)
             self._on = on
 
+    def skip(self, seq: int, pos: int) -> None:
+        """What is decoded next, from this position on, is an image, whose rows no head reads."""
+        self.ask(())
+        self._rings[seq].cut(pos)
+
     def take(self, rows: Sequence[Rows]) -> None:
         """These rows were decoded."""
         found = hidden(self._handle, sum(len(row.ids) for row in rows), self._width) if self._on else None

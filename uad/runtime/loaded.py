@@ -12,6 +12,7 @@ from uad.base.events import AdapterInfo, EngineSnapshot, RuntimeInfo
 from uad.base.types import Clock, Request
 from uad.runtime.parts import Parts
 from uad.runtime.prompts import TextService
+from uad.runtime.sight import no_sight
 
 
 class Loaded:
@@ -44,12 +45,21 @@ class Loaded:
     @property
     def sees_images(self) -> bool:
         """Whether requests may have images."""
-        return False
+        return self.text.sight is not None
 
     def check(self, request: Request) -> None:
         """Raises InvalidRequestError or ContextOverflowError where the request cannot be answered."""
+        self._checked(request)
+
+    def _checked(self, request: Request) -> Request:
+        """The request with the places of its images. Raises what `check` does."""
+        if request.images:
+            if self.text.sight is None:
+                raise no_sight()
+            request = self.text.sight.placed(request)
         self._check_ids(request)
         self._engine.check(request)
+        return request
 
     def _check_ids(self, request: Request) -> None:
         last, sampling = self.info.target.n_vocab - 1, request.sampling
@@ -58,7 +68,7 @@ class Loaded:
         biased = [id_ for id_, _ in sampling.logit_bias]
         bound = (*sampling.allowed, *chain.from_iterable(sampling.bad_words))
         for field, ids, wrong in (
-            ("prompt", request.prompt, f"the prompt has a token id outside the vocabulary (0 to {last})"),
+            ("prompt", request.text_ids, f"the prompt has a token id outside the vocabulary (0 to {last})"),
             ("stop_token_ids", request.stop_token_ids, f"stop_token_ids: token ids must lie between 0 and {last}"),
             ("logit_bias", biased, f"logit_bias names a token id outside the vocabulary (0 to {last})"),
             ("allowed_token_ids", bound, f"token ids must lie between 0 and {last}"),

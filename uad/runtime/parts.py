@@ -43,6 +43,7 @@ from uad.runtime.heads import open_head, plan_head
 from uad.runtime.open import WIRING, Wiring, connected, device_notes
 from uad.runtime.pacing import Policies, Remeasurement, open_policy
 from uad.runtime.prompts import TextService
+from uad.runtime.sight import open_sight
 from uad.runtime.slots.keeper import SlotKeeper, kept_model
 from uad.runtime.target import LoadedTarget, Progress, open_target
 from uad.text.grammar.grammars import Grammars
@@ -99,6 +100,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         grammars, matchers, breakers = _grammars(config, model, encoder), dict[int, Matcher](), _breakers(model)
         template, name = model.info.chat_template, model.info.desc
         text = TextService(model.vocab, encoder, config.templates, template, name, context.n_ctx, grammars, breakers)
+        text.sight, sight_notes = open_sight(config, stack, target, encoder.encode)
         head = open_head(planned, config, stack, target, progress, wiring)
         draft = open_draft(config, stack, target, encoder, progress, wiring)
         free = _open_lookup(config, stack, target, encoder)
@@ -117,6 +119,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         notes = (
             *placed,
             *target.notes,
+            *sight_notes,
             *fit.notes,
             *text.notes,
             text.answers_note(),
@@ -279,7 +282,7 @@ def _samplers(context: Context, model: Model, grammars: Grammars, breakers: Brea
             context.n_ctx,
             chain,
             keys,
-            request.prompt,
+            request.text_ids,
             ends.late,
             request.min_tokens,
             matcher,

@@ -10,9 +10,10 @@ from functools import cached_property, partial
 
 from uad.base.checkpoint import checkpoint
 from uad.base.config import TemplateConfig
-from uad.base.errors import ConfigError, ContextOverflowError, InvalidRequestError, NotSupportedError
+from uad.base.errors import ConfigError, ContextOverflowError, InvalidRequestError
 from uad.base.types import Constraint, Image, SamplingParams
 from uad.engine.sampling.dry import BreakersOf
+from uad.runtime.sight import Sight, with_images
 from uad.text.calls.files import load_all_calls
 from uad.text.calls.format import AnswerFormat
 from uad.text.calls.recognise import answer_format
@@ -26,6 +27,7 @@ from uad.text.templates.conversation import Talk, converse
 from uad.text.templates.prefill import without_thoughts
 from uad.text.templates.render import Rendered, settle_kwargs
 from uad.text.templates.sandbox import compile_template
+from uad.text.templates.seams import Part
 from uad.text.vocab.encode import Encoder
 from uad.text.vocab.table import VocabTable
 
@@ -71,6 +73,8 @@ class Prompts:
         )
         self.notes = (note,) if note else ()
         self.template = chosen
+        self.sight: Sight | None = None
+        """Puts images into prompts; None: they are refused."""
         self._kwargs = _defaults(chosen, config.variables)
         self._ids_of_chats: dict[str, list[int]] = {}
         self._keeps_ids = not any(word in chosen for word in _CHANGING)
@@ -128,15 +132,16 @@ class Prompts:
         images: Sequence[Image] = (),
     ) -> list[int]:
         """The ids of a conversation and of the answer's beginning, which is one text with the template's where that
-        ends in text. add_special: with BOS, where the model wants one and the template writes none. Raises
-        InvalidRequestError or ContextOverflowError, NotSupportedError for images.
+        ends in text. add_special: with BOS, where the model wants one and the template writes none. images: those that
+        the markers in its messages stand for. Raises InvalidRequestError or ContextOverflowError.
         """
-        _refuse(images)
-        key = self._key(messages, kwargs, add_generation_prompt, prefill, add_special)
+        key = "" if images else self._key(messages, kwargs, add_generation_prompt, prefill, add_special)
         if (known := self._ids_of_chats.get(key)) is not None:
             return list(known)
         rendered = self.render(messages, kwargs, add_generation_prompt, prefill)
         self.check_length(rendered.text)
+        if images:
+            return with_images(rendered.parts, images, self.sight, partial(self._stretch, add_bos=add_special))
         ids = encode_parts(rendered.parts, self.vocab, self._encode, add_bos=add_special)
         if key:
             with self._door:
@@ -156,6 +161,10 @@ class Prompts:
         except (TypeError, ValueError, RecursionError):  # rendering says what is wrong
             return ""
         return key if len(key) <= _LONGEST_KEPT else ""
+
+    def _stretch(self, parts: Sequence[Part], is_first: bool, *, add_bos: bool) -> list[int]:
+        """The ids of what stands before, between or after images."""
+        return encode_parts(parts, self.vocab, self._encode, add_bos=add_bos and is_first)
 
     def chat_text(
         self,
@@ -185,10 +194,14 @@ class Prompts:
         self, text: str, add_special: bool = False, parse_special: bool = True, images: Sequence[Image] = ()
     ) -> list[int]:
         """The ids of a text. add_special: with BOS in front, where the model wants one. parse_special: names of
-        specials become their ids. Raises NotSupportedError for images.
+        specials become their ids. images: those that the markers in it stand for. Raises InvalidRequestError.
         """
-        _refuse(images)
-        ids = encode_text(text, self.vocab, self._encode, add_special=add_special, parse_special=parse_special)
+        if images:
+            ids = with_images([Part(text, parse_special)], images, self.sight, partial(self._stretch, add_bos=False))
+            bos = [self.vocab.bos] if self.vocab.add_bos and self.vocab.bos is not None else []
+            ids = [*bos, *ids] if add_special else ids
+        else:
+            ids = encode_text(text, self.vocab, self._encode, add_special=add_special, parse_special=parse_special)
         if add_special and parse_special and ids[:2] == [self.vocab.bos] * 2 and not self._doubled.is_set():
             self._doubled.set()
             _log.warning(
@@ -247,11 +260,6 @@ def _defaults(template: str, kwargs: Mapping[str, object]) -> Mapping[str, objec
         return settle_kwargs(template, kwargs) if kwargs else {}
     except InvalidRequestError as error:
         raise ConfigError(f"--chat-template-kwargs: {error}") from None
-
-
-def _refuse(images: Sequence[Image]) -> None:
-    if images:
-        raise NotSupportedError.at("images", "this target sees none")
 
 
 def encode_in_pieces(encoder: Encoder, data: bytes) -> list[int]:

@@ -104,8 +104,8 @@ class Runtime(Loaded):
         """
         if self._error is not None:
             raise UnavailableError(f"the model stopped after an error and the server must be restarted: {self._error}")
-        self.check(request)
-        number, request = next(self._numbers), self._parts.turns.resolved(request)
+        request = self._parts.turns.resolved(self._checked(request))
+        number = next(self._numbers)
         with self._door:  # what comes after the end of the commands would never be answered
             if self._closing:
                 raise UnavailableError("the server is shutting down")

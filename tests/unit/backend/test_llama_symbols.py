@@ -193,3 +193,20 @@ def test_an_older_binding_is_named_with_what_it_lacks_and_what_is_needed() -> No
     assert "llama_n_ctx_seq" in done.stderr
     assert f"uad needs {symbols().VERSIONS}" in done.stderr
     assert len(complaints(done)) == 1
+
+
+def test_what_images_need_is_asked_for_apart() -> None:
+    """uad.llama.projector is the only module that uses the binding's names for images, and the list has them all."""
+    projector, checked = ROOMS[1] / "projector.py", symbols()
+    tree = ast.parse(projector.read_text(encoding="utf-8"))
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert {name for name in used if name.lower().startswith("mtmd_")} == set(checked.IMAGE_NAMES)
+    assert set(checked.IMAGE_FIELDS["mtmd_context_params"]) <= used
+    others = [path for path in files() if path not in (projector, SYMBOLS)]
+    assert not [path for path in others if "mtmd" in path.read_text(encoding="utf-8")]
+    module = SimpleNamespace(**dict.fromkeys(checked.IMAGE_NAMES, 1))
+    for structure, fields in checked.IMAGE_FIELDS.items():
+        setattr(module, structure, SimpleNamespace(**dict.fromkeys(fields, 1)))
+    assert list(checked.missing_for_images(module)) == []
+    del module.mtmd_tokenize
+    assert list(checked.missing_for_images(module)) == ["mtmd_tokenize"]

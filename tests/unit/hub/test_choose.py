@@ -4,7 +4,7 @@ import pytest
 
 from uad.base.config import HubModel
 from uad.base.errors import ConfigError
-from uad.tools.hub.choose import choose, parts, quant_of
+from uad.tools.hub.choose import choose, parts, projector, quant_of
 
 PLAIN = ["README.md", "m-IQ2_XS.gguf", "m-Q4_K_M.gguf", "m-Q8_0.gguf", "mmproj-m-F16.gguf", "m.imatrix.gguf"]
 
@@ -64,3 +64,17 @@ def test_parts_of_a_split_file_come_in_order():
 )
 def test_a_name_says_its_quantization(name, quant):
     assert quant_of(name) == quant
+
+
+@pytest.mark.parametrize(
+    ("model", "names", "expected"),
+    [
+        ("m-Q4_K_M.gguf", PLAIN, "mmproj-m-F16.gguf"),
+        ("m-Q8_0.gguf", ["m-Q8_0.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf", "mmproj-Q8_0.gguf"], "mmproj-Q8_0.gguf"),
+        ("q/m-Q4_0.gguf", ["mmproj-Q4_0.gguf", "q/m-Q4_0.gguf", "q/mmproj-F32.gguf"], "q/mmproj-F32.gguf"),
+        ("q/m-Q4_0.gguf", ["r/mmproj-F16.gguf", "q/m-Q4_0.gguf"], None),
+        ("m-Q4_0.gguf", ["m-Q4_0.gguf", "mmproj.json"], None),
+    ],
+)
+def test_the_projector_beside_a_file(model, names, expected):
+    assert projector(model, names) == expected

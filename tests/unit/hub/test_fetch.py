@@ -2,13 +2,15 @@
 
 import hashlib
 import socket
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from kit.hub import Hub
 
-from uad.base.config import HubConfig, HubModel
+from uad.base.config import Config, HubConfig, HubModel, ModelConfig, VisionConfig
 from uad.base.errors import ConfigError
-from uad.tools.hub.fetch import cache_folder, path_on
+from uad.tools.hub.fetch import cache_folder, fetched, path_on
 
 REPO = "someone/toy-GGUF"
 FILES = {
@@ -18,6 +20,8 @@ FILES = {
     "toy-Q8_0-00001-of-00002.gguf": b"GGUF eight, one",
     "toy-Q8_0-00002-of-00002.gguf": b"GGUF eight, two",
 }
+EYES = "someone/eyes-GGUF"
+SEEING = {"eyes-Q4_K_M.gguf": b"GGUF four", "mmproj-F32.gguf": b"GGUF large", "mmproj-F16.gguf": b"GGUF eyes"}
 Q4 = FILES["toy-Q4_K_M.gguf"]
 
 
@@ -27,7 +31,9 @@ def hub(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     with Hub(
-        {REPO: FILES, "someone/closed": FILES, "someone/words": {"README.md": b""}}, ("someone/closed",), "hf_me"
+        {REPO: FILES, EYES: SEEING, "someone/closed": FILES, "someone/words": {"README.md": b""}},
+        ("someone/closed",),
+        "hf_me",
     ) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         yield hub
@@ -175,3 +181,19 @@ def test_what_came_before_the_connection_was_lost_for_good_is_kept(hub, tmp_path
     n_before = len(hub.gets("toy-Q4_K_M.gguf"))
     assert fetch().read_bytes() == Q4
     assert int(hub.gets("toy-Q4_K_M.gguf")[n_before][len("bytes=") : -1]) >= 40_000
+
+
+def test_the_projector_of_a_repository_comes_with_its_model_where_it_is_wanted(hub, monkeypatch):
+    asked = Config(target=ModelConfig(Path(), hub=HubModel(EYES)))
+    path = fetched(asked, lambda what, share: None, sees=True).vision.path
+    assert path is not None
+    assert (path.name, path.read_bytes()) == ("mmproj-F16.gguf", b"GGUF eyes")
+    assert fetched(asked, lambda what, share: None).vision.path is None
+    off = replace(asked, vision=VisionConfig(auto=False))
+    assert fetched(off, lambda what, share: None, sees=True).vision.path is None
+    blind = replace(asked, target=replace(asked.target, hub=HubModel(REPO)))
+    assert fetched(blind, lambda what, share: None, sees=True).vision.path is None
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    again = fetched(asked, lambda what, share: None, sees=True).vision.path
+    assert again is not None
+    assert again.read_bytes() == b"GGUF eyes"

@@ -5,7 +5,7 @@
 from uad.base.config.drafter_types import HEAD_TYPE, MODEL_TYPE, SHARES, SPEC_TYPE, LookupConfig
 from uad.base.config.load import load_config
 from uad.base.config.model_config import ModelConfig
-from uad.base.config.slices import Config, DraftingConfig, ServerConfig, TemplateConfig
+from uad.base.config.slices import Config, DraftingConfig, ServerConfig, TemplateConfig, VisionConfig
 from uad.base.config.sources import HubConfig, HubModel, KvOverride, LoraConfig, Place
 
 __all__ = [
@@ -24,5 +24,6 @@ __all__ = [
     "Place",
     "ServerConfig",
     "TemplateConfig",
+    "VisionConfig",
     "load_config",
 ]

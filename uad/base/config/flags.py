@@ -24,6 +24,7 @@ from uad.base.config.slices import (
     LogConfig,
     ServerConfig,
     TemplateConfig,
+    VisionConfig,
 )
 from uad.base.config.sources import HubConfig
 from uad.base.errors import ConfigError
@@ -154,6 +155,7 @@ def _slices() -> Iterator[tuple[str, str, Mapping[str, Setting]]]:
     yield "target.", CONTEXT, settings_of(ModelConfig)
     yield "draft.", DRAFT, _draft_settings()
     yield "hub.", MODEL, settings_of(HubConfig)
+    yield "vision.", MODEL, settings_of(VisionConfig)
     yield "drafting.defaults.", DRAFTING, _with_defaults(SpeculativeParams, SPECULATIVE_FLAGS)
     yield "drafting.", DRAFTING, settings_of(DraftingConfig)
     yield "drafting.lookup.", LOOKUP, settings_of(LookupConfig)

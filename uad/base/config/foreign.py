@@ -13,7 +13,6 @@ IGNORED: dict[int, str] = {
         "--warmup --no-warmup --perf --no-perf --escape -e --no-escape "
         "--spec-draft-backend-sampling --no-spec-draft-backend-sampling "
         "--log-jsonl --no-log-jsonl "
-        "--no-mmproj --no-mmproj-auto --mmproj-auto --mmproj-offload --no-mmproj-offload "
         "--models-autoload --no-models-autoload"
     ),
     1: (
@@ -37,10 +36,14 @@ REFUSED: dict[str, str] = {
         "--gpt-oss-120b-default --vision-gemma-4b-default --vision-gemma-12b-default"
     ),
     "`hf cache ls` lists what was fetched": "-cl --cache-list",
-    "it serves text models only": (
-        "-mm --mmproj -mmu --mmproj-url -mmdev --mmproj-device --image-min-tokens --image-max-tokens "
-        "--mtmd-batch-max-tokens --video-fps --video-timestamp-interval --video-ffmpeg-dir"
+    "a projector is a file, or in the repository of --hf-repo; fetch it and name it with --mmproj": (
+        "-mmu --mmproj-url"
     ),
+    "a projector is on the first of the target's devices (--device), or beside the CPU (--no-mmproj-offload)": (
+        "-mmdev --mmproj-device"
+    ),
+    "images are encoded one by one": "--mtmd-batch-max-tokens",
+    "it sees images, and no videos": "--video-fps --video-timestamp-interval --video-ffmpeg-dir",
     "it serves text generation only": "--embedding --embeddings --rerank --reranking --pooling --embd-normalize",
     "control vectors are not applied; --lora applies adapters": (
         "--control-vector --control-vector-scaled --control-vector-layer-range"

@@ -19,7 +19,7 @@ from uad.base.config.flags import CONFIG_FILE, FLAGS, GROUPS, VARIABLE, Given, L
 from uad.base.config.foreign import REFUSED, check_refused
 from uad.base.config.kinds import FALSE
 from uad.base.config.model_config import ModelConfig
-from uad.base.config.slices import Config, DraftingConfig, LogConfig, ServerConfig, TemplateConfig
+from uad.base.config.slices import Config, DraftingConfig, LogConfig, ServerConfig, TemplateConfig, VisionConfig
 from uad.base.config.sources import HubConfig, HubModel
 from uad.base.config.yamlfile import from_yaml
 from uad.base.errors import ConfigError
@@ -189,6 +189,7 @@ def _build(values: Mapping[str, Given]) -> Config:
         drafting=drafting,
         templates=TemplateConfig(**_section(values, "templates")),
         server=ServerConfig(**_section(values, "server")),
+        vision=_vision(_section(values, "vision")),
         hub=hub,
         log=LogConfig(**_section(values, "log")),
         **_section(values, ""),
@@ -226,6 +227,16 @@ def _target(given: dict[str, Any]) -> ModelConfig:
         # `-b 64` alone makes the micro-batch 64 too, as in llama-server; `-b 64 -ub 512` is left for the check.
         given = given | {"n_ubatch": min(ModelConfig(Path()).n_ubatch, given["n_batch"])}
     return ModelConfig(**_sourced(given))
+
+
+def _vision(given: dict[str, Any]) -> VisionConfig:
+    """Without --mmproj-auto, whose other name is --no-mmproj, there is no projector. Raises ConfigError."""
+    vision = VisionConfig(**given)
+    if 0 < vision.max_tokens < vision.min_tokens:
+        raise ConfigError(
+            f"--image-min-tokens: {vision.min_tokens} is more than --image-max-tokens {vision.max_tokens}"
+        )
+    return vision if vision.auto else replace(vision, path=None)
 
 
 def _sourced(given: dict[str, Any]) -> dict[str, Any]:

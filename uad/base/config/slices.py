@@ -20,6 +20,43 @@ from uad.base.config.model_config import ModelConfig
 from uad.base.config.sources import HubConfig
 from uad.base.types import N_MAX_AUTO, N_MAX_FIXED, Constraint, SamplingParams, SpeculativeParams
 
+
+@dataclass(frozen=True, slots=True)
+class VisionConfig:
+    """The target's projector, which lets it see images."""
+
+    path: Path | None = setting(
+        None,
+        "projector beside the target (mmproj, GGUF): requests may have images",
+        "-mm --mmproj LLAMA_ARG_MMPROJ",
+        default_text="with --hf-repo the repository's, if it has one",
+    )
+    auto: bool = setting(
+        True,
+        "look for a projector in the repository of --hf-repo",
+        "--mmproj-auto LLAMA_ARG_MMPROJ_AUTO",
+        no="--no-mmproj --no-mmproj-auto",
+    )
+    offload: bool = setting(
+        True,
+        "the projector on the GPU, where the target has one",
+        "--mmproj-offload LLAMA_ARG_MMPROJ_OFFLOAD",
+        no="--no-mmproj-offload",
+    )
+    min_tokens: int = setting(
+        0,
+        "fewest tokens of an image, where the projector knows several sizes",
+        "--image-min-tokens LLAMA_ARG_IMAGE_MIN_TOKENS",
+        default_text="the projector's",
+    )
+    max_tokens: int = setting(
+        0,
+        "most tokens of an image, where the projector knows several sizes",
+        "--image-max-tokens LLAMA_ARG_IMAGE_MAX_TOKENS",
+        default_text="the projector's",
+    )
+
+
 SPECULATIVE_FLAGS = {
     "policy": flag(
         "who decides how far to draft: auto (what pays on this machine, at most --spec-draft-n-max) or fixed (n-max, "
@@ -455,6 +492,7 @@ class Config:
     drafting: DraftingConfig = field(default_factory=DraftingConfig)
     templates: TemplateConfig = field(default_factory=TemplateConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
+    vision: VisionConfig = field(default_factory=VisionConfig)
     hub: HubConfig = field(default_factory=HubConfig)
     verbose: bool = setting(False, "show llama.cpp's log too", "-v --verbose --log-verbose", group="general")
     log: LogConfig = field(default_factory=LogConfig)

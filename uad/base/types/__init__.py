@@ -16,6 +16,7 @@ from uad.base.common.request_fields import request_field
 from uad.base.common.samplers import SamplingParams as SamplingParams
 from uad.base.common.sums import Sums
 from uad.base.types.image import Image as Image
+from uad.base.types.placed import PlacedImage as PlacedImage
 
 
 class Finish(enum.StrEnum):
@@ -256,8 +257,15 @@ class Request:
     """What thoughts look like: they are counted, and bounded if it says so."""
     images: tuple[Image, ...] = field(default=(), repr=False)
     """The pictures that the prompt's markers (`MEDIA_MARKER`) stand for, in their order."""
+    placed: tuple[PlacedImage, ...] = field(default=(), repr=False)
+    """Where their placeholders stand among the prompt's ids. The runtime finds out."""
     name: str = field(default="", compare=False)
     """What lines of the log call it."""
+
+    @property
+    def text_ids(self) -> tuple[int, ...]:
+        """The prompt without the placeholders of images."""
+        return tuple(id_ for id_ in self.prompt if id_ >= 0) if self.placed else self.prompt
 
 
 READ_AGAIN = 16

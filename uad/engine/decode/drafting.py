@@ -33,7 +33,7 @@ NO_MATCHERS: Mapping[int, Matcher] = {}
 class _DraftedText:
     """A running sequence: its prompt, how its answer is drawn, and the answer so far. All that a drafter which starts
     again must know. n_cached ids of the prompt are those of the sequence's last text. prediction: what the request
-    says its answer will be.
+    says its answer will be. read: the prompt as the target reads it, with placeholders of images; empty: the same.
     """
 
     seq: int
@@ -41,13 +41,15 @@ class _DraftedText:
     sampling: SamplingParams
     n_cached: int = 0
     prediction: bytes = b""
+    read: Sequence[int] = ()
     written: list[int] = field(default_factory=list)
 
     def tell_policy(self, policy: Policy) -> None:
         policy.begin(self.seq, len(self.prompt) + len(self.written), self.sampling.temperature, self.n_cached)
 
     def tell_drafter(self, drafter: Drafter) -> None:
-        drafter.begin(self.seq, self.prompt, self.sampling)
+        is_head = drafter.origin is Origin.HEAD  # which goes by the target's positions
+        drafter.begin(self.seq, self.read if self.read and is_head else self.prompt, self.sampling)
         if self.prediction and isinstance(drafter, Predicted):
             drafter.predict(self.seq, self.prediction)
         if self.written:
@@ -155,11 +157,18 @@ class Drafting:
         return policy, self.tally.lengths(), tuple(views)
 
     def begin(
-        self, seq: int, prompt: Sequence[int], sampling: SamplingParams, n_cached: int = 0, prediction: bytes = b""
+        self,
+        seq: int,
+        prompt: Sequence[int],
+        sampling: SamplingParams,
+        n_cached: int = 0,
+        prediction: bytes = b"",
+        read: Sequence[int] = (),
     ) -> None:
         """A sequence starts (again) with this prompt of target ids, the first n_cached as in its last text. `sampling`
-        says how its answer is drawn, the seed included; it is expected to be like `prediction`. Nothing is remembered
-        where only a constraint or a prediction could draft for it, and it has neither.
+        says how its answer is drawn, the seed included; it is expected to be like `prediction`. read: the prompt with
+        placeholders, where it has images. Nothing is remembered where only a constraint or a prediction could draft for
+        it, and it has neither.
         """
         absent = [
             *([] if seq in self._matchers else [Origin.GRAMMAR]),
@@ -167,7 +176,7 @@ class Drafting:
         ]
         if all(one.part.origin in absent for one in self._drafters):
             return
-        text = self._texts[seq] = _DraftedText(seq, prompt, sampling, n_cached, prediction)
+        text = self._texts[seq] = _DraftedText(seq, prompt, sampling, n_cached, prediction, read)
         self.policy.do(text.tell_policy)
         for one in self._drafters:
             one.do(text.tell_drafter)

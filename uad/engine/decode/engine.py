@@ -175,14 +175,22 @@ class Engine:
                 running.n_past += n
 
     def _read(self, running: Running, n: int) -> bool:
-        """Decode the next n ids of a prompt. False: that was interrupted, or failed."""
+        """Decode the next n ids of a prompt, up to an image, or rows of the image that is next. False: that was
+        interrupted, or failed.
+        """
+        if (image := running.image) is not None:
+            return self._rounds.see(running, image)
         wants_probs = running.request.prompt_probs
-        n = self._whole(running, min(n, PROMPT_ROWS) if wants_probs else n)
+        n = before_image(min(n, PROMPT_ROWS) if wants_probs else n, running.n_until_image)
+        n = self._whole(running, n)
+        # dummy rows that cannot be taken back would take the few ids before an image with them, for ever
+        is_short = n < self._least.rows and running.n_until_image < running.n_unread
+        may_pad = not is_short or self._target.n_free >= self._least.rows
         draws = n == running.n_unread and running.request.max_tokens != 0
         n_logits = n if wants_probs else int(draws)
         began = self._clock()
         self._pass_ends = began + self._prefill.seconds(running, n)
-        part = SequenceRows(running, running.pending()[:n], NO_DRAFT, n_logits, draws=draws)
+        part = SequenceRows(running, running.pending()[:n], NO_DRAFT, n_logits, draws=draws, may_pad=may_pad)
         try:
             rows, seconds = self._rounds.run([part], self._target.can_stop and self._prefill.may_stop(running, n))
         except AbortedError:
@@ -206,6 +214,13 @@ class Engine:
             self._target.mark(running.slot, is_last=n == running.n_unread)
         may_wait = self._target.n_free < least and n < running.n_unread
         return n_at_once(n, self._target.n_ubatch, least) if may_wait else n
+
+
+def before_image(n: int, n_until: int) -> int:
+    """Of n ids of a prompt those to be read now, where an image or the end follows after n_until: no row is left by
+    itself before it.
+    """
+    return n - 1 if 2 < n == n_until - 1 else min(n, n_until)
 
 
 def n_at_once(n: int, n_ubatch: int, least: int) -> int:

@@ -12,7 +12,7 @@ from math import nan
 from uad.base.common.logits import Outputs
 from uad.base.errors import AbortedError, NoKvRoomError
 from uad.base.events import Delta
-from uad.base.types import Clock, Commit, Draft, Rows, StopKind, TokenProb
+from uad.base.types import Clock, Commit, Draft, PlacedImage, Rows, StopKind, TokenProb
 from uad.engine.decode.drafting import Drafting
 from uad.engine.decode.layout import Least, longest_draft, padding, sizes_of_passes
 from uad.engine.decode.scheduler import Scheduler
@@ -39,7 +39,7 @@ class SequenceRows:
 
     n_logits: of the last rows; 0 in a chunk of a prompt without probabilities. n_level: how many rows it should have at
     least, so that it shares passes with its neighbours. draws: whether an id is drawn after the last row. n_extra:
-    dummy rows at the end.
+    dummy rows at the end; may_pad: whether there may be some.
     """
 
     running: Running
@@ -49,6 +49,7 @@ class SequenceRows:
     n_level: int = 0
     draws: bool = True
     n_extra: int = 0
+    may_pad: bool = True
 
     @classmethod
     def of(cls, running: Running, chosen: Chosen = _PLAIN) -> SequenceRows:
@@ -216,6 +217,26 @@ class Rounds:
             is_predicted=bool(request.prediction),
         )
 
+    def see(self, running: Running, image: PlacedImage) -> bool:
+        """Decode rows of the image that is next in a prompt: a pass of them, or all. False: that failed, and the
+        request with it.
+        """
+        try:
+            running.n_seen = self._target.see(running.slot, image, running.n_seen)
+        except Exception as error:
+            self.fail_decode([running], error)
+            return False
+        self._count(1, len(self._requests.running), 0)
+        if running.n_seen == image.n_rows:
+            running.n_past, running.n_seen = image.end, 0
+            if running.request.progress:
+                try:
+                    running.sink(running.progress(self._clock()))
+                except Exception as error:
+                    self._requests.fail([running], error)
+                    return False
+        return True
+
     # --- decode, verify, commit
 
     def _together(self, parts: Sequence[SequenceRows]) -> None:
@@ -323,9 +344,9 @@ class Rounds:
         """Dummy rows: up to the level that makes one pass, then up to the least that computes the same bits."""
         for part in parts:
             if part.n_level > part.n_rows and self._target.n_free >= part.n_level - part.n_rows:
-                room = self._target.n_ctx - part.running.n_past - (self._least.rows - 1)
+                room = part.running.limit - part.running.n_past
                 part.n_extra = max(min(part.n_level, room) - part.n_rows, 0)
-        if self._least.rows > 1:
+        if self._least.rows > 1 and all(part.may_pad for part in parts):
             counts = {part.running.slot: part.n_rows + part.n_extra for part in parts}
             extra = padding(counts, self._target.n_ubatch, self._least)
             for part in parts:

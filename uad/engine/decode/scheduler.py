@@ -12,6 +12,7 @@ from uad.base.common.request_id import about
 from uad.base.errors import ContextOverflowError, InvalidRequestError, UadError
 from uad.base.events import Done, Failed, Sink, Totals
 from uad.base.types import Clock, Request
+from uad.base.types.placed import n_more_cells
 from uad.engine.decode.drafting import Drafting
 from uad.engine.decode.guard import deliver, known, logged
 from uad.engine.decode.sequence import Running
@@ -57,8 +58,9 @@ class Scheduler:
         """Raises what a submission of this request would."""
         if not request.prompt:
             raise InvalidRequestError("the prompt is empty; give at least one token", "prompt")
-        if len(request.prompt) >= self._limit:
-            raise ContextOverflowError(len(request.prompt), self._target.n_ctx)
+        n_tokens = len(request.prompt) + n_more_cells(request.placed, len(request.prompt))
+        if n_tokens >= self._limit:
+            raise ContextOverflowError(n_tokens, self._target.n_ctx)
         if request.slot >= len(self._slots.all):
             raise InvalidRequestError(
                 f"there is no slot {request.slot}; slots are 0 to {len(self._slots.all) - 1}", "id_slot"
@@ -126,7 +128,7 @@ class Scheduler:
                 sampler=sampler,
                 seed=seed,
                 slot=slot.id,
-                limit=self._limit,
+                limit=self._limit - n_more_cells(request.placed, len(request.prompt)),
                 n_cached=n_cached,
                 ids=list(request.prompt),
                 n_past=n_cached,
@@ -138,8 +140,10 @@ class Scheduler:
                 self._matchers[slot.id] = sampler.matcher
             if self._drafting is not None and request.speculative.enabled:
                 sampling, told = replace(request.sampling, seed=seed), request.drafted_prompt
-                n_same = 0 if told else n_known
-                self._drafting.begin(slot.id, told or request.prompt, sampling, n_same, request.prediction)
+                read = request.prompt if request.placed else ()
+                # nothing is known of another prompt; one with images is the same after these
+                n_same = max(n_known + len(told) - len(read), 0) if read else 0 if told else n_known
+                self._drafting.begin(slot.id, told or request.prompt, sampling, n_same, request.prediction, read)
             undo.pop_all()
         self._slots.occupy(slot, running)
         return running
@@ -164,7 +168,7 @@ class Scheduler:
         all have the event.
         """
         for running in runnings:
-            running.n_past = 0
+            running.n_past = running.n_seen = 0
             self._slots.release(running)
             self._refuse(running.number, running.request, running.sink, error)
             self._close(running.slot, running.sampler)

@@ -10,7 +10,8 @@ from typing import Any
 from uad.base.common.logits import Likeliest, Logits
 from uad.base.events import Delta, Done, Progress, Sink, TokenText
 from uad.base.stats import DrafterStats, DraftStats, Timings, Usage
-from uad.base.types import Draft, Finish, Origin, Request, StopKind, TokenProb, Verdict
+from uad.base.types import Draft, Finish, Origin, PlacedImage, Request, StopKind, TokenProb, Verdict
+from uad.base.types.placed import n_more_cells
 from uad.engine.decode.text import TextStream
 from uad.engine.decode.verify import Picker
 from uad.engine.sampling.noise import Position
@@ -84,6 +85,7 @@ class Running:
     first: float = 0.0
     last: float = 0.0
     rate: float = 0.0
+    n_seen: int = 0  # rows of the image at n_past that are in the KV
     # of the next event: ids since the last one, the text that became final with each, and the characters it completed
     fresh: list[int] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
@@ -123,6 +125,22 @@ class Running:
     def n_unread(self) -> int:
         """Ids of the prompt that the KV lacks."""
         return self.n_prompt - self.n_past
+
+    @property
+    def n_until_image(self) -> int:
+        """Ids of the prompt that the KV lacks, up to the next image."""
+        return min((one.start for one in self.request.placed if one.start >= self.n_past), default=self.n_prompt) - (
+            self.n_past
+        )
+
+    @property
+    def image(self) -> PlacedImage | None:
+        """The image that is to be read next; None where text is."""
+        return next((one for one in self.request.placed if one.start == self.n_past), None)
+
+    def n_cells(self, n: int) -> int:
+        """Cells of the KV that the first n ids take: tokens, as users count them."""
+        return n + n_more_cells(self.request.placed, n)
 
     @property
     def n_left(self) -> int:
@@ -179,7 +197,8 @@ class Running:
         """How far the prompt was read."""
         timings = self.timings(now) if self.request.timings else None
         ms = 1e3 * (now - self.started)
-        return Progress(self.number, self.n_prompt, self.n_cached, self.n_past, ms, probs, timings)
+        counts = self.n_cells(self.n_prompt), self.n_cells(self.n_cached), self.n_cells(self.n_past)
+        return Progress(self.number, *counts, ms, probs, timings)
 
     def _append(self, id_: int, is_last: bool, now: float) -> StopKind | None:
         """The text goes on with this id; returns why it ends with it, if it does. is_last: see `_kind`."""
@@ -233,7 +252,12 @@ class Running:
             request=self.number,
             finish=Finish.LENGTH if kind is StopKind.LIMIT else Finish.STOP,
             stop_kind=kind,
-            usage=Usage(self.n_prompt, self.n_cached, self.n_predicted, self.thoughts.n if self.thoughts else 0),
+            usage=Usage(
+                self.n_cells(self.n_prompt),
+                self.n_cells(self.n_cached),
+                self.n_predicted,
+                self.thoughts.n if self.thoughts else 0,
+            ),
             timings=self.timings(self.last),
             text=self.indentation.read(self.text.finish()),
             stopping_word=word,
@@ -249,8 +273,8 @@ class Running:
         return Timings(
             prompt_ms=1e3 * (first - self.started),
             predicted_ms=1e3 * (self.last - first) if self.last else 0.0,
-            n_prompt=n_read - self.n_cached,
-            n_cached=self.n_cached,
+            n_prompt=self.n_cells(n_read) - self.n_cells(self.n_cached),
+            n_cached=self.n_cells(self.n_cached),
             n_predicted=self.n_predicted,
             draft=replace(self.drafted, by=dict(self.drafted.by)),
         )

@@ -9,6 +9,7 @@ from typing import Any
 from uad.base.common.sequences import common_prefix
 from uad.base.events import SlotInfo
 from uad.base.types import Request
+from uad.base.types.placed import whole_images
 from uad.engine.decode.prompt_cache import PromptCache
 from uad.engine.decode.sequence import Running
 from uad.engine.decode.target import Target
@@ -87,6 +88,7 @@ class Slots:
         if not request.cache_prompt or request.prompt_probs:
             return 0
         n = max(min(common_prefix(slot.cached, request.prompt), len(request.prompt) - UNREAD), 0)
+        n = whole_images(request.placed, n)
         return self._target.reach(slot.id, n) if n else 0
 
     def prepare(self, slot: Slot, request: Request) -> tuple[int, int]:
@@ -168,6 +170,8 @@ class Slots:
     def release(self, running: Running) -> None:
         """The slot is free; what its KV holds stays for the next prompt."""
         slot = self.all[running.slot]
+        if running.n_seen:  # of an image in the middle
+            running.n_past = self._target.take_back(slot.id, running.n_past)
         slot.running = None
         slot.cached = running.ids[: running.n_past]
 

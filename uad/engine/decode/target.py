@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from uad.base.common.logits import Logits, Outputs
-from uad.base.types import Rows
+from uad.base.types import PlacedImage, Rows
 from uad.text.vocab.table import VocabTable
 
 
@@ -59,6 +59,12 @@ class Target(Protocol):
 
     def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
         """may_stop: `interrupt` ends it, with AbortedError. Raises NoKvRoomError or DecodeError."""
+
+    def see(self, seq: int, placed: PlacedImage, n_done: int) -> int:
+        """Decode rows of an image, of which n_done were decoded; returns how many are then. Raises what `decode` does,
+        or DecodeError where it cannot be encoded.
+        """
+        ...
 
     def interrupt(self, wanted: bool = True) -> None:
         """From any thread: decodes that may stop end soon, until it is not wanted any more."""

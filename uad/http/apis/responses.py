@@ -163,7 +163,7 @@ def read_response(members: Mapping[str, object]) -> Translated[ResponsesBody]:
     if all(tool.strict is not None for _, tool in tools):
         return Translated(own, chat_of(chat, spelling), spelling, places=talk.places)
     strict = {**chat, "tools": [_tool_json(tool, strict=True) for _, tool in tools]}
-    return Translated(own, chat_of(strict, spelling), spelling, chat_of(chat, spelling), talk.places)
+    return Translated(own, chat_of(strict, spelling), spelling, chat_of(chat, spelling), places=talk.places)
 
 
 def _check(own: ResponsesBody) -> None:

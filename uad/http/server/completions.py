@@ -174,13 +174,12 @@ async def _complete(
     async with state.idle.awake():
         with state.admission.enter(check_counts(engine, body, len(prompts), state.admission.limit)):
             sources = _sources(body, prompts)
-            async with _seen(state, [one for its in sources for one in its]) as images:
-                rest = iter(images)
-                its_images = [[*islice(rest, len(its))] for its in sources]
+            async with _seen(state, [one for own in sources for one in own]) as images:
+                left = iter(images)
+                pairs = [(prompt, [*islice(left, len(own))]) for prompt, own in zip(prompts, sources, strict=True)]
 
                 def made() -> Job:
-                    pairs = zip(prompts, its_images, strict=True)
-                    return make_job(engine, body, [_encoded(engine, body, prompt, its) for prompt, its in pairs], ping)
+                    return make_job(engine, body, [_encoded(engine, body, prompt, own) for prompt, own in pairs], ping)
 
                 job = await state.prepared(size, None if images else kind_of(body, size), made)
                 return await _answer(request, dialect(job, state.served, body))

@@ -47,6 +47,7 @@ SYMBOLS = (
     "llama_model_meta_val_str",
     "llama_model_n_ctx_train",
     "llama_model_n_embd",
+    "llama_model_n_embd_inp",
     "llama_model_n_params",
     "llama_model_n_swa",
     "llama_model_quantize",
@@ -68,6 +69,7 @@ SYMBOLS = (
     "llama_sampler_init_logit_bias",
     "llama_set_abort_callback",
     "llama_set_adapters_lora",
+    "llama_set_causal_attn",
     "llama_set_n_threads",
     "llama_state_seq_get_data_ext",
     "llama_state_seq_get_size_ext",
@@ -152,6 +154,48 @@ else is missed.
 """
 
 
+IMAGE_NAMES = (
+    "MTMD_INPUT_CHUNK_TYPE_TEXT",
+    "mtmd_bitmap_free",
+    "mtmd_bitmap_init",
+    "mtmd_context_params_default",
+    "mtmd_decode_use_mrope",
+    "mtmd_decode_use_non_causal",
+    "mtmd_decoder_pos",
+    "mtmd_encode_chunk",
+    "mtmd_free",
+    "mtmd_get_cap_from_file",
+    "mtmd_get_output_embd",
+    "mtmd_helper_image_get_decoder_pos",
+    "mtmd_helper_log_set",
+    "mtmd_init_from_file",
+    "mtmd_input_chunk_get_n_pos",
+    "mtmd_input_chunk_get_n_tokens",
+    "mtmd_input_chunk_get_tokens_image",
+    "mtmd_input_chunk_get_tokens_text",
+    "mtmd_input_chunk_get_type",
+    "mtmd_input_chunks_free",
+    "mtmd_input_chunks_get",
+    "mtmd_input_chunks_init",
+    "mtmd_input_chunks_size",
+    "mtmd_input_text",
+    "mtmd_tokenize",
+)
+IMAGE_FIELDS = {
+    "mtmd_context_params": (
+        "device",
+        "flash_attn_type",
+        "image_max_tokens",
+        "image_min_tokens",
+        "n_threads",
+        "print_timings",
+        "use_gpu",
+    ),
+    "mtmd_input_text": ("text_len",),
+}
+"""What images need: names and fields of the binding's module for them."""
+
+
 SAMPLING_NAMES = (
     "llama_get_sampled_candidates_count_ith",
     "llama_get_sampled_candidates_ith",
@@ -181,6 +225,12 @@ def missing_for_sampling(binding: object) -> Iterator[str]:
     """Names of these that the binding lacks."""
     yield from (name for name in SAMPLING_NAMES if not hasattr(binding, name))
     yield from _missing_fields(binding, SAMPLING_FIELDS)
+
+
+def missing_for_images(module: object) -> Iterator[str]:
+    """Names of these that the binding's module lacks."""
+    yield from (name for name in IMAGE_NAMES if not hasattr(module, name))
+    yield from _missing_fields(module, IMAGE_FIELDS)
 
 
 def missing_for_heads(binding: object, extension: object) -> Iterator[str]:

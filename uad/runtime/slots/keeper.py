@@ -99,6 +99,8 @@ class SlotKeeper:
         facts = {**self._target.facts, _SCALES: str(self._turns.active)}
         if not ids:
             return SavedSlot(SavedState(facts, (), SavedSequence(0, 0, np.empty(0, np.uint8), ())))
+        if min(ids) < 0:
+            raise InvalidRequestError("Unable to save slot: its text has images, which files of slots do not keep")
         state = self._target.copies.save(slot)
         if state is None or state.end != len(ids):
             raise UadError("Unable to save slot: the model's state could not be copied")

@@ -69,7 +69,7 @@ def runtime(config: Config, quiet: bool = False, tell: Callable[[str], None] | N
     from uad.runtime.runtime import Runtime
 
     with progress(sys.stderr, quiet, tell) as report:
-        opened = Runtime.open(fetched(config, report), report)
+        opened = Runtime.open(fetched(config, report, sees=True), report)
     with opened:
         yield opened
 

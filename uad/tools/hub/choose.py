@@ -78,6 +78,25 @@ def parts(name: str, names: Iterable[str], repo: str) -> tuple[str, ...]:
     return part.names()
 
 
+def projector(model: str, names: Iterable[str]) -> str | None:
+    """The projector (mmproj) for this file of a repository, as llama-server chooses it: from its folder, else from the
+    nearest one above; of several there, the one whose quantization has the most alike number of bits.
+    """
+    folder, wanted = model.split("/")[:-1], _bits(model)
+    found = []
+    for name in sorted(names):
+        *its, base = name.split("/")
+        if base.lower().endswith(".gguf") and "mmproj" in base.lower() and its == folder[: len(its)]:
+            found.append((-len(its), abs(_bits(name) - wanted), name))
+    return min(found)[-1] if found else None
+
+
+def _bits(name: str) -> int:
+    """Those of a file's quantization: Q4_K_M has 4; 0 where its name says none."""
+    number = re.search(r"\d+", quant_of(name))
+    return int(number[0]) if number else 0
+
+
 def quant_of(name: str) -> str:
     """The quantization of a file as users write it, in capitals; "" where its name and its folder say none."""
     quants = _quants_of(name)

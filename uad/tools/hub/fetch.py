@@ -18,7 +18,7 @@ from uad.base.common.files import path_of, size_text
 from uad.base.config import Config, HubConfig, HubModel, ModelConfig
 from uad.base.console import Report
 from uad.base.errors import ConfigError, UadError
-from uad.tools.hub.choose import choose, parts
+from uad.tools.hub.choose import choose, parts, projector
 
 _PATIENCE = 10.0  # seconds to wait for a hub that does not answer
 _PIECE = 1 << 22
@@ -26,13 +26,18 @@ _SHA256 = 64  # hexadecimal digits
 _log = logging.getLogger("uad")
 
 
-def fetched(config: Config, report: Report) -> Config:
-    """The configuration with models of hubs in local files; nothing is imported where there are none.
+def fetched(config: Config, report: Report, sees: bool = False) -> Config:
+    """The configuration with models of hubs in local files; nothing is imported where there are none. sees: with the
+    projector that the target's repository has, unless one is named or none is wanted.
 
     report(what, share) is called in long downloads. Raises ConfigError with the way out.
     """
+    hub, vision = config.target.hub, config.vision
+    if sees and hub is not None and vision.auto and vision.path is None:
+        vision = replace(vision, path=_Repository(hub, config.hub).projector(report))
     return replace(
         config,
+        vision=vision,
         target=local(config.target, config.hub, report),
         draft=None if config.draft is None else local(config.draft, config.hub, report),
     )
@@ -86,14 +91,31 @@ class _Repository:
         places = [self._bring(name, report) for name in wanted]
         return places[0]  # llama.cpp finds the other parts beside it
 
+    def projector(self, report: Report) -> Path | None:
+        """The local path of the projector beside that file; None where there is none. Raises ConfigError."""
+        try:
+            names = [] if self._is_offline else self._names()
+        except NoHubError:
+            names = []
+        snapshot, cached = self._cached_names()
+        known = names or cached
+        name = projector(choose(self._model, known), known) if known else None
+        if name is None:
+            return None
+        return snapshot / name if not names and snapshot is not None else self._bring(name, report)
+
     # --- what is here
 
-    def _cached(self, why: str) -> Path:
+    def _cached_names(self) -> tuple[Path | None, list[str]]:
+        """The folder of the revision that was fetched last, and what is in it."""
         snapshot = self._snapshot()
-        names = []
-        if snapshot is not None:  # a link whose blob is gone is no file
-            files = (path for path in snapshot.rglob("*") if path.is_file())
-            names = sorted(path.relative_to(snapshot).as_posix() for path in files)
+        if snapshot is None:
+            return None, []
+        files = (path for path in snapshot.rglob("*") if path.is_file())  # a link whose blob is gone is no file
+        return snapshot, sorted(path.relative_to(snapshot).as_posix() for path in files)
+
+    def _cached(self, why: str) -> Path:
+        snapshot, names = self._cached_names()
         if snapshot is None or not names:
             raise ConfigError(
                 f"{self._model.repo} is not in the cache {self._cache} ({why}); start once with a network"
