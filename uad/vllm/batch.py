@@ -27,10 +27,16 @@ class BatchLimits(NamedTuple):
     max_len: int
     n_stages: int = 1
 
+    @property
+    def most_rows(self) -> int:
+        """Of a step in which all slots submit their longest draft."""
+        return self.n_slots * (1 + self.n_max)
+
 
 class BatchDrafting:
     """Drafts for the rows of vLLM's batches. `drafting` makes the drafters' and the policy's part of the samples of
-    steps, as soon as there are enough; with a fixed policy nothing is measured, and the part is made at once.
+    steps, as soon as there are enough, and of the most rows of one; with a fixed policy nothing is measured, and it is
+    made at once.
 
     model: the drafter that writes ahead, if there is one. A batch of more requests than slots gets no drafts, and takes
     no time.
@@ -38,7 +44,7 @@ class BatchDrafting:
 
     def __init__(
         self,
-        drafting: Callable[[Sequence[CostSample]], Drafting],
+        drafting: Callable[[Sequence[CostSample], int], Drafting],
         limits: BatchLimits,
         params: SpeculativeParams,
         clock: Clock,
@@ -55,7 +61,7 @@ class BatchDrafting:
         self._planned: tuple[int, ...] = ()
         self._n_plain = 0  # calls until the policy wants to be asked again
         if params.policy is SpecPolicy.FIXED:
-            self._drafting = drafting(())
+            self._drafting = drafting((), limits.most_rows)
         else:
             self._steps = StepTimes(limits.n_max)
 
@@ -134,7 +140,7 @@ class BatchDrafting:
     def _measured(self, steps: StepTimes) -> None:
         """It is known what steps cost: from now on drafts are weighed, of requests that run already, too."""
         self._steps = None
-        self._drafting = self._make(steps.samples)
+        self._drafting = self._make(steps.samples, self._limits.most_rows)
         for text in self._texts.texts:
             if text.is_running:
                 self._drafting.begin(text.seq, text.ids[: text.n].tolist(), GREEDY)

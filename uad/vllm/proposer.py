@@ -50,7 +50,11 @@ class Proposer:
         config, max_len = settings.config, int(vllm_config.model_config.max_model_len)
         table = hf_table(vocab)
         self._thread = DraftThread(everywhere=is_on_cpu)
-        opened = self._thread.do(lambda: open_drafters(config, table, vocab.template, max_len))
+        try:
+            opened = self._thread.do(lambda: open_drafters(config, table, vocab.template, max_len))
+        except BaseException:
+            self._thread.close()
+            raise
         limits = BatchLimits(
             config.n_parallel,
             int(vllm_config.speculative_config.num_speculative_tokens),
@@ -132,8 +136,7 @@ def _one(id_: int | None) -> frozenset[int]:
 
 def _end(thread: DraftThread, opened: OpenedDrafters) -> None:
     """Frees the draft model and writes files, on the thread that owns them."""
-    thread.do(opened.stack.close)
-    thread.close()
+    thread.close(opened.stack.close)
 
 
 def _version() -> str:

@@ -44,14 +44,14 @@ class StepTimes:
         self.samples.append(CostSample(n_rows, 0, 1e3 * seconds))
 
 
-def machine_of(samples: Sequence[CostSample], draft: Sequence[CostSample] = ()) -> Machine:
-    """Costs of an engine in which any rows of any requests share a step. draft: steps of the draft model, if there is
-    one.
+def machine_of(samples: Sequence[CostSample], most_rows: int, draft: Sequence[CostSample] = ()) -> Machine:
+    """Costs of an engine in which any rows of any requests share a step, up to most_rows. draft: steps of the draft
+    model, if there is one.
     """
     return Machine(
         CostCurve(samples),
         CostCurve(draft) if draft else None,
-        n_ubatch=1 << 20,
+        n_ubatch=most_rows,
         n_free=_NEVER_PADDED,
         is_one_pass=True,
     )

@@ -44,10 +44,19 @@ class DraftThread:
         """From now on this runs after all other work."""
         self._between = work
 
-    def close(self) -> None:
-        """Work that waits is done first."""
-        self._work.put(None)
-        self._thread.join()
+    def close(self, last: Callable[[], None] | None = None) -> None:
+        """Work that waits is done first, then `last`; nothing runs after that. Raises what `last` raises."""
+
+        def end() -> None:
+            self._between = None
+            if last is not None:
+                last()
+
+        try:
+            self.do(end)
+        finally:
+            self._work.put(None)
+            self._thread.join()
 
     def _run(self) -> None:
         if self._everywhere:

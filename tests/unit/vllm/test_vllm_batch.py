@@ -21,12 +21,14 @@ LIMITS = BatchLimits(n_slots=6, n_max=4, max_len=120)
 
 
 def fixed(drafter: TextDrafter, limits: BatchLimits = LIMITS, eog: frozenset[int] = frozenset()) -> BatchDrafting:
-    return BatchDrafting(lambda samples: Drafting([drafter], AutoPolicy, N_VOCAB, eog), limits, FIXED, lambda: 0.0, eog)
+    return BatchDrafting(
+        lambda samples, most_rows: Drafting([drafter], AutoPolicy, N_VOCAB, eog), limits, FIXED, lambda: 0.0, eog
+    )
 
 
 def weighed(drafter: TextDrafter, runner: ScriptedRunner, limits: BatchLimits) -> BatchDrafting:
-    def make(samples):
-        return Drafting([drafter], lambda: AutoPolicy(machine_of(samples)), N_VOCAB, clock=runner.clock)
+    def make(samples, most_rows):
+        return Drafting([drafter], lambda: AutoPolicy(machine_of(samples, most_rows)), N_VOCAB, clock=runner.clock)
 
     return BatchDrafting(make, limits, SpeculativeParams(), runner.clock)
 
