@@ -33,6 +33,14 @@ class BatchLimits(NamedTuple):
         return self.n_slots * (1 + self.n_max)
 
 
+class WrittenStep(NamedTuple):
+    """A step in which n_texts requests wrote, with n_rows rows, after `depth` ids each on average."""
+
+    n_texts: int
+    n_rows: int
+    depth: int
+
+
 class BatchDrafting:
     """Drafts for the rows of vLLM's batches. `drafting` makes the drafters' and the policy's part of the samples of
     steps, as soon as there are enough, and of the most rows of one; with a fixed policy nothing is measured, and it is
@@ -98,10 +106,10 @@ class BatchDrafting:
     def _learn(self, rows: Sequence[FollowedRow | None], seconds: float) -> None:
         """Ids that were written, requests that ended and began, and what the step took."""
         drafting = self._drafting
-        passes, depth = self._step(rows)
+        step = self._step(rows) if seconds > 0 else None
         if drafting is None:
-            if passes and seconds > 0 and self._steps is not None:
-                self._steps.saw(passes[0] * passes[1], depth, seconds)
+            if step is not None and self._steps is not None:
+                self._steps.saw(step.n_rows, seconds)
                 if self._steps.is_done:
                     self._measured(self._steps)
             self._forget_drafts(rows)
@@ -117,20 +125,18 @@ class BatchDrafting:
             elif one.new:
                 n = len(text.draft.ids)
                 drafting.commit(Commit(text.seq, one.new, n, min(len(one.new) - 1, n)), text.draft)
-        if passes and seconds > 0:
-            drafting.decoded([passes], depth, seconds)
+        if step is not None:
+            passes = (step.n_rows, 1) if step.n_rows == step.n_texts else (1, step.n_rows)
+            drafting.decoded([passes], step.depth, seconds)
         self._forget_drafts(rows)
 
-    def _step(self, rows: Sequence[FollowedRow | None]) -> tuple[tuple[int, int], int]:
-        """The pass that the last step was, and the mean length of its texts; an empty pass where it was more than
-        writing: prompts were read, or the engine may have rested.
-        """
-        followed = [one for one in rows if one is not None and one.is_next]
-        if not rows or len(followed) < len(rows):
-            return (0, 0), 0
-        n = sum(one.text.n_rows for one in followed)
-        depth = sum(one.text.n for one in followed) // len(followed)
-        return ((n, 1) if n == len(followed) else (1, n)), depth
+    def _step(self, rows: Sequence[FollowedRow | None]) -> WrittenStep | None:
+        """The last step; None where it was more than writing: prompts were read, or the engine may have rested."""
+        followed = [one.text for one in rows if one is not None and one.is_next]
+        if not followed or len(followed) < len(rows):
+            return None
+        n = len(followed)
+        return WrittenStep(n, sum(text.n_rows for text in followed), sum(text.n for text in followed) // n)
 
     def _forget_drafts(self, rows: Sequence[FollowedRow | None]) -> None:
         for one in rows:

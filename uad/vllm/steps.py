@@ -35,8 +35,8 @@ class StepTimes:
         self._asked = min(self._lengths, key=lambda k: (self._n_seen[k], k))
         return self._asked
 
-    def saw(self, n_rows: int, depth: int, seconds: float) -> None:
-        """The step that followed took so long for n_rows, in texts of `depth` ids on average."""
+    def saw(self, n_rows: int, seconds: float) -> None:
+        """The step that followed took so long for n_rows."""
         if self._n_cold:
             self._n_cold -= 1
             return

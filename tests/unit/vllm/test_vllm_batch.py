@@ -185,6 +185,29 @@ def test_a_drafter_that_fails_costs_drafts_and_nothing_else() -> None:
 # --- never slower
 
 
+def test_steps_that_read_prompts_and_rests_of_the_engine_say_nothing_of_costs() -> None:
+    seen: list[tuple[int, float]] = []
+
+    def make(samples, most_rows):
+        seen.extend((one.n, one.ms) for one in samples)
+        return Drafting([TextDrafter()], AutoPolicy, N_VOCAB)
+
+    runner = ScriptedRunner(3, 600, chunk=8, cost=lambda n: 0.001 * n)
+    batch = BatchDrafting(make, BatchLimits(3, 4, 600), SpeculativeParams(), runner.clock)
+    for number in range(60):
+        if number % 5 == 0:
+            runner.add(ScriptedRequest(number, [number] * 30, 6))
+        runner.step(batch.propose)
+        for request in list(runner.rows):
+            if request.is_done:
+                runner.remove(request)
+                runner.now += 5.0 if not runner.rows else 0.0
+        if batch.drafting is not None:
+            break
+    assert len(seen) >= 9
+    assert all(ms == pytest.approx(n) for n, ms in seen)
+
+
 def spent(cost: Callable[[int], float], n_requests: int, share: float, n: int = 600) -> tuple[float, float]:
     """Seconds of n ids of each of some requests, with guesses of which so many are right, and without drafts."""
     rng = random.Random(1)
