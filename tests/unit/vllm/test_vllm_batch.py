@@ -195,8 +195,8 @@ def test_steps_that_read_prompts_and_rests_of_the_engine_say_nothing_of_costs() 
     runner = ScriptedRunner(3, 600, chunk=8, cost=lambda n: 0.001 * n)
     batch = BatchDrafting(make, BatchLimits(3, 4, 600), SpeculativeParams(), runner.clock)
     for number in range(400):
-        if number % 14 == 0:
-            runner.add(ScriptedRequest(number, [number % N_VOCAB] * 30, 8))
+        if number % 10 == 0:
+            runner.add(ScriptedRequest(number, [number % N_VOCAB] * 30, 14))
         runner.step(batch.propose)
         for request in list(runner.rows):
             if request.is_done:
