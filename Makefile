@@ -4,6 +4,7 @@
 # make vocabs  fetch real vocabularies and chat templates for the tests  make lint    format, lint and types only
 # make bench   plain against drafted, on a scaled target                 make clean   remove environments and caches
 # make table   README's table of speeds, measured here: fetches models, builds llama-server (ARGS=--plan says how long, ARGS=--quick is short)
+# make vllm    an environment with vLLM on the CPU (3.5 GB), and the test of uad's drafters inside it
 # make clients real clients of OpenAI's API against a real pair (fetches it, and the clients)
 #
 # PORT=8080, TARGET=…, DRAFT=…, ARGS=… choose what is served and how; PYTHON=… the interpreter; CMAKE_ARGS=… go to llama.cpp's build
@@ -32,7 +33,7 @@ ifeq ($(TARGET) $(DRAFT),$(SAMPLES))
 SHOWN := --spec-policy fixed
 endif
 
-.PHONY: serve demo test check unit lint bench table models vocabs clients clean
+.PHONY: serve demo test check unit lint bench table models vocabs clients vllm clean
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.installed
@@ -75,8 +76,12 @@ clients: $(VENV)/.installed
 	@$(BIN)/python scripts/fetch_models.py $(DEMO_TARGET) $(DEMO_DRAFT)
 	@$(BIN)/python scripts/clients.py $(ARGS)
 
+vllm: $(VENV)/.installed-dev .venv-vllm/.installed
+	@$(BIN)/python scripts/fetch_models.py qwen2.5-coder-0.5b $(DEMO_DRAFT)
+	@$(BIN)/python -m pytest -rs tests/real/test_real_vllm.py
+
 clean:
-	rm -rf $(VENV) .venv-unit .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(VENV) .venv-unit .venv-vllm .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 
 $(VENV)/.installed: $(SETUP)
 	@scripts/setup.sh $(VENV) .
@@ -88,6 +93,10 @@ $(VENV)/.installed-%: $(SETUP)
 
 .venv-unit/.installed: pyproject.toml scripts/setup.sh scripts/unit_env.py
 	@scripts/setup.sh .venv-unit unit
+	@touch $@
+
+.venv-vllm/.installed: pyproject.toml scripts/vllm_env.py | $(VENV)/.installed-dev
+	@$(BIN)/python scripts/vllm_env.py .venv-vllm
 	@touch $@
 
 $(BENCH_TARGET): samples/target-chatml.gguf | $(VENV)/.installed-lab

@@ -23,6 +23,7 @@ from uad.runtime.open import Wiring, open_model, side, template_options, tokeniz
 from uad.runtime.pacing import Steps, draft_steps
 from uad.runtime.target import LoadedTarget, Progress
 from uad.text.mapping.plan import plan
+from uad.text.mapping.recognise import Side
 from uad.text.vocab.encode import Encoder
 
 _log = logging.getLogger("uad")
@@ -58,31 +59,37 @@ def open_draft(
     with ExitStack() as attempt:
         model = attempt.enter_context(open_model(config.draft, "draft", lambda share: progress("loading draft", share)))
         try:
-            opened = _draft_of(config, config.draft, attempt, model, target, encoder, wiring)
+            own = side(target.model, config.templates.chat_template)
+            opened = draft_on(config, config.draft, attempt, model, own, target.context.n_ctx, encoder, wiring)
         except (ConfigError, ModelLoadError, MappingError):  # the user's
             raise
         except Exception as error:
             warn(_log, error, "the draft model failed at start (%s)", reason(error))
             return OpenedDraft((f"draft {model.info.desc} failed at start ({reason(error)}): plain decoding",))
         stack.enter_context(attempt.pop_all())
-        return opened
+        return replace(opened, notes=(*_pair_note(target.model, model), *opened.notes))
 
 
-def _draft_of(
+def draft_on(
     config: Config,
     own: ModelConfig,
     stack: ExitStack,
     model: Model,
-    target: LoadedTarget,
+    target: Side,
+    n_ctx: int,
     encoder: Encoder,
     wiring: Wiring,
 ) -> OpenedDraft:
-    draft = stack.enter_context(Context(model, _draft_config(own, model, target.context), config.n_parallel, "draft"))
+    """The part of a loaded draft model, on the stack: for a target of which no more is known than its vocabulary, its
+    template, and that each of its slots has n_ctx positions. Raises what loading and mapping do.
+    """
+    sized = _draft_config(own, model, n_ctx, config.n_parallel)
+    draft = stack.enter_context(Context(model, sized, config.n_parallel, "draft"))
     if not draft.can_take_back:
         note = f"the memory of the draft {model.info.desc} cannot take back ids: plain decoding"
         return OpenedDraft((note,), context=draft)
     draft.choose_threads(own)
-    rules = plan(side(target.model, config.templates.chat_template), side(model), template_options(config))
+    rules = plan(target, side(model), template_options(config))
     drafter = ModelDrafter(
         _row_by_row(wiring.draft(draft), draft, own),
         encoder.sharing(),
@@ -93,13 +100,12 @@ def _draft_of(
         clock=wiring.clock,
     )
     notes = (
-        *_pair_note(target.model, model),
         *rearranged_notes(own, "draft"),
         *draft.notes,
         *tokenizer_notes(own, "draft"),
         *training_note(own, "draft", draft.n_ctx, model.info.n_ctx_train, model.meta),
         *rules.notes,
-        *_window_note(draft, target.context),
+        *_window_note(draft, n_ctx),
     )
     return OpenedDraft(notes, drafter, draft_steps(config, draft, own, wiring), model.info, draft)
 
@@ -112,13 +118,13 @@ def _row_by_row(context: DraftContext, draft: Context, config: ModelConfig) -> D
     return context if most == 1 else RowByRow(context, most)
 
 
-def _draft_config(config: ModelConfig, model: Model, target: Context) -> ModelConfig:
+def _draft_config(config: ModelConfig, model: Model, n_ctx: int, n_seq: int) -> ModelConfig:
     """Unless the configuration says otherwise the draft gets as many positions per slot as the target, or as many as it
     was trained on.
     """
     if config.n_ctx:
         return config
-    return replace(config, n_ctx=min(target.n_ctx, model.info.n_ctx_train) * target.n_seq)
+    return replace(config, n_ctx=min(n_ctx, model.info.n_ctx_train) * n_seq)
 
 
 def _pair_note(target: Model, draft: Model) -> tuple[str, ...]:
@@ -132,10 +138,7 @@ def _pair_note(target: Model, draft: Model) -> tuple[str, ...]:
     return ()
 
 
-def _window_note(draft: Context, target: Context) -> tuple[str, ...]:
-    if draft.n_ctx >= target.n_ctx:
+def _window_note(draft: Context, n_ctx: int) -> tuple[str, ...]:
+    if draft.n_ctx >= n_ctx:
         return ()
-    return (
-        f"the draft's context has {draft.n_ctx} of the target's {target.n_ctx} tokens: past that it drafts from a "
-        "window",
-    )
+    return (f"the draft's context has {draft.n_ctx} of the target's {n_ctx} tokens: past that it drafts from a window",)

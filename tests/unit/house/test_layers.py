@@ -31,6 +31,7 @@ PACKAGES = {
     "uad.drafts": Package(("uad.base", "uad.text", "uad.engine.drafter", "uad.engine.sampling")),
     "uad.llama": Package(("uad.base", "uad.text.vocab", "uad.engine.sampling.stages")),
     "uad.runtime": Package(("uad.base", "uad.text", "uad.engine", "uad.drafts", "uad.llama")),
+    "uad.vllm": Package(("uad.base", "uad.text", "uad.engine", "uad.drafts", "uad.runtime")),
     "uad.http": Package(("uad.base", "uad.text")),
     "uad.tools": Package(
         ("uad.base", "uad.__version__"), lazy=("uad.text", "uad.engine", "uad.llama", "uad.runtime", "uad.http")
@@ -65,7 +66,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "matplotlib": ("uad.tools.cli.cost_plot",),
     "numpy": (
         *("uad.base.common", "uad.text.vocab", "uad.text.grammar", "uad.engine.sampling", "uad.drafts", "uad.llama"),
-        *("uad.runtime", "uad.http.server", "uad.http.requests.pictures"),
+        *("uad.runtime", "uad.vllm", "uad.http.server", "uad.http.requests.pictures"),
     ),
     "platformdirs": ("uad.runtime.costs",),
     "prometheus_client": ("uad.http.server",),
@@ -74,6 +75,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "rapidfuzz": ("uad.base.common", "uad.text.mapping"),
     "rich": ("uad.base.console", "uad.tools"),
     "tokenizers": ("uad.text.vocab",),
+    "vllm": ("uad.vllm.proposer",),
     "yaml": ("uad.base",),
 }
 """Who may import what others wrote."""

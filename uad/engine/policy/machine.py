@@ -29,7 +29,8 @@ class Machine:
 
     n_ubatch: most rows in a pass. least: fewer rows are padded to this many, in a pass or (of_each) of each sequence.
     n_free: ids of a draft that the target's memory takes back at no cost; with more a round costs keep_ms, and what is
-    decoded again. is_rough: the target's curve is of a busy machine.
+    decoded again. is_rough: the target's curve is of a busy machine. is_one_pass: any sequences share a pass, whatever
+    their numbers and rows.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Machine:
         of_each: bool = False,
         n_free: int = 1 << 30,
         keep_ms: float = 0.0,
+        is_one_pass: bool = False,
     ) -> None:
         self.target = target
         self.draft = draft or CostCurve([CostSample(1, 0, 0.0)])
@@ -52,6 +54,7 @@ class Machine:
         self._of_each = of_each
         self.n_free = n_free
         self.keep_ms = keep_ms
+        self.is_one_pass = is_one_pass
         self._tables: dict[tuple[object, ...], CostTable] = {}
         self._was_plain = True  # the last decode: a row of each sequence
         self.is_rough = False

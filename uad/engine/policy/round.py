@@ -109,7 +109,8 @@ class Round:
         table = self._policy.machine.table
         depth = sum([wish.depth for wish in wishes]) // len(wishes)
         n_pending = max([wish.n_pending for wish in wishes])
-        groups = self._groups = groups_of(tuple([wish.seq for wish in wishes]))
+        seqs = tuple([wish.seq for wish in wishes])
+        groups = self._groups = (seqs,) if self._policy.machine.is_one_pass else groups_of(seqs)
         self._table = table(tuple([len(group) for group in groups]), depth, n_pending)
         alone = len(groups) == 1
         self._tables = [self._table] if alone else [table((len(group),), depth, n_pending) for group in groups]

@@ -175,14 +175,21 @@ async def _complete(
         with state.admission.enter(check_counts(engine, body, len(prompts), state.admission.limit)):
             sources = _sources(body, prompts)
             async with _seen(state, [one for own in sources for one in own]) as images:
-                left = iter(images)
-                pairs = [(prompt, [*islice(left, len(own))]) for prompt, own in zip(prompts, sources, strict=True)]
+                pairs = _with_images(prompts, sources, images)
 
                 def made() -> Job:
                     return make_job(engine, body, [_encoded(engine, body, prompt, own) for prompt, own in pairs], ping)
 
                 job = await state.prepared(size, None if images else kind_of(body, size), made)
                 return await _answer(request, dialect(job, state.served, body))
+
+
+def _with_images(
+    prompts: Sequence[object], sources: Sequence[Sequence[PictureSource]], images: Sequence[Image]
+) -> list[tuple[object, list[Image]]]:
+    """Each prompt with the images of its sources."""
+    left = iter(images)
+    return [(prompt, [*islice(left, len(own))]) for prompt, own in zip(prompts, sources, strict=True)]
 
 
 def _with_prompts(body: P) -> tuple[P, list[object]]:

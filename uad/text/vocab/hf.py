@@ -29,8 +29,8 @@ def hf_tokenize(path: Path, vocab: VocabTable) -> Tokenize:
     left to llama.cpp's tokenizer.
     """
     spec = _read(path)
-    tokenizer = _build(path, spec)
-    parts = (part for name in ("decoder", "pre_tokenizer") for part in _parts(spec.get(name)))
+    tokenizer = build(path, spec)
+    parts = (part for name in ("decoder", "pre_tokenizer") for part in parts_of(spec.get(name)))
     is_byte_level = any(part.get("type") == "ByteLevel" for part in parts)
     _check(path, tokenizer, vocab, is_byte_level=is_byte_level)
     fall_back = vocab.tokenize
@@ -60,7 +60,8 @@ def _read(path: Path) -> dict[str, Any]:
     return spec
 
 
-def _build(path: Path, spec: dict[str, Any]) -> Tokenizer:
+def build(path: Path | str, spec: dict[str, Any]) -> Tokenizer:
+    """The tokenizer of this specification, for text in mid-sentence. path: what errors name. Raises ConfigError."""
     try:
         tokenizer = Tokenizer.from_str(json.dumps(_without_prefix(spec)))
     except Exception as error:  # the library raises nothing more specific
@@ -90,24 +91,25 @@ def _without_prefix(spec: Any) -> Any:
     return out
 
 
-def _parts(part: Any) -> Iterator[dict[str, Any]]:
+def parts_of(part: Any) -> Iterator[dict[str, Any]]:
+    """A part of a specification, and those that it consists of."""
     if isinstance(part, dict):
         yield part
         for inner in part.get("decoders") or part.get("pretokenizers") or ():
-            yield from _parts(inner)
+            yield from parts_of(inner)
 
 
 def _check(path: Path, tokenizer: Tokenizer, vocab: VocabTable, is_byte_level: bool) -> None:
     """Every token must be the same on both sides. A GGUF may have more at its end, to fill up a matrix."""
     added = {id_: token.content for id_, token in tokenizer.get_added_tokens_decoder().items()}
-    to_byte = {character: byte for byte, character in _stand_ins()}
+    to_byte = {character: byte for byte, character in stand_ins()}
     for text, id_ in sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1]):
         if id_ >= vocab.n_vocab:
             raise _differ(path, vocab, id_, text, "not there")
         if vocab.is_special(id_):
             if text != vocab.special_names.get(id_, text):
                 raise _differ(path, vocab, id_, text, repr(vocab.special_names[id_]))
-        elif vocab.pieces[id_] not in _bytes_of(text, added.get(id_), is_byte_level, to_byte):
+        elif vocab.pieces[id_] not in bytes_of(text, added.get(id_), is_byte_level, to_byte):
             raise _differ(path, vocab, id_, text, repr(vocab.pieces[id_]))
 
 
@@ -118,7 +120,7 @@ def _differ(path: Path, vocab: VocabTable, id_: int, text: str, ours: str) -> Co
     )
 
 
-def _bytes_of(text: str, added: str | None, is_byte_level: bool, to_byte: dict[str, int]) -> tuple[bytes, ...]:
+def bytes_of(text: str, added: str | None, is_byte_level: bool, to_byte: dict[str, int]) -> tuple[bytes, ...]:
     """What a token may stand for. Tokens that were added later are written as they are, or like the others."""
     if added is not None:
         return added.encode(), added.replace("▁", " ").encode()
@@ -133,7 +135,7 @@ def _bytes_of(text: str, added: str | None, is_byte_level: bool, to_byte: dict[s
     return (text.replace("▁", " ").encode(),)
 
 
-def _stand_ins() -> Iterator[tuple[int, str]]:
+def stand_ins() -> Iterator[tuple[int, str]]:
     """The printable characters that byte-level vocabularies write for bytes: those that are printable stand for
     themselves.
     """
