@@ -127,6 +127,8 @@ class Rounds:
         n_busy = len(self._requests.running)
         seconds, n, now = 0.0, 0, clock()
         until = now + _PASS_ON_S
+        together = len(writing) >= _MANY and any(one.sampler.n_needed != 1 for one in writing)
+        draw = _drawn_together if together else _drawn
         later = target.computes_later
         if later:
             most = min(most, _MOST_AT_ONCE)
@@ -142,7 +144,9 @@ class Rounds:
                 now = clock()
                 seconds += now - began
                 n += 1
-                ends = _drawn(writing, logits, now) | failed
+                ends = draw(writing, logits, now)
+                if failed:
+                    ends |= failed
                 if ends or n == most or (now >= until and not later) or not go_on():
                     break
         except Exception as error:
@@ -356,15 +360,24 @@ class Rounds:
 def _drawn(writing: Sequence[Running], logits: Outputs, now: float) -> dict[int, StopKind | Exception]:
     """Each has its next id; why those answers end that do, by slot, or the error of a sampler or a text."""
     ends: dict[int, StopKind | Exception] = {}
-    picked: Sequence[int | Exception | None] = [None] * len(writing)
-    if len(writing) >= _MANY and any(one.sampler.n_needed != 1 for one in writing):
-        picked = pick_each([one.sampler for one in writing], logits, [one.position for one in writing])
+    for running, row in zip(writing, logits, strict=True):
+        try:
+            if (end := running.draw(row, now)) is not None:
+                ends[running.slot] = end
+        except Exception as error:
+            ends[running.slot] = error
+    return ends
+
+
+def _drawn_together(writing: Sequence[Running], logits: Outputs, now: float) -> dict[int, StopKind | Exception]:
+    """The same, in one pass."""
+    ends: dict[int, StopKind | Exception] = {}
+    picked = pick_each([one.sampler for one in writing], logits, [one.position for one in writing])
     for running, row, id_ in zip(writing, logits, picked, strict=True):
         try:
             if isinstance(id_, Exception):
                 raise id_
-            end = running.draw(row, now) if id_ is None else running.write(id_, row, now)
-            if end is not None:
+            if (end := running.write(id_, row, now)) is not None:
                 ends[running.slot] = end
         except Exception as error:
             ends[running.slot] = error
