@@ -29,10 +29,16 @@ class Noting(Drafting):
     rounds: Rounds
 
     def begin(
-        self, seq: int, prompt: Sequence[int], sampling: SamplingParams, n_cached: int = 0, prediction: bytes = b""
+        self,
+        seq: int,
+        prompt: Sequence[int],
+        sampling: SamplingParams,
+        n_cached: int = 0,
+        prediction: bytes = b"",
+        read: Sequence[int] = (),
     ) -> None:
         self.rounds[seq] = []
-        super().begin(seq, prompt, sampling, n_cached, prediction)
+        super().begin(seq, prompt, sampling, n_cached, prediction, read)
 
     def commit(self, commit: Commit, draft: Draft) -> None:
         if commit.seq in self:
