@@ -144,7 +144,9 @@ def test_who_waits_for_the_end_is_told_once_all_requests_were(monkeypatch: pytes
     info = SimpleNamespace(target=SimpleNamespace(n_vocab=TARGET_VOCAB.n_vocab))
     engine = make_engine(target)
     turns = AdapterTurns(engine, lambda scales: None, ())
-    made = SimpleNamespace(engine=engine, turns=turns, info=info, text=None, again=None, keeper=None, stack=ExitStack())
+    made = SimpleNamespace(
+        engine=engine, turns=turns, info=info, text=None, again=None, keeper=None, disk=None, stack=ExitStack()
+    )
     monkeypatch.setattr(runtime, "build", lambda *_: made)
     opened = Runtime.open(Config(target=None))
     monkeypatch.setattr(target, "decode", lambda rows, may_stop=False: (_ for _ in ()).throw(DecodeError("gone")))

@@ -23,7 +23,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     engine = make_engine(ScriptedModel(TARGET_VOCAB))
     turns = AdapterTurns(engine, lambda scales: None, ())
     parts = SimpleNamespace(
-        engine=engine, turns=turns, info=info, text=None, again=None, keeper=None, stack=ExitStack()
+        engine=engine, turns=turns, info=info, text=None, again=None, keeper=None, disk=None, stack=ExitStack()
     )
     monkeypatch.setattr(runtime, "build", lambda *_: parts)
     return Runtime.open(Config(target=None))

@@ -171,6 +171,8 @@ class Runtime(Loaded):
             except BaseException as error:  # else the one that opens this would wait for ever
                 built.set_exception(error)
                 return
+            if parts.disk is not None:
+                parts.disk.wake = lambda: self._post(_nothing)
             built.set_result(parts)
             self._run(parts.engine, parts.turns, parts.again)
 
@@ -181,6 +183,8 @@ class Runtime(Loaded):
             for stats in engine.drafters():
                 if stats.n_calls:
                     _log.info("%s", statistics(stats))
+            with logged("what slots held could not be stored"):
+                engine.store()
             self._fail_all(turns, UnavailableError("the server is shutting down"))
         except Exception as error:
             self._stop(turns, error)
@@ -200,11 +204,11 @@ class Runtime(Loaded):
         if engine.is_idle and self._commands.empty():
             engine.rest()
         while True:
-            wait = engine.is_idle
+            wait = engine.is_stuck
             try:
                 command = self._commands.get(block=wait, timeout=again.wait if again is not None else None)
             except queue.Empty:
-                if wait and again is not None:
+                if engine.is_idle and again is not None:
                     self._measure(engine, again)
                     continue
                 # A command and its interruption come as one, under the lock. So an interruption that is there after
@@ -269,6 +273,10 @@ class Runtime(Loaded):
                 tell()
         if not is_closing:
             self._is_over.wait(_LAST_WORDS_S)
+
+
+def _nothing() -> None:
+    """A command that only has the model thread look whether there is something to do."""
 
 
 def statistics(stats: DrafterStats) -> str:
