@@ -41,7 +41,7 @@ class Stepper(Loaded):
         """Load everything but a prompt cache; progress(what, share) reports long loads. Raises ModelLoadError,
         MappingError or ConfigError.
         """
-        return cls(build(replace(config, cache_ram=0), progress or (lambda what, share: None), wiring))
+        return cls(build(replace(config, cache_ram=0, cache_disk=None), progress or (lambda what, share: None), wiring))
 
     def alone(self) -> Self:
         """The same target and nothing that drafts: the same weights, slots of its own. Close it first."""

@@ -153,6 +153,7 @@ def test_who_waits_for_the_end_is_told_once_all_requests_were(monkeypatch: pytes
         again=None,
         keeper=None,
         contexts=(),
+        disk=None,
         wiring=WIRING,
         stack=ExitStack(),
     )

@@ -83,7 +83,7 @@ class Late:
         turns = AdapterTurns(engine, lambda scales: None, ())
         info = SimpleNamespace(target=SimpleNamespace(n_vocab=TARGET_VOCAB.n_vocab))
         parts = SimpleNamespace(
-            engine=engine, turns=turns, info=info, text=None, again=None, keeper=None, stack=ExitStack()
+            engine=engine, turns=turns, info=info, text=None, again=None, keeper=None, disk=None, stack=ExitStack()
         )
         monkeypatch.setattr(runtime, "build", lambda *_: parts)
         self.taken, self.interrupted = threading.Event(), threading.Event()

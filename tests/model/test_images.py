@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -371,3 +372,19 @@ def test_slots_with_images_are_not_saved(folder: Path, tmp_path: Path) -> None:
             runtime.slot_action(SlotAction.SAVE, 0, "one").result(60)
         finish(runtime, [request(runtime, *PROMPTS["none"], cache_prompt=False)])
         assert runtime.slot_action(SlotAction.SAVE, 0, "one").result(60).n_ids
+
+
+def test_images_are_seen_as_before_after_sleep(folder: Path, tmp_path: Path) -> None:
+    """What held them is not written to the disk."""
+    settings = replace(config(folder, "m-rope", exact=True), cache_disk=tmp_path)
+    with Runtime.open(settings) as runtime:
+        expected = [finish(runtime, [one])[0].ids for one in every(runtime)]
+        runtime.fall_asleep()
+        is_done = threading.Event()
+        runtime.look(lambda view: is_done.set())  # after all that was asked for before
+        assert is_done.wait(60)
+        asked = every(runtime)
+        assert [finish(runtime, [one])[0].ids for one in asked] == expected
+        assert runtime.sleep.n_wakes == 1
+    with Runtime.open(settings) as runtime:
+        assert [finish(runtime, [one])[0].ids for one in every(runtime)] == expected

@@ -31,6 +31,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Runtime:
         again=None,
         keeper=None,
         contexts=(),
+        disk=None,
         wiring=WIRING,
         stack=ExitStack(),
     )

@@ -97,7 +97,7 @@ def test_the_model_thread_answers_who_looks_and_survives_who_fails(monkeypatch: 
     engine = make_engine(ScriptedModel(TARGET_VOCAB))
     turns = AdapterTurns(engine, lambda scales: None, ())
     parts = SimpleNamespace(
-        engine=engine, turns=turns, info=info, text=None, again=None, keeper=None, stack=ExitStack()
+        engine=engine, turns=turns, info=info, text=None, again=None, keeper=None, disk=None, stack=ExitStack()
     )
     monkeypatch.setattr(runtime, "build", lambda *_: parts)
     told, views = threading.Event(), list[EngineView]()

@@ -157,7 +157,11 @@ class SlotInfo:
 @dataclass(frozen=True, slots=True)
 class CacheCounts(Sums):
     """The prompt cache: texts that it holds and their bytes; how many it took, gave back and dropped for others since
-    start, and the seconds that copies took.
+    start, and the seconds that copies took. n_from_disk: of those that it gave back. saved_seconds: what reading these
+    texts again would have taken longer, by the speed of reading at that time.
+
+    Of the level on the disk: texts that this server could use, bytes of all of the cache's files, and the bytes that
+    were read and written since start.
     """
 
     n_texts: int = 0
@@ -166,6 +170,12 @@ class CacheCounts(Sums):
     n_restored: int = 0
     n_dropped: int = 0
     seconds: float = 0.0
+    n_from_disk: int = 0
+    saved_seconds: float = 0.0
+    n_disk_texts: int = 0
+    n_disk_bytes: int = 0
+    n_disk_read: int = 0
+    n_disk_written: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,29 +99,13 @@ class Projector(native.Owner):
         assert vision.path is not None
         self._log = native.start()
         self._mtmd = _binding()
-        self._path = vision.path
+        self.path = vision.path
+        self._model, self._vision, self._config, self._n_threads = model, vision, config, n_threads
         self._handle: Any = None
         self._lock = threading.Lock()
         self._mtmd.mtmd_helper_log_set(self._log.callback, None)
         check_projector(vision.path)
-        params = self._mtmd.mtmd_context_params_default()
-        params.use_gpu = vision.offload and config.devices != ()
-        if params.use_gpu and config.devices:
-            params.device = used(config)[0].handle
-        params.print_timings = False
-        params.n_threads = n_threads
-        params.flash_attn_type = native.FLASH_ATTN_TYPES[config.flash_attn]
-        params.image_min_tokens = vision.min_tokens or -1
-        params.image_max_tokens = vision.max_tokens or -1
-        self._log.clear()
-        with abort.starting(f"mmproj {vision.path}"):
-            self._handle = self._mtmd.mtmd_init_from_file(os.fsencode(vision.path), model.handle, params)
-        if not self._handle:
-            reason = (self._log.reason() or "no reason given").splitlines()[0]
-            raise ModelLoadError(
-                f"mmproj {vision.path}: llama.cpp cannot use it with {model.path.name} ({reason}); give the mmproj "
-                "file of the same model"
-            )
+        self.reopen()
         self.has_planes = bool(self._mtmd.mtmd_decode_use_mrope(self._handle))
         """Whether positions have several dimensions."""
         self.is_causal = not self._mtmd.mtmd_decode_use_non_causal(self._handle, None)
@@ -129,6 +113,32 @@ class Projector(native.Owner):
         self._width = int(lib.llama_model_n_embd_inp(model.handle))
         self._layouts: OrderedDict[str, tuple[ImagePart, ...]] = OrderedDict()
         self._made: OrderedDict[tuple[str, int], ImageRows] = OrderedDict()
+
+    def reopen(self) -> None:
+        """Load it, unless it is loaded; after `close` as it was before. The model must be loaded. Raises
+        ModelLoadError.
+        """
+        if self._handle:
+            return
+        vision, config = self._vision, self._config
+        params = self._mtmd.mtmd_context_params_default()
+        params.use_gpu = vision.offload and config.devices != ()
+        if params.use_gpu and config.devices:
+            params.device = used(config)[0].handle
+        params.print_timings = False
+        params.n_threads = self._n_threads
+        params.flash_attn_type = native.FLASH_ATTN_TYPES[config.flash_attn]
+        params.image_min_tokens = vision.min_tokens or -1
+        params.image_max_tokens = vision.max_tokens or -1
+        self._log.clear()
+        with abort.starting(f"mmproj {self.path}"):
+            self._handle = self._mtmd.mtmd_init_from_file(os.fsencode(self.path), self._model.handle, params)
+        if not self._handle:
+            reason = (self._log.reason() or "no reason given").splitlines()[0]
+            raise ModelLoadError(
+                f"mmproj {self.path}: llama.cpp cannot use it with {self._model.path.name} ({reason}); give the mmproj "
+                "file of the same model"
+            )
 
     # --- from any thread
 
@@ -189,7 +199,7 @@ class Projector(native.Owner):
     def handle(self) -> Any:
         """llama.cpp's pointer. Raises ValueError once it is closed."""
         if not self._handle:
-            raise ValueError(f"the projector {self._path} is closed")
+            raise ValueError(f"the projector {self.path} is closed")
         return self._handle
 
     def rows(self, image: Image, part: int) -> ImageRows:

@@ -234,6 +234,7 @@ def _as_checked(config: Config, plan: CheckPlan) -> tuple[Config, CheckPlan]:
         target=replace(config.target, n_ctx=n_ctx * n_slots),
         n_parallel=n_slots,
         cache_ram=0,
+        cache_disk=None,
         drafting=replace(drafting, defaults=defaults, types=types, weighed=()),
     ), plan
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from uad.base.common.files import size_text
 from uad.base.config import Config, DraftingConfig, LookupConfig
 from uad.base.config.drafter_types import LOOKUP_TYPES
 from uad.base.errors import ConfigError, InvalidRequestError, NotSupportedError
@@ -44,7 +45,11 @@ from uad.runtime.open import WIRING, Wiring, connected, device_notes
 from uad.runtime.pacing import Policies, Remeasurement, open_policy
 from uad.runtime.prompts import TextService
 from uad.runtime.sight import open_sight
-from uad.runtime.slots.keeper import SlotKeeper, kept_model
+from uad.runtime.slots.copies import SlotCopies, kept_model
+from uad.runtime.slots.disk import DiskTexts, open_disk
+from uad.runtime.slots.disk_files import make_folder
+from uad.runtime.slots.file import SavedSlot
+from uad.runtime.slots.keeper import SlotKeeper
 from uad.runtime.target import LoadedTarget, Progress, open_target
 from uad.text.grammar.grammars import Grammars
 from uad.text.grammar.protocol import Matcher
@@ -63,6 +68,7 @@ class Parts:
     """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target.
     drafter: the draft model's. again: measures costs again while nothing runs. wiring: how they were joined.
     keeper: copies slots, with --slot-save-path. contexts: all that are open, in the order in which they were made.
+    disk: the prompt cache's level on a disk, with --cache-disk.
     """
 
     config: Config
@@ -79,6 +85,7 @@ class Parts:
     keeper: SlotKeeper | None
     contexts: tuple[Context, ...]
     stack: ExitStack
+    disk: DiskTexts | None = None
 
 
 def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
@@ -86,6 +93,8 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
 
     Raises ModelLoadError, MappingError or ConfigError; nothing stays loaded then.
     """
+    if config.cache_disk is not None:
+        make_folder(config.cache_disk)
     native.start().verbose = config.verbose
     native.use_numa(config.numa)
     planned = plan_head(connected(config))
@@ -113,9 +122,10 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         drafts = (*forced, *every)
         drafting = wiring.drafting(drafts, policies or AutoPolicy, model, matchers) if drafts else None
         samplers = wiring.samplers(_samplers(context, model, grammars, breakers), model)
-        engine = engine_on(
-            target, drafting, samplers, wiring, matchers, open_prompt_cache(config, context, wiring.clock)
-        )
+        copies = _open_copies(config, target, draft, lambda: turns.active)
+        disk = _open_disk(config, stack, target, copies, wiring.clock)
+        cache = open_prompt_cache(config, context, wiring.clock, copies, disk, drafting)
+        engine = engine_on(target, drafting, samplers, wiring, matchers, cache)
         notes = (
             *placed,
             *target.notes,
@@ -128,6 +138,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             *draft.notes,
             *lookup_notes(free, config.drafting.lookup),
             *policy_notes,
+            *_disk_notes(disk, config),
         )
         turns = turns_on(engine, target)
         contexts = tuple(one for one in (context, head.context, draft.context) if one is not None)
@@ -143,9 +154,10 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             policies,
             again,
             wiring,
-            _open_keeper(config, engine, turns, target, draft),
+            SlotKeeper(engine, copies) if copies is not None and config.server.slot_save_path is not None else None,
             contexts,
             stack.pop_all(),
+            disk,
         )
 
 
@@ -197,7 +209,7 @@ def engine_on(
     samplers: SamplerFactory,
     wiring: Wiring,
     matchers: dict[int, Matcher] | None = None,
-    cache: PromptCache[SavedSequence] | None = None,
+    cache: PromptCache[SavedSequence] | PromptCache[SavedSlot] | None = None,
 ) -> Engine:
     """The loop on this target."""
     decoder, seeds = wiring.target(target.context), lambda: secrets.randbits(32)
@@ -206,15 +218,16 @@ def engine_on(
     )
 
 
-def _open_keeper(
-    config: Config, engine: Engine, turns: AdapterTurns, target: LoadedTarget, draft: OpenedDraft
-) -> SlotKeeper | None:
-    if config.server.slot_save_path is None:
+def _open_copies(
+    config: Config, target: LoadedTarget, draft: OpenedDraft, scales: Callable[[], tuple[float, ...]]
+) -> SlotCopies | None:
+    """Copies of slots for files; None where there are to be none."""
+    if config.server.slot_save_path is None and config.cache_disk is None:
         return None
     exact, kept = config.drafting.exact, None
     if draft.drafter is not None and draft.context is not None and config.draft is not None:
         kept = draft.drafter, kept_model(config.draft, draft.context, exact)
-    return SlotKeeper(engine, turns, kept_model(target.config, target.context, exact), kept)
+    return SlotCopies(kept_model(target.config, target.context, exact), kept, scales)
 
 
 def _grammars(config: Config, model: Model, encoder: Encoder) -> Grammars:
@@ -337,15 +350,57 @@ def lookup_notes(drafters: Sequence[LookupDrafter], config: LookupConfig) -> tup
 # --- the prompt cache
 
 
-def open_prompt_cache(config: Config, context: Context, clock: Clock) -> PromptCache[SavedSequence] | None:
-    """An empty cache; None where --cache-ram is 0."""
-    if not config.cache_ram:
+def open_prompt_cache(
+    config: Config,
+    context: Context,
+    clock: Clock,
+    copies: SlotCopies | None,
+    disk: DiskTexts | None,
+    drafting: Drafting | None,
+) -> PromptCache[SavedSequence] | PromptCache[SavedSlot] | None:
+    """A cache with nothing in memory; None where --cache-ram is 0 and there is no level on a disk."""
+    if not config.cache_ram and disk is None:
         return None
     most = None if config.cache_ram < 0 else config.cache_ram << 20
     models = [config.target, *([config.draft] if config.draft is not None else [])]
     mapped = sum(model.path.stat().st_size for model in models if model.mmap)
-    copies, ahead = SequenceCopies(context.memory), config.cache_idle_slots
-    return PromptCache(copies, most, clock, lambda: room(mapped, available()), ahead)
+
+    def free() -> int | None:
+        return room(mapped, available())
+
+    ahead = config.cache_idle_slots
+    if disk is None or copies is None:
+        return PromptCache(SequenceCopies(context.memory), most, clock, free, ahead)
+
+    def restored(seq: int, ids: Sequence[int], saved: SavedSlot) -> None:
+        n_read = copies.restore_draft(seq, ids, saved.draft)
+        if drafting is not None:
+            drafting.came_back(seq, {} if n_read is None else {Origin.MODEL: n_read})
+
+    return PromptCache(copies, most, clock, free, ahead, lower=disk, restored=restored)
+
+
+def _open_disk(
+    config: Config, stack: ExitStack, target: LoadedTarget, copies: SlotCopies | None, clock: Clock
+) -> DiskTexts | None:
+    """The cache's level on a disk. Closing it waits until all is written."""
+    if config.cache_disk is None or copies is None:
+        return None
+    most = None if config.cache_disk_size < 0 else config.cache_disk_size << 20
+    disk = open_disk(config.cache_disk, most, copies, target.context.n_ctx - (target.least.rows - 1), clock)
+    stack.callback(disk.close)
+    return disk
+
+
+def _disk_notes(disk: DiskTexts | None, config: Config) -> tuple[str, ...]:
+    if disk is None:
+        return ()
+    counts, size = disk.counts(), config.cache_disk_size
+    most = "" if size < 0 else f" of {size_text(size << 20)}"
+    return (
+        f"prompt cache on disk: {config.cache_disk}, {counts.n_disk_texts} texts of this model; its files take "
+        f"{size_text(counts.n_disk_bytes)}{most}",
+    )
 
 
 def room(mapped: int, limits: Iterable[Limit]) -> int | None:

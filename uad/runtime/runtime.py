@@ -231,6 +231,8 @@ class Runtime(Loaded):
             except BaseException as error:  # else the one that opens this would wait for ever
                 built.set_exception(error)
                 return
+            if parts.disk is not None:
+                parts.disk.wake = lambda: self._post(_nothing)
             built.set_result(parts)
             self._run(parts.engine, parts.turns, parts.again)
 
@@ -241,6 +243,8 @@ class Runtime(Loaded):
             for stats in engine.drafters():
                 if stats.n_calls:
                     _log.info("%s", statistics(stats))
+            with logged("what slots held could not be stored"):
+                engine.store()
             self._fail_all(turns, UnavailableError("the server is shutting down"))
             if not self._sleeper.is_unloaded:
                 with logged("what slots held could not be cleared away"):
@@ -263,11 +267,11 @@ class Runtime(Loaded):
         while engine.is_idle and self._commands.empty() and not self._sleeper.is_unloaded and engine.rest():
             pass
         while True:
-            wait, due = engine.is_idle, self._due(again)
+            wait, due = engine.is_stuck, self._due(again)
             try:
                 command = self._commands.get(block=wait, timeout=due.wait if due is not None else None)
             except queue.Empty:
-                if wait and due is not None:
+                if engine.is_idle and due is not None:
                     self._measure(engine, due)
                     continue
                 # A command and its interruption come as one, under the lock. So an interruption that is there after
@@ -335,6 +339,10 @@ class Runtime(Loaded):
                 tell()
         if not is_closing:
             self._is_over.wait(_LAST_WORDS_S)
+
+
+def _nothing() -> None:
+    """A command that only has the model thread look whether there is something to do."""
 
 
 def statistics(stats: DrafterStats) -> str:

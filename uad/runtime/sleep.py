@@ -32,7 +32,9 @@ class Sleeper:
     def __init__(self, engine: Engine, contexts: Sequence[Context], clock: Clock) -> None:
         self._engine, self._contexts, self._clock = engine, contexts, clock
         self._models = tuple(dict.fromkeys(one.model for one in contexts))
-        self._prints = {path: fingerprint(path) for model in self._models for path in model.files}
+        self._projectors = tuple(one.projector for one in contexts if one.projector is not None)
+        files = [path for model in self._models for path in model.files]
+        self._prints = {path: fingerprint(path) for path in [*files, *(one.path for one in self._projectors)]}
         self._since = 0.0
         self._lock = threading.Lock()
         self.is_unloaded = False
@@ -95,12 +97,16 @@ class Sleeper:
             _check(path, known)
         for model in self._models:
             model.reopen(go_on)
+        for projector in self._projectors:
+            projector.reopen()
         for context in self._contexts:
             context.reopen()
 
     def _close(self) -> None:
         for context in reversed(self._contexts):
             context.close()
+        for projector in self._projectors:
+            projector.close()
         for model in reversed(self._models):
             model.close()
         gc.collect()

@@ -15,7 +15,7 @@ from kit.server_kit import CONFIG, events, get, with_server
 from kit.source_imports import ROOT
 
 from uad.base.config import ServerConfig
-from uad.base.events import DrafterView, EngineView
+from uad.base.events import CacheCounts, DrafterView, EngineView, Totals
 from uad.base.stats import DrafterStats
 from uad.base.types import Origin, SpecPolicy, SpeculativeParams
 
@@ -93,6 +93,13 @@ def test_a_drafter_that_the_fixed_policy_leaves_out_is_not_called_on() -> None:
     (event,) = look(FakeRuntime(config=replace(FakeRuntime().config, drafting=drafting)))
     assert event["policy"] == "fixed"
     assert [(one["type"], one["asked"]) for one in event["drafters"]] == [("draft-simple", True), ("suffix", False)]
+
+
+def test_the_live_stream_says_what_came_from_the_prompt_cache() -> None:
+    fake = FakeRuntime()
+    fake._totals = Totals(cache=CacheCounts(n_bytes=3, n_restored=5, n_from_disk=1, saved_seconds=7.5, n_disk_bytes=9))
+    (event,) = look(fake)
+    assert event["cache"] == {"memory": 4, "disk": 1, "memory_bytes": 3, "disk_bytes": 9, "saved_ms": 7500.0}
 
 
 def test_it_tells_nothing_of_slots_where_these_are_off() -> None:

@@ -141,11 +141,14 @@ def test_counters_are_exact():
 
 def test_the_prompt_cache_has_metrics():
     fake = FakeRuntime()
-    fake._totals = Totals(cache=CacheCounts(n_texts=2, n_bytes=3, n_saved=4, n_restored=5, n_dropped=6, seconds=0.5))
+    fake._totals = Totals(cache=CacheCounts(2, 3, 4, 5, 6, 0.5, 1, 7.5, 8, 9, 10, 11))
     text = get("/metrics", fake, ServerConfig(port=0, metrics=True))[1]
-    found = dict(re.findall(r"^uad:prompt_cache_(\w+) (.*)$", text, re.MULTILINE))
+    found = dict(re.findall(r"^uad:prompt_cache_(\S+) (.*)$", text, re.MULTILINE))
     names = ("texts", "bytes", "saved_total", "restored_total", "dropped_total", "seconds_total")
     assert [float(found[name]) for name in names] == [2, 3, 4, 5, 6, 0.5]
+    assert [float(found[f'hits_total{{level="{level}"}}']) for level in ("memory", "disk")] == [4, 1]
+    names = ("seconds_saved_total", "disk_texts", "disk_bytes", "disk_read_bytes_total", "disk_written_bytes_total")
+    assert [float(found[name]) for name in names] == [7.5, 8, 9, 10, 11]
 
 
 def test_tokenize_and_back():

@@ -449,6 +449,23 @@ class Config:
         no="--no-cache-idle-slots",
         after="--cache-ram",
     )
+    cache_disk: Path | None = setting(
+        None,
+        "directory of files for conversations that left their slot, which outlast a restart; it is made if it is not "
+        "there, and servers may share it",
+        "--cache-disk LLAMA_ARG_CACHE_DISK",
+        metavar="DIR",
+        default_text="none",
+        after="--cache-ram",
+    )
+    cache_disk_size: int = setting(
+        16384,
+        "most MiB of the files in --cache-disk together; -1 is no limit",
+        "--cache-disk-size LLAMA_ARG_CACHE_DISK_SIZE",
+        low=-1,
+        metavar="MIB",
+        after="--cache-disk",
+    )
     fit: bool = setting(
         True,
         "compare contexts with the memory that there is: without -c the largest that fits is chosen, one that does "

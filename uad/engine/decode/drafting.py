@@ -200,6 +200,12 @@ class Drafting:
 
         for one in self._drafters:
             one.do(learn)
+        self.came_back(seq, n_held)
+
+    def came_back(self, seq: int, n_held: Mapping[Origin, int]) -> None:
+        """A text came back into a sequence in which nothing runs, and its next text begins like it. n_held: see
+        `restored`.
+        """
         self.policy.do(lambda policy: policy.observe(Restored(seq, n_held)))
 
     def leave(self) -> None:

@@ -68,7 +68,7 @@ class Engine:
         self.check, self.submit, self.cancel = requests.check, requests.submit, requests.cancel
         self.fail_all, self.tell_all = requests.fail_all, requests.tell_all
         self.slots, self.spare, self.forget, self.rest = slots.describe, slots.spare, slots.forget, slots.rest
-        self.held, self.erase, self.replace = slots.held, slots.erase, slots.replace
+        self.held, self.erase, self.replace, self.store = slots.held, slots.erase, slots.replace, slots.store
 
     @property
     def limit(self) -> int:
@@ -93,6 +93,11 @@ class Engine:
     def is_idle(self) -> bool:
         """Whether nothing runs or waits."""
         return self._requests.is_idle
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a step would do nothing: nothing runs, and what waits needs texts that are still read from a disk."""
+        return self._requests.is_stuck
 
     def leave(self) -> None:
         """The models are about to be unloaded, for sleep or at the end. Only while idle: see `Slots.leave`."""

@@ -73,6 +73,7 @@ class Scheduler:
     def cancel(self, number: int) -> None:
         """Frees the request's slot now. No event follows."""
         self._waiting = deque(entry for entry in self._waiting if entry[0] != number)
+        self._slots.gone(number)
         for running in self.running:
             if running.number == number:
                 self.release(running)
@@ -87,11 +88,16 @@ class Scheduler:
         """Whether nothing runs or waits."""
         return not self._waiting and not self.running
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether nothing runs, and all that waits waits for texts that are read from a disk, or nothing does."""
+        return not self.running and all(self._slots.is_coming(number) for number, _, _ in self._waiting)
+
     # --- starting
 
     def admit(self) -> None:
-        """Waiting requests take free slots, in order; one that wants a busy slot lets others pass. One that cannot
-        start ends alone.
+        """Waiting requests take free slots, in order; one that wants a busy slot, or waits for its text from a disk,
+        lets others pass. One that cannot start ends alone.
         """
         if not self._waiting:
             return
@@ -99,8 +105,8 @@ class Scheduler:
             if not self._slots.has_free:
                 return
             number, request, sink = entry
-            slot = self._slots.choose(request)
-            if slot is not None:
+            slot = None if self._slots.is_coming(number) else self._slots.choose(request)
+            if slot is not None and not self._slots.waits(slot, number, request):
                 try:
                     running = self._start(slot, number, request, sink)
                 except Exception as error:
@@ -179,6 +185,7 @@ class Scheduler:
         """Every request, running or waiting, ends with this error."""
         waiting, self._waiting = self._waiting, deque()
         for number, request, sink in waiting:
+            self._slots.gone(number)
             self._refuse(number, request, sink, error)
         self.fail(self.running, error)
 

@@ -93,7 +93,8 @@ class Slots:
 
     def prepare(self, slot: Slot, request: Request) -> tuple[int, int]:
         """Let the slot's KV hold as much of a prompt as it can: what it holds leaves for the prompt cache, where
-        something there helps more. Returns how many ids of the prompt it holds then, and how many it held before.
+        something there helps more. Returns how many ids of the prompt it holds then, and how many of them drafters may
+        know: those that it held before, or also those that came back where they hear of that.
         """
         n_kept = n_known = self.kept(slot, request)
         if self._cache is not None and not request.prompt_probs:
@@ -102,11 +103,41 @@ class Slots:
             if held is not None:
                 slot.cached = held
                 n_kept = self.kept(slot, request)
+                n_known = n_kept if self._cache.tells_drafters else n_known
         if not n_kept:
             self._target.clear(slot.id)
         elif n_kept < len(slot.cached):
             n_kept = self._target.take_back(slot.id, n_kept)
         return n_kept, n_known
+
+    def waits(self, slot: Slot, number: int, request: Request) -> bool:
+        """Whether a request that could start here waits for what is read of its prompt from a disk. See
+        `PromptCache.waits`.
+        """
+        if self._cache is None or not request.cache_prompt or request.prompt_probs:
+            return False
+        return self._cache.waits(number, request.prompt[:-UNREAD], self.kept(slot, request), self._rate())
+
+    def is_coming(self, number: int) -> bool:
+        """Whether a request waits for what is not read yet."""
+        return self._cache is not None and self._cache.is_coming(number)
+
+    def gone(self, number: int) -> None:
+        """A request waits no more."""
+        if self._cache is not None:
+            self._cache.gone(number)
+
+    def store(self) -> None:
+        """What slots and the prompt cache hold goes to its level on the disk, where there is one. Running requests are
+        as they are between two rounds.
+        """
+        if self._cache is None:
+            return
+        self._cache.store_all(self._rate())
+        for slot in sorted(self.all, key=lambda one: one.used):
+            running = slot.running
+            held = slot.cached if running is None else running.ids[: running.n_past]
+            self._cache.store(slot.id, held)
 
     def rest(self) -> bool:
         """To be called while nothing runs or waits, and no request is expected at this moment: what the next ones might
@@ -132,9 +163,10 @@ class Slots:
             self._target.clear(slot.id)
 
     def leave(self) -> None:
-        """The models are about to be unloaded, for sleep or at the end: what slots hold has to be somewhere else now.
-        Only while idle.
+        """The models are about to be unloaded, for sleep or at the end: what slots and the prompt cache hold goes to a
+        disk, where the cache has a level there. Only while idle.
         """
+        self.store()
         self.forget()
 
     def held(self, id_: int) -> list[int] | None:

@@ -121,6 +121,13 @@ def live_json(state: State, view: EngineView) -> Json:
         "tokens": view.n_written,
         "rounds": view.n_rounds,
         "requests": totals.n_requests,
+        "cache": {
+            "memory": totals.cache.n_restored - totals.cache.n_from_disk,
+            "disk": totals.cache.n_from_disk,
+            "memory_bytes": totals.cache.n_bytes,
+            "disk_bytes": totals.cache.n_disk_bytes,
+            "saved_ms": round(1e3 * totals.cache.saved_seconds, 1),
+        },
         "depth": view.depth,
         "curve": [round(ms, 4) for ms in view.curve],
         "plain": [[depth, round(ms, 4)] for depth, ms in view.plain if depth <= engine.info.n_ctx],

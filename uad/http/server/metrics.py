@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from uad.base.events import SleepState, SlotInfo, Totals
+from uad.base.events import CacheCounts, SleepState, SlotInfo, Totals
 from uad.base.stats import DrafterStats
 from uad.http.server.state import State
 
@@ -40,6 +40,7 @@ class _Collected(Collector):
             yield CounterMetricFamily(name, text, value)
         for name, (text, value) in self._gauges(slots, totals, before).items():
             yield GaugeMetricFamily(name, text, value)
+        yield _hits(totals.cache)
         yield from _by_drafter(drafters)
 
     def _gauges(self, slots: Iterable[SlotInfo], totals: Totals, before: Totals) -> dict[str, tuple[str, float]]:
@@ -66,6 +67,11 @@ class _Collected(Collector):
             ),
             "uad:prompt_cache_texts": ("Texts in the prompt cache", totals.cache.n_texts),
             "uad:prompt_cache_bytes": ("Bytes of the prompt cache", totals.cache.n_bytes),
+            "uad:prompt_cache_disk_texts": (
+                "Texts in the prompt cache's files that fit this server",
+                totals.cache.n_disk_texts,
+            ),
+            "uad:prompt_cache_disk_bytes": ("Bytes of the prompt cache's files", totals.cache.n_disk_bytes),
         }
 
 
@@ -100,6 +106,15 @@ def _counters(totals: Totals) -> dict[str, tuple[str, float]]:
         "uad:prompt_cache_restored_total": ("Kept texts that came back into a slot", cache.n_restored),
         "uad:prompt_cache_dropped_total": ("Kept texts that made room for others", cache.n_dropped),
         "uad:prompt_cache_seconds_total": ("Time that copies to and from the prompt cache took", cache.seconds),
+        "uad:prompt_cache_seconds_saved_total": (
+            "Time that reading prompts would have taken longer without the prompt cache, by their speed then",
+            cache.saved_seconds,
+        ),
+        "uad:prompt_cache_disk_read_bytes_total": ("Bytes read from the prompt cache's files", cache.n_disk_read),
+        "uad:prompt_cache_disk_written_bytes_total": (
+            "Bytes written to the prompt cache's files",
+            cache.n_disk_written,
+        ),
     }
 
 
@@ -113,6 +128,16 @@ def _of_sleep(sleep: SleepState) -> dict[str, tuple[str, float]]:
         "uad:asleep_seconds_total": ("Time that the models were unloaded", sleep.asleep_s),
         "uad:wake_seconds_total": ("Time that loading the models again took", sleep.loading_s),
     }
+
+
+def _hits(cache: CacheCounts) -> Metric:
+    """Prompts that went on from a text of the prompt cache, by where it lay."""
+    family = CounterMetricFamily(
+        "uad:prompt_cache_hits_total", "Prompts that went on from a kept text", labels=["level"]
+    )
+    family.add_metric(["memory"], cache.n_restored - cache.n_from_disk)
+    family.add_metric(["disk"], cache.n_from_disk)
+    return family
 
 
 def _by_drafter(drafters: tuple[DrafterStats, ...]) -> Iterator[Metric]:

@@ -15,8 +15,10 @@ import os
 import stat
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ _MOST_NAME = 255  # bytes
 # control characters, what Windows refuses, and what looks like a path's separators or like nothing
 _FORBIDDEN = frozenset([*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *'/\\:*?"<>|．∕∖\ufffd\ufeff'])
 _STEP = 1 << 24
+_NO_BYTES: Bytes = np.empty(0, np.uint8)
 Facts = Mapping[str, str]
 """What a state is of, by what people call it: a state fits only where all of these are the same."""
 
@@ -51,10 +54,36 @@ class SavedState:
 
 @dataclass(frozen=True, slots=True)
 class SavedSlot:
-    """A slot: the target's state, and the draft model's, where it had one that can be kept."""
+    """A slot: the target's state, and the draft model's, where it had one that can be kept. rate: ids of such a text
+    that were read per second; 0: not known.
+    """
 
     target: SavedState
     draft: SavedState | None = None
+    rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What a file says of itself: a slot without the bytes of its states, and without the draft's ids. ids: the
+    target's, int32 [n]. n_bytes: of the file.
+    """
+
+    slot: SavedSlot
+    ids: npt.NDArray[np.int32]
+    n_bytes: int
+
+
+class UnusableFileError(InvalidRequestError):
+    """A file that is damaged, no slot, or of another model; `why` says which."""
+
+    def __init__(self, action: str, path: Path, why: str) -> None:
+        super().__init__(f"Unable to {action} slot: {path.name}: {why}", "filename")
+        self.why = why
+
+
+class TooSlowError(UadError):
+    """Reading took longer than it may."""
 
 
 def file_in(folder: Path, name: str) -> Path:
@@ -80,9 +109,7 @@ def write_slot(path: Path, slot: SavedSlot) -> int:
         pass
     except OSError as error:
         raise _failed("save", path, error) from error
-    states = [slot.target] if slot.draft is None else [slot.target, slot.draft]
-    parts = [part for state in states for part in _parts(state)]
-    header = json.dumps([_header(state) for state in states]).encode()
+    header, parts = _content(slot)
     checksum = zlib.crc32(header)
     for part in parts:
         for piece in _pieces(part):
@@ -95,41 +122,124 @@ def write_slot(path: Path, slot: SavedSlot) -> int:
     return sum(len(part) for part in whole)
 
 
-def read_slot(path: Path, target: Facts, draft: Facts | None) -> tuple[SavedSlot, int]:
-    """What a file holds, and its bytes. A draft's state that is of another model, or settings, is left out.
+def size_in_file(slot: SavedSlot) -> int:
+    """Bytes of the file that `write_slot` writes."""
+    header, parts = _content(slot)
+    return _PREFIX.size + len(header) + sum(len(part) for part in parts)
+
+
+def read_slot(
+    path: Path, target: Facts, draft: Facts | None, go_on: Callable[[int], bool] = lambda n_bytes: True
+) -> tuple[SavedSlot, int]:
+    """What a file holds, and its bytes. A draft's state that is of another model, or settings, is left out. go_on: says
+    after so many bytes whether reading may go on.
 
     Raises InvalidRequestError, which says why, for a file that is missing, damaged, of another version, or of another
-    model; UadError where it cannot be read.
+    model; TooSlowError where go_on said no; UadError where it cannot be read.
     """
     try:
-        data = _whole(path)
+        with _opened(path) as (file, size):
+            data = np.empty(size, np.uint8)
+            data = data[: _fill(file, data, go_on)]
     except OSError as error:
         raise _failed("restore", path, error) from error
     except MemoryError:
         raise UadError(f"Unable to restore slot: {path.name}: there is no memory for it") from None
-    if data[: len(_MAGIC)].tobytes() != _MAGIC or len(data) < _PREFIX.size:
-        raise _refused("restore", path, "it is not a slot of uad")
-    _, version, n_header, checksum = _PREFIX.unpack_from(data.data)
-    if version != VERSION:
-        raise _refused("restore", path, f"it has version {version} of the format, this program reads {VERSION}")
+    n_header, checksum = _checked(path, data[: _PREFIX.size].tobytes())
     found = 0
     for piece in _pieces(data.data[_PREFIX.size :]):
         found = zlib.crc32(piece, found)
     if found != checksum or n_header > _HEADER_LIMIT:
         raise _refused("restore", path, "it was damaged or cut: its checksum is wrong")
+    at = _PREFIX.size + n_header
+
+    def take(n: int) -> Bytes:
+        nonlocal at
+        if not 0 <= n <= len(data) - at:
+            raise ValueError
+        at += n
+        return data[at - n : at]
+
+    with _sense(path):
+        slot = _slot(
+            json.loads(data[_PREFIX.size : at].tobytes()),
+            lambda n: np.frombuffer(take(4 * n).tobytes(), "<i4").tolist(),
+            take,
+        )
+        if at != len(data):
+            raise ValueError
+    _check_facts(path, slot, target)
+    return slot if slot.draft is not None and slot.draft.facts == draft else replace(slot, draft=None), len(data)
+
+
+def read_outline(path: Path, target: Facts) -> Outline:
+    """What a file says of itself, without reading the states; whether these are whole is seen when they are read.
+
+    Raises what `read_slot` does.
+    """
     try:
-        states = _states(json.loads(data[_PREFIX.size : _PREFIX.size + n_header].tobytes()), data, n_header)
-    except (ValueError, TypeError, LookupError, RecursionError):
-        raise _refused("restore", path, "its header makes no sense") from None
+        with _opened(path) as (file, size):
+            data = np.empty(_PREFIX.size, np.uint8)
+            n_header, _ = _checked(path, data[: _fill(file, data)].tobytes())
+            at = _PREFIX.size + n_header
+            ids: list[npt.NDArray[np.int32]] = []
+            if n_header > _HEADER_LIMIT or at > size:
+                raise _refused("restore", path, "it was damaged or cut")
+            header = np.empty(n_header, np.uint8)
+            _fill(file, header)
+
+            def skip(n: int) -> Bytes:
+                nonlocal at
+                if not 0 <= n <= size - at:
+                    raise ValueError
+                at += n
+                return _NO_BYTES
+
+            def some_ids(n: int) -> Sequence[int]:
+                skip(4 * n)
+                if not ids:  # those of the target come first
+                    ids.append(np.empty(n, "<i4"))
+                    if _fill(file, ids[0].view(np.uint8)) != 4 * n:
+                        raise ValueError
+                return ()
+
+            with _sense(path):
+                slot = _slot(json.loads(header.tobytes()), some_ids, skip)
+                if at != size:
+                    raise ValueError
+    except OSError as error:
+        raise _failed("restore", path, error) from error
+    _check_facts(path, slot, target)
+    return Outline(slot, ids[0], size)
+
+
+def _checked(path: Path, prefix: bytes) -> tuple[int, int]:
+    """Length of the header, and the checksum, of the first bytes of a file. Raises UnusableFileError."""
+    if not prefix.startswith(_MAGIC) or len(prefix) < _PREFIX.size:
+        raise _refused("restore", path, "it is not a slot of uad")
+    _, version, n_header, checksum = _PREFIX.unpack(prefix)
+    if version != VERSION:
+        raise _refused("restore", path, f"it has version {version} of the format, this program reads {VERSION}")
+    return n_header, checksum
+
+
+def _check_facts(path: Path, slot: SavedSlot, target: Facts) -> None:
     for what, own in target.items():
-        if (other := states[0].facts.get(what)) != own:
+        if (other := slot.target.facts.get(what)) != own:
             raise _refused("restore", path, f"it is of another {what} ({other}; here it is {own})")
-    others = [state for state in states[1:] if state.facts == draft]
-    return SavedSlot(states[0], others[0] if others else None), len(data)
 
 
-def _refused(action: str, path: Path, why: str) -> InvalidRequestError:
-    return InvalidRequestError(f"Unable to {action} slot: {path.name}: {why}", "filename")
+@contextmanager
+def _sense(path: Path) -> Iterator[None]:
+    """What is wrong with a header is said as one sentence."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        raise _refused("restore", path, "its header makes no sense") from None
+
+
+def _refused(action: str, path: Path, why: str) -> UnusableFileError:
+    return UnusableFileError(action, path, why)
 
 
 def _failed(action: str, path: Path, error: OSError) -> UadError:
@@ -139,8 +249,9 @@ def _failed(action: str, path: Path, error: OSError) -> UadError:
     return UadError(f"Unable to {action} slot: {path.name}: {error.strerror or error}")
 
 
-def _whole(path: Path) -> Bytes:
-    """All bytes of a file, no link. Raises OSError, MemoryError or InvalidRequestError."""
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[FileIO, int]]:
+    """A file, no link, and its bytes. Raises OSError or UnusableFileError."""
     if path.is_symlink():  # for systems without the flag
         raise _refused("restore", path, "it is a link")
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -148,17 +259,31 @@ def _whole(path: Path) -> Bytes:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
             raise _refused("restore", path, "it is a folder or a device, not a file")
-        data = np.empty(about.st_size, np.uint8)
-        at = 0
-        while at < len(data) and (n := file.readinto(data.data[at : at + _STEP])):
-            at += n
-    return data[:at]
+        yield file, about.st_size
+
+
+def _fill(file: FileIO, data: Bytes, go_on: Callable[[int], bool] = lambda n_bytes: True) -> int:
+    """Read as many bytes as there is room for, or as the file has; returns how many. Raises OSError or TooSlowError."""
+    at = 0
+    while at < len(data) and (n := file.readinto(data.data[at : at + _STEP])):
+        at += n
+        if not go_on(at):
+            raise TooSlowError("reading takes too long")
+    return at
 
 
 def _pieces(part: memoryview) -> Iterator[memoryview]:
     """A part of a file in steps that a signal or another thread need not wait long for."""
     for at in range(0, len(part), _STEP):
         yield part[at : at + _STEP]
+
+
+def _content(slot: SavedSlot) -> tuple[bytes, list[memoryview]]:
+    """Header and parts of a file."""
+    states = [slot.target] if slot.draft is None else [slot.target, slot.draft]
+    headers = [_header(state) for state in states]
+    headers[0]["rate"] = slot.rate
+    return json.dumps(headers).encode(), [part for state in states for part in _parts(state)]
 
 
 def _parts(state: SavedState) -> list[memoryview]:
@@ -173,26 +298,18 @@ def _header(state: SavedState) -> dict[str, Any]:
     return {"facts": dict(state.facts), **lengths, "marks": marks}
 
 
-def _states(headers: Any, data: Bytes, n_header: int) -> list[SavedState]:
-    """The states that the header names, as views of the file. Raises ValueError, TypeError or LookupError."""
-    at = _PREFIX.size + n_header
+def _slot(headers: Any, ids: Callable[[int], Sequence[int]], take: Callable[[int], Bytes]) -> SavedSlot:
+    """The slot that the header names. ids, take: the next n ids, or bytes, of the file. Raises ValueError, TypeError,
+    AttributeError or LookupError.
+    """
     states = []
-
-    def take(n: int) -> npt.NDArray[np.uint8]:
-        nonlocal at
-        if not 0 <= n <= len(data) - at:
-            raise ValueError
-        at += n
-        return data[at - n : at]
-
     for one in headers:
-        ids = take(4 * one["ids"]).tobytes()
+        own = ids(one["ids"])
         state = take(one["data"])
         marks = tuple(Checkpoint(pos, take(n)) for pos, n in one["marks"])
         if not all(type(n) is int for n in (one["skip"], one["end"], one["first"], *(mark.pos for mark in marks))):
             raise ValueError
-        saved = SavedSequence(one["end"], one["first"], state, marks)
-        states.append(SavedState(dict(one["facts"]), np.frombuffer(ids, "<i4").tolist(), saved, one["skip"]))
-    if at != len(data) or not states:
-        raise ValueError
-    return states
+        states.append(
+            SavedState(dict(one["facts"]), own, SavedSequence(one["end"], one["first"], state, marks), one["skip"])
+        )
+    return SavedSlot(states[0], states[1] if len(states) > 1 else None, float(headers[0].get("rate", 0.0)))

@@ -33,7 +33,16 @@ _TEMPLATE_ROOM = 256
 _ROOM_PER_TOKEN = 4
 OWN = (
     *("--model", "--model-draft", "--ctx-size", "--predict", "--batch-size", "--ubatch-size", "--parallel"),
-    *("--ctx-size-draft", "--spec-share", "--cache-ram", "--hf-repo", "--hf-file", "--hf-repo-draft"),
+    *(
+        "--ctx-size-draft",
+        "--spec-share",
+        "--cache-ram",
+        "--cache-disk",
+        "--cache-disk-size",
+        "--hf-repo",
+        "--hf-file",
+        "--hf-repo-draft",
+    ),
 )
 """Flags of `uad serve` that have another meaning here, or none."""
 _SERVED = (MODEL, CONTEXT, DRAFT, LOOKUP)

@@ -83,10 +83,21 @@ function drawNumbers(now, before) {
     Running: String(now.busy),
     Waiting: String(now.queue),
     "Answers so far": number(now.requests),
+    ...cacheTiles(now.cache),
   };
   $("live-numbers").replaceChildren(
     ...Object.entries(tiles).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
   );
+}
+
+/** What came from the prompt cache, once something did. */
+function cacheTiles({ memory, disk, saved_ms }) {
+  if (!memory && !disk) return {};
+  return {
+    "Prompts from memory": number(memory),
+    "Prompts from disk": number(disk),
+    "Seconds of prompts saved": number(saved_ms / 1000, 1),
+  };
 }
 
 function drawSlots({ slots, n_ctx }) {

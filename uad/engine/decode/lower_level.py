@@ -1,0 +1,108 @@
+"""What the prompt cache asks of its level on a disk, and the texts that are on their way from there. Knows no files:
+`uad.runtime.slots.disk` has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from uad.base.events import CacheCounts
+
+S = TypeVar("S")
+_MOST_TRIES = 4  # texts that are tried for a request: files may be damaged, or gone
+
+
+@dataclass(slots=True)
+class StoredText(Generic[S]):
+    """A text that left its slot. n_bytes: of its copy. from_disk: it came from there, in read_s seconds, and was not
+    used yet.
+    """
+
+    ids: list[int]
+    state: S
+    n_bytes: int = field(default=0)
+    from_disk: bool = False
+    read_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FoundText:
+    """A text of the lower level that a prompt can go on from after n ids. rate: ids per second at which such a text was
+    read when it was written; 0: not known.
+    """
+
+    name: str
+    n: int
+    n_bytes: int
+    rate: float
+
+
+class LowerLevel(Protocol[S]):
+    """Texts on a disk. On the model thread; nothing waits for the disk unless it says so."""
+
+    def find(self, prompt: Sequence[int]) -> FoundText | None:
+        """The text that the prompt can go on from furthest."""
+        ...
+
+    def is_quicker(self, n_bytes: int, seconds: float) -> bool:
+        """Whether so many bytes are expected to be read in less than these seconds."""
+        ...
+
+    def read(self, name: str, seconds: float) -> Future[StoredText[S] | None]:
+        """The text, None where it is gone, damaged, or not read after so many seconds."""
+        ...
+
+    def wants(self, ids: Sequence[int], n_bytes: int, rate: float) -> bool:
+        """Whether a text is worth a file, and there is none that begins with it."""
+        ...
+
+    def write(self, text: StoredText[S], rate: float, *, waits: bool = False) -> None:
+        """Write a text beside this thread, if it is wanted. waits: for room where too much waits already; else the text
+        is left out then.
+        """
+        ...
+
+    def counts(self) -> CacheCounts:
+        """What it holds, and what it did. From any thread."""
+        ...
+
+
+class Arrivals(Generic[S]):
+    """Texts on their way to requests that wait for them, by the requests' numbers."""
+
+    def __init__(self, lower: LowerLevel[S]) -> None:
+        self._lower = lower
+        self._coming: dict[int, tuple[str, Future[StoredText[S] | None]]] = {}
+        self._tries: dict[int, int] = {}
+
+    def is_coming(self, number: int) -> bool:
+        """Whether a request has to wait."""
+        coming = self._coming.get(number)
+        return coming is not None and not coming[1].done()
+
+    def take(self, number: int) -> StoredText[S] | None:
+        """What came for a request."""
+        coming = self._coming.pop(number, None)
+        return coming[1].result() if coming is not None else None
+
+    def call(self, number: int, name: str, seconds: float) -> bool:
+        """Have a text read for a request, once for all that wait for it; False where that was tried too often."""
+        self._tries[number] = self._tries.get(number, 0) + 1
+        if self._tries[number] > _MOST_TRIES:
+            return False
+        same = next((coming for other, coming in self._coming.values() if other == name), None)
+        self._coming[number] = name, same or self._lower.read(name, seconds)
+        return True
+
+    def gone(self, number: int) -> None:
+        """The request starts, or waits no more."""
+        self._coming.pop(number, None)
+        self._tries.pop(number, None)
+
+    def clear(self) -> None:
+        """No request waits any more."""
+        self._coming.clear()
+        self._tries.clear()

@@ -1,0 +1,153 @@
+"""Copies of what free slots hold, target and draft model, as values and back again. On the model thread."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from uad.base.common.splits import files_of
+from uad.base.config import ModelConfig
+from uad.drafts.lookup.store import fingerprint as vocabulary_of
+from uad.drafts.model.draft_cache import FormerText
+from uad.drafts.model.drafter import ModelDrafter
+from uad.engine.decode.guard import reason, warn
+from uad.llama.backend import native
+from uad.llama.backend.devices import devices
+from uad.llama.context import Context
+from uad.llama.memory import SequenceCopies
+from uad.llama.rearranged import rearranged
+from uad.runtime.costs.profile_store import fingerprint
+from uad.runtime.slots.file import Facts, SavedSlot, SavedState
+
+_log = logging.getLogger("uad")
+SCALES = "set of adapter scales"
+_ROPE = (
+    *("rope_scaling", "rope_freq_scale", "rope_freq_base"),
+    *("yarn_orig_ctx", "yarn_ext_factor", "yarn_attn_factor", "yarn_beta_slow", "yarn_beta_fast"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptModel:
+    """A model whose state is kept: what it is, and its context."""
+
+    facts: Facts
+    context: Context
+
+    @property
+    def copies(self) -> SequenceCopies:
+        """Copies of what single sequences hold."""
+        return SequenceCopies(self.context.memory)
+
+
+def kept_model(config: ModelConfig, context: Context, exact: bool) -> KeptModel:
+    """A model as it was loaded. exact: with `--exact`, where a state must have the bits that this machine computes.
+
+    Raises ModelLoadError where a file cannot be read.
+    """
+    facts = {
+        "model file": " ".join(fingerprint(part) for part in files_of(config.path)),
+        "vocabulary": vocabulary_of(context.vocab),
+        "set of adapters": str([fingerprint(one.path, "adapter") for one in config.loras]),
+        "type of cached keys": config.type_k,
+        "type of cached values": config.type_v,
+        "kind of attention": "flash attention" if context.rows_are_apart else "no flash attention",
+        "kind of sliding window": "all positions" if config.swa_full else "the window",
+        "kind of memory": f"{context.memory.way}, {context.memory.n_snapshots} snapshots",
+        "scaling of positions": str([getattr(config, name) for name in _ROPE]),
+        "set of overrides": str([(one.key, one.value) for one in config.overrides]),
+        "way to compute": f"--exact on {devices()}, rearranged: {rearranged(config).is_on}" if exact else "not --exact",
+        "version of llama-cpp-python": native.build_info(),
+    }
+    return KeptModel(facts, context)
+
+
+class SlotCopies:
+    """Copies of all that slots hold in which no request runs: `States` of the prompt cache, and what files are of.
+
+    scales: of the target's adapters, now. A draft that fails costs drafts, no text.
+    """
+
+    def __init__(
+        self,
+        target: KeptModel,
+        draft: tuple[ModelDrafter, KeptModel] | None,
+        scales: Callable[[], tuple[float, ...]],
+    ) -> None:
+        self.target, self.draft = target, draft
+        self._scales = scales
+
+    @property
+    def facts(self) -> Facts:
+        """What the target's states are of now. On the model thread."""
+        return {**self.target.facts, SCALES: str(self._scales())}
+
+    @property
+    def draft_facts(self) -> Facts | None:
+        """What the draft model's states are of. From any thread."""
+        return self.draft[1].facts if self.draft is not None else None
+
+    def size(self, seq: int) -> int:
+        """Bytes that `save` would copy."""
+        n = self.target.copies.size(seq)
+        if self.draft is not None and self._former(seq) is not None:
+            n += self.draft[1].copies.size(seq)
+        return n
+
+    def save(self, seq: int) -> SavedSlot | None:
+        """A copy of all that a slot holds, without the target's ids; None where there is no room for it."""
+        state = self.target.copies.save(seq)
+        return SavedSlot(SavedState(self.facts, (), state), self._saved_draft(seq)) if state is not None else None
+
+    def restore(self, seq: int, saved: SavedSlot) -> bool:
+        """Put the target's state in place of what the slot holds. False: that failed, and the slot is empty."""
+        return self.target.copies.restore(seq, saved.target.state)
+
+    def reach_of(self, saved: SavedSlot, n: int) -> int:
+        """How many of the first n ids of a copy a slot could go on from."""
+        return self.target.copies.reach_of(saved.target.state, n)
+
+    def restore_draft(self, seq: int, ids: Sequence[int], saved: SavedState | None) -> int | None:
+        """How many of the text's ids the draft model has read, once its state is back; None where it reads the text
+        again.
+        """
+        if self.draft is None or saved is None:
+            return None
+        drafter, model = self.draft
+        try:
+            is_there = model.copies.restore(seq, saved.state)
+            drafter.take_over(seq, FormerText(saved.ids, saved.skip, saved.state.end) if is_there else None)
+        except Exception as error:  # no answer needs it
+            warn(_log, error, "slot %d: the draft model's state does not come back (%s)", seq, reason(error))
+            return None
+        return _about_as_long(saved.ids, ids, model.context, self.target.context) if is_there else None
+
+    def _former(self, seq: int) -> FormerText | None:
+        """What the draft model holds of the slot's text."""
+        if self.draft is None:
+            return None
+        try:
+            return self.draft[0].former(seq)
+        except Exception as error:
+            warn(_log, error, "slot %d: the draft model's state is not saved (%s)", seq, reason(error))
+            return None
+
+    def _saved_draft(self, seq: int) -> SavedState | None:
+        former = self._former(seq)
+        if self.draft is None or former is None:
+            return None
+        model = self.draft[1]
+        try:
+            state = model.copies.save(seq)
+        except Exception as error:  # no answer needs it
+            warn(_log, error, "slot %d: the draft model's state is not saved (%s)", seq, reason(error))
+            return None
+        return SavedState(model.facts, former.ids, state, former.skip) if state is not None else None
+
+
+def _about_as_long(draft_ids: Sequence[int], ids: Sequence[int], draft: Context, target: Context) -> int:
+    """How many ids of the target's text have as many bytes as the draft's."""
+    n_bytes = sum(len(draft.vocab.pieces[id_]) for id_ in draft_ids)
+    return sum(end <= n_bytes for end in accumulate(len(target.vocab.pieces[id_]) for id_ in ids))
