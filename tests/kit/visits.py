@@ -9,7 +9,6 @@ from __future__ import annotations
 import signal
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 
@@ -24,9 +23,15 @@ class Visits:
         self._threads: list[threading.Thread] = []
         self._before = signal.getsignal(signal.SIGTERM)
 
-    def start(self, visit: Callable[[], object], url: str, finish: Callable[[], object] = lambda: None) -> None:
-        """Have `visit` run on a thread. It may stop the server with a signal of its own; if it does not, or fails, the
-        server at `url` is stopped after `finish`, once it has loaded.
+    def start(
+        self,
+        visit: Callable[[], object],
+        url: str,
+        finish: Callable[[], object] = lambda: None,
+        stops: bool = False,
+    ) -> None:
+        """Have `visit` run on a thread, then `finish`. stops: it stops the server at `url` by its own signal. If it
+        does not, or fails, the server is stopped here, once it has loaded.
         """
 
         def work() -> None:
@@ -36,13 +41,21 @@ class Visits:
                 self._failures.append(error)
             finally:
                 finish()
-                if self._waits_for_a_signal():
-                    answers(url)
-                if self._waits_for_a_signal():
-                    signal.raise_signal(signal.SIGTERM)
+                if self._failures and stops:
+                    time.sleep(1.0)  # it may have sent its signal: then the handler is gone soon
+                if self._failures or not stops:
+                    self._stop(url)
 
         self._threads.append(threading.Thread(target=work, daemon=True))
         self._threads[-1].start()
+
+    def _stop(self, url: str) -> None:
+        end = time.monotonic() + WAIT_S
+        while self._waits_for_a_signal() and time.monotonic() < end:
+            if answers(url, 0.0):
+                signal.raise_signal(signal.SIGTERM)
+                return
+            time.sleep(0.01)
 
     def check(self) -> None:
         for thread in self._threads:
@@ -56,13 +69,14 @@ class Visits:
         return signal.getsignal(signal.SIGTERM) not in (self._before, signal.SIG_DFL)
 
 
-def answers(url: str) -> bool:
-    """Wait until the server at `url` has loaded, for at most 20 seconds."""
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
+def answers(url: str, seconds: float = WAIT_S) -> bool:
+    """Whether the server at `url` has loaded, or does within so many seconds."""
+    end = time.monotonic() + seconds
+    while True:
         try:
             with urllib.request.urlopen(f"{url}/health", timeout=WAIT_S):
                 return True
-        except (urllib.error.URLError, OSError):  # 503, or not yet there
+        except OSError:  # 503, or not yet there
+            if time.monotonic() >= end:
+                return False
             time.sleep(0.01)
-    return False

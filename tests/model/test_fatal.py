@@ -9,13 +9,13 @@ import logging
 import threading
 import urllib.error
 import urllib.request
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from kit.models import DRAFTS, TARGET, chat_prompts, chat_requests, config, finish
 from kit.process import Server, uad
+from kit.runtime_parts import parts_on
 from kit.toys import TARGET_VOCAB, Collector, ScriptedModel, make_engine
 
 from uad.base.config import Config
@@ -25,9 +25,7 @@ from uad.drafts.lookup.store import StoreFile
 from uad.llama.context import Context
 from uad.runtime import draft_model, parts, runtime
 from uad.runtime import open as opening
-from uad.runtime.adapters import AdapterTurns
 from uad.runtime.costs import profile_store
-from uad.runtime.open import WIRING
 from uad.runtime.runtime import Runtime
 
 BREAKS = """
@@ -142,21 +140,8 @@ def test_a_draft_that_fails_for_good_is_a_line_and_a_metric_and_the_text_is_the_
 
 def test_who_waits_for_the_end_is_told_once_all_requests_were(monkeypatch: pytest.MonkeyPatch) -> None:
     target = ScriptedModel(TARGET_VOCAB)
-    info = SimpleNamespace(target=SimpleNamespace(n_vocab=TARGET_VOCAB.n_vocab))
     engine = make_engine(target)
-    turns = AdapterTurns(engine, lambda scales: None, ())
-    made = SimpleNamespace(
-        engine=engine,
-        turns=turns,
-        info=info,
-        text=None,
-        again=None,
-        keeper=None,
-        contexts=(),
-        disk=None,
-        wiring=WIRING,
-        stack=ExitStack(),
-    )
+    made = parts_on(engine)
     monkeypatch.setattr(runtime, "build", lambda *_: made)
     opened = Runtime.open(Config(target=None))
     monkeypatch.setattr(target, "decode", lambda rows, may_stop=False: (_ for _ in ()).throw(DecodeError("gone")))

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from types import SimpleNamespace
+from contextlib import contextmanager
 
 import pytest
+from kit.runtime_parts import parts_on
 from kit.toys import SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, make_engine, run
 
 from uad.base.config import Config
@@ -80,16 +80,12 @@ class Late:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, n_slots: int) -> None:
         self.target = Counting(TARGET_VOCAB, n_seq=n_slots, n_ctx=60_000)
         engine = make_engine(self.target)
-        turns = AdapterTurns(engine, lambda scales: None, ())
-        info = SimpleNamespace(target=SimpleNamespace(n_vocab=TARGET_VOCAB.n_vocab))
-        parts = SimpleNamespace(
-            engine=engine, turns=turns, info=info, text=None, again=None, keeper=None, disk=None, stack=ExitStack()
-        )
+        parts = parts_on(engine)
         monkeypatch.setattr(runtime, "build", lambda *_: parts)
         self.taken, self.interrupted = threading.Event(), threading.Event()
         self._lock = threading.Lock()  # around both events
         self.interrupted.set()
-        self._wrap(monkeypatch, engine, turns)
+        self._wrap(monkeypatch, engine, parts.turns)
         self.runtime = Runtime.open(Config(target=None))
         self.runtime._door = Door(self.taken)
 

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack
-from types import SimpleNamespace
 
 import pytest
+from kit.runtime_parts import parts_on
 from kit.toys import TARGET_VOCAB, Collector, ScriptedModel, make_engine
 
 from uad.base.config import Config
 from uad.base.errors import UadError, UnavailableError
 from uad.base.types import Request
 from uad.runtime import runtime
-from uad.runtime.adapters import AdapterTurns
-from uad.runtime.open import WIRING
 from uad.runtime.runtime import Runtime
 
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Runtime:
-    info = SimpleNamespace(target=SimpleNamespace(n_vocab=TARGET_VOCAB.n_vocab))
     engine = make_engine(ScriptedModel(TARGET_VOCAB))
-    turns = AdapterTurns(engine, lambda scales: None, ())
-    parts = SimpleNamespace(
-        engine=engine,
-        turns=turns,
-        info=info,
-        text=None,
-        again=None,
-        keeper=None,
-        contexts=(),
-        disk=None,
-        wiring=WIRING,
-        stack=ExitStack(),
-    )
+    parts = parts_on(engine)
     monkeypatch.setattr(runtime, "build", lambda *_: parts)
     return Runtime.open(Config(target=None))
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack
 from itertools import count
-from types import SimpleNamespace
 
 import pytest
+from kit.runtime_parts import parts_on
 from kit.toys import SCRIPT, TARGET_VOCAB, RandomDrafter, ScriptedModel, make_engine, run
 
 from uad.base.config import Config
@@ -19,7 +18,6 @@ from uad.engine.policy.cost import CostCurve, CostSample
 from uad.engine.policy.machine import Machine
 from uad.engine.policy.protocol import PolicyView
 from uad.runtime import runtime
-from uad.runtime.adapters import AdapterTurns
 from uad.runtime.runtime import Runtime
 
 
@@ -93,12 +91,8 @@ def test_a_policy_that_cannot_be_looked_at_goes_on(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_model_thread_answers_who_looks_and_survives_who_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    info = SimpleNamespace(target=SimpleNamespace(n_vocab=TARGET_VOCAB.n_vocab))
     engine = make_engine(ScriptedModel(TARGET_VOCAB))
-    turns = AdapterTurns(engine, lambda scales: None, ())
-    parts = SimpleNamespace(
-        engine=engine, turns=turns, info=info, text=None, again=None, keeper=None, disk=None, stack=ExitStack()
-    )
+    parts = parts_on(engine)
     monkeypatch.setattr(runtime, "build", lambda *_: parts)
     told, views = threading.Event(), list[EngineView]()
 

@@ -269,7 +269,7 @@ def test_serve_stops_on_a_signal():
                 said.append(answer.status)
             signal.raise_signal(signal.SIGTERM)
 
-        visits.start(visit, url)
+        visits.start(visit, url, stops=True)
 
     before = signal.getsignal(signal.SIGTERM)
     serve(FakeRuntime(), ServerConfig(port=0), ready)

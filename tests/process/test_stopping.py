@@ -73,7 +73,7 @@ def stopped(
     def ready(_: object, url: str) -> None:
         visitor = Visitor(url)
         kept.push(visitor.kept)
-        visits.start(lambda: visit(visitor), url, fake.go.set)
+        visits.start(lambda: visit(visitor), url, fake.go.set, stops=True)
 
     before = [signal.getsignal(number) for number in SIGNALS]
     with ExitStack() as kept:

@@ -1,0 +1,121 @@
+"""What each part of the policy earns on recorded rounds: `python lab/ablation.py [NAME ...]`.
+
+A part is taken out, or made as simple as can be, and the recordings are replayed (`replay.py`): the geometric mean over
+all recordings, costs, and 1 and 4 sequences, and the worst category of one sequence, against the whole policy. Each
+part is tried in a process of its own. A replay has a noise of 3 % in each decode and no disturbances: what is there for
+those, `tests/unit/policy` shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from math import log
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+from curves import curves
+from replay import automatic, score
+from rounds import read
+
+from uad.base.types import SpeculativeParams
+from uad.engine.policy import auto, calibration, choose, cost, drafter, knowledge, machine, probing, round
+
+RECORDINGS = Path(__file__).parent / "recordings"
+TYPES = ("suffix", "draft-simple")
+SEEDS = 8
+Cell = tuple[str, float, float]
+"""Recording, costs and sequences; speed over plain decoding, and that of the worst category."""
+
+
+def _put(*changes: tuple[Any, str, Any]) -> Callable[[], None]:
+    def work() -> None:
+        for owner, name, value in changes:
+            setattr(owner, name, value)
+
+    return work
+
+
+def _common(self: Any, surprise: float, is_single: bool) -> None:
+    _observe(self, surprise, False)
+
+
+def _followed(self: Any, ratio: float, is_single: bool) -> float:
+    surprise = log(min(max(ratio, 1 / 1.5), 1.5))
+    self._pace.observe(surprise, is_single)
+    return surprise
+
+
+_observe = cost._MachineSpeed.observe
+_no = property(lambda self: False)
+PARTS: dict[str, tuple[str, Callable[[], None]]] = {
+    "whole": ("nothing is taken out", _put()),
+    "apart": ("single rows have a factor of their own", _put((cost._MachineSpeed, "observe", _common))),
+    "lately": ("sizes wait for the machine's factors", _put((cost.CostCurve, "_follow", _followed))),
+    "changes": ("what a change of rows costs", _put((cost._Changes, "are_clear", _no))),
+    "stale": (
+        "costs of larger passes are found out again",
+        _put((cost, "_STALE", 10**9), (round, "STALE", 10**9), (auto, "STALE", 10**9)),
+    ),
+    "padding": ("drafts are padded to cheaper sizes", _put((machine, "_PADDING", 0))),
+    "least more": ("several rows cost more than one", _put((machine, "_LEAST_MORE", 1.0))),
+    "clear": ("drafts have to gain 3 %", _put((choose, "CLEAR", 1.0))),
+    "sure": ("a sure look-up spares the model", _put((round.Member, "is_sure", _no))),
+    "timing": ("calls that only show what they cost", _put((drafter.CallCost, "is_old", _no))),
+    "next": ("how sure the next ids are", _put((calibration.Calibration, "next_chance", lambda self, i: 0.8))),
+    "ids per step": ("ids that a step makes", _put((drafter.CallCost, "wrote", lambda *_: None))),
+    "steps": ("steps of a call", _put((drafter.CallCost, "stepped", lambda *_: None))),
+    "probe rate": ("probes count more", _put((probing, "_PROBE_RATE", probing._SEQUENCE_RATE))),
+    "longer": ("rests grow", _put((probing, "_LONGER", 1.0))),
+    "for probes": ("savings pay for probes", _put((drafter, "_FOR_PROBES", 0.0))),
+    "reading": ("reading has to be earned back", _put((knowledge.Knowledge, "is_worth_reading", lambda *_: True))),
+    "at once": ("backlogs are read by their price", _put((drafter.CallCost, "read_at_once", lambda *_: 256))),
+}
+
+
+def measured() -> list[Cell]:
+    """The policy as it is now, on all recordings."""
+    out = []
+    for path in sorted(RECORDINGS.glob("*.json.gz")):
+        recording = read(path)
+        for curve in curves(recording, ()):
+            for n in (1, 4):
+                params = SpeculativeParams()
+                scores = [score(recording, curve, automatic, params, seed, n, TYPES) for seed in range(SEEDS)]
+                by_category = [one.by_category() for one in scores]
+                worst = min(geometric_mean([one[name] for one in by_category]) for name in by_category[0])
+                out.append((f"{path.name}/{curve.name}/{n}", geometric_mean([one.mean for one in scores]), worst))
+    return out
+
+
+def line(name: str, cells: list[Cell], whole: list[Cell]) -> str:
+    """A row of the table in lab/README.md."""
+    mean = geometric_mean([one[1] / other[1] for one, other in zip(cells, whole, strict=True)])
+    alone = [(one[2] - other[2]) for one, other in zip(cells, whole, strict=True) if one[0].endswith("/1")]
+    return f"| {name} | {PARTS[name][0]} | {100 * (mean - 1):+.2f} % | {min(alone):+.3f} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="which (default: all)")
+    parser.add_argument("--cells", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.cells:
+        PARTS[args.parts[0]][1]()
+        print(json.dumps(measured()))
+        return 0
+    whole: list[Cell] = []
+    for name in dict.fromkeys(["whole", *(args.parts or PARTS)]):
+        done = subprocess.run([sys.executable, __file__, "--cells", name], capture_output=True, text=True, check=True)
+        cells = [(str(cell), float(mean), float(worst)) for cell, mean, worst in json.loads(done.stdout)]
+        whole = whole or cells
+        print(line(name, cells, whole), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
