@@ -156,6 +156,7 @@ def test_files_of_others_are_left_alone_and_named_once(tmp_path: Path, caplog: p
     others = texts_in(tmp_path)
     assert len(others) == len(OTHERS)
     (tmp_path / "cache" / "notes.txt").write_text("mine")
+    caplog.clear()  # of what the others said
     with caplog.at_level(logging.INFO, "uad"), Runtime.open(own) as runtime:
         first = say(runtime, ids(runtime))
         say(runtime, ids(runtime, OTHER))
