@@ -244,7 +244,7 @@ class Runtime(Loaded):
                 if stats.n_calls:
                     _log.info("%s", statistics(stats))
             with logged("what slots held could not be stored"):
-                engine.store()
+                engine.store()  # before requests end: those that fail leave nothing in their slots
             self._fail_all(turns, UnavailableError("the server is shutting down"))
             if not self._sleeper.is_unloaded:
                 with logged("what slots held could not be cleared away"):

@@ -104,7 +104,7 @@ class PromptCache(Generic[S]):
             if text is not None:
                 self._take_in(text)
                 break
-            found = self._lower.find(_before_images(prompt))
+            found = self._lower.find(prompt)
             if found is None:
                 break
             self._rate = rate or self._rate or found.rate  # what read the text may have been this machine
@@ -153,7 +153,7 @@ class PromptCache(Generic[S]):
 
     def store(self, seq: int, held: Sequence[int]) -> None:
         """What a slot holds goes to the disk, if it is worth a file there."""
-        if self._lower is None or not held or min(held) < 0:  # files of slots have no images
+        if self._lower is None or not held:
             return
         size = self._states.size(seq)
         if self._lower.wants(held, size, self._rate) and (state := self._states.save(seq)) is not None:
@@ -166,7 +166,7 @@ class PromptCache(Generic[S]):
             self._put_down(text, waits=True)
 
     def _put_down(self, text: StoredText[S], *, waits: bool = False) -> None:
-        if self._lower is not None and min(text.ids) >= 0:
+        if self._lower is not None:
             self._lower.write(text, self._rate, waits=waits)
 
     # --- prompts that start
@@ -255,7 +255,7 @@ class PromptCache(Generic[S]):
         if not self._pays(len(held) - n_kept, 2 * size, rate, gain):
             return
         has_room = self._make_room(size, spared, held, may_drop)
-        if not has_room and not (self._lower is not None and min(held) >= 0 and self._lower.wants(held, size, rate)):
+        if not has_room and not (self._lower is not None and self._lower.wants(held, size, rate)):
             return
         began = self._clock()
         state = self._states.save(seq)
@@ -332,12 +332,6 @@ class PromptCache(Generic[S]):
             n_dropped=now.n_dropped + n_dropped,
             seconds=now.seconds + seconds,
         )
-
-
-def _before_images(prompt: Sequence[int]) -> Sequence[int]:
-    """The ids before the first placeholder of an image: the disk has no texts with images."""
-    n = next((i for i, id_ in enumerate(prompt) if id_ < 0), len(prompt))
-    return prompt[:n]
 
 
 def _begins(text: StoredText[S], held: Sequence[int]) -> bool:

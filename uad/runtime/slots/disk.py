@@ -80,7 +80,7 @@ class DiskTexts:
     def find(self, prompt: Sequence[int]) -> FoundText | None:
         """The text that the prompt can go on from furthest. See `LowerLevel`."""
         self._look_again()
-        ids, best = np.asarray(prompt, np.int32), None
+        ids, best = _before_images(prompt), None
         for text in self._usable(self._copies.facts[SCALES]):
             n = self._copies.reach_of(text.slot, _common(text.ids, ids)) if len(text.ids) <= self._limit else 0
             if n > 0 and (best is None or (n, -text.n_bytes) > (best.n, -best.n_bytes)):
@@ -107,14 +107,17 @@ class DiskTexts:
 
     def wants(self, ids: Sequence[int], n_bytes: int, rate: float) -> bool:
         """Whether a text of the adapters' scales of now is worth a file, and there is none that begins with it."""
-        there = self._that_begins(np.asarray(ids, np.int32), self._copies.facts[SCALES])
-        return there is None and self._is_worth_it(len(ids), n_bytes, rate)
+        text = _before_images(ids)
+        there = self._that_begins(text, self._copies.facts[SCALES])
+        return there is None and len(text) == len(ids) and self._is_worth_it(len(ids), n_bytes, rate)
 
     def write(self, text: StoredText[SavedSlot], rate: float, *, waits: bool = False) -> None:
         """Write a text beside this thread, if it is wanted. See `LowerLevel`."""
         if self._is_closing:
             return
-        ids, own = np.asarray(text.ids, np.int32), text.state.target
+        ids, own = _before_images(text.ids), text.state.target
+        if len(ids) < len(text.ids):
+            return
         facts = own.facts
         there = self._that_begins(ids, facts[SCALES])
         if there is not None and there.waiting is None:
@@ -255,6 +258,13 @@ class DiskTexts:
 def open_disk(folder: Path, most: int | None, copies: SlotCopies, limit: int, clock: Clock) -> DiskTexts:
     """The texts of a folder, which is there. most: bytes of its files; None: no limit."""
     return DiskTexts(DiskFiles(folder, most, copies.target.facts), copies, limit, clock)
+
+
+def _before_images(ids: Sequence[int]) -> Ids:
+    """What stands before the first placeholder of an image, which is below 0: files of slots have no images."""
+    every = np.asarray(ids, np.int64)
+    images = np.flatnonzero(every < 0)
+    return (every[: images[0]] if len(images) else every).astype(np.int32)
 
 
 def _common(a: Ids, b: Ids) -> int:
