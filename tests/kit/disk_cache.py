@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit.models import TARGET, Waiter, finish
+from kit.models import TARGET, Waiter, exact_config, finish
 from uad.base.common import files as common_files
-from uad.base.config import Config, DraftingConfig, ModelConfig, ServerConfig
+from uad.base.config import Config
 from uad.base.events import CacheCounts
 from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.engine.decode import prompt_cache
@@ -43,14 +44,7 @@ def config(
     **fields: Any,
 ) -> Config:
     """With the cache in `folder`/cache, and slots saved in `folder`."""
-    return Config(
-        target=ModelConfig(target, n_ctx=512 * slots, n_threads=1, **fields),
-        draft=ModelConfig(draft, n_threads=1) if draft is not None else None,
-        n_parallel=slots,
-        drafting=DraftingConfig(exact=True, types=types),
-        server=ServerConfig(slot_save_path=folder),
-        cache_disk=folder / "cache",
-    )
+    return replace(exact_config(target, draft, slots, types, folder, **fields), cache_disk=folder / "cache")
 
 
 def say(

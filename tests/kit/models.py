@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kit.toys import Collector
-from uad.base.config import Config, DraftingConfig, ModelConfig
-from uad.base.events import Delta, Event
+from uad.base.config import Config, DraftingConfig, ModelConfig, ServerConfig
+from uad.base.events import Delta, EngineView, Event
 from uad.base.types import Request
 from uad.runtime.runtime import Runtime
 
@@ -43,6 +43,35 @@ WORDS = (
     "garden",
     "engine",
 )
+
+
+def exact_config(
+    target: Path = TARGET,
+    draft: Path | None = None,
+    slots: int = 1,
+    types: tuple[str, ...] = (),
+    folder: Path | None = None,
+    **fields: Any,
+) -> Config:
+    """With --exact, 512 positions a slot, and one thread; slots are saved in `folder`. fields: of the target."""
+    return Config(
+        target=ModelConfig(target, n_ctx=512 * slots, n_threads=1, **fields),
+        draft=ModelConfig(draft, n_threads=1) if draft is not None else None,
+        n_parallel=slots,
+        drafting=DraftingConfig(exact=True, types=types),
+        server=ServerConfig(slot_save_path=folder),
+    )
+
+
+def settled(runtime: Runtime, seconds: float = 60.0) -> None:
+    """The model thread has done all that was asked of it before."""
+    reached = threading.Event()
+
+    def tell(view: EngineView) -> None:
+        reached.set()
+
+    runtime.look(tell)
+    assert reached.wait(seconds)
 
 
 def chat_prompts(n: int) -> list[str]:

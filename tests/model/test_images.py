@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kit.head_models import Lesson, make_with_head
-from kit.models import Waiter, finish
+from kit.models import Waiter, finish, settled
 from kit.seen_alone import greedy_answer
 from kit.tiny_models import WIDTH, make
 from kit.tiny_vision import make_hearing, make_projector, picture
@@ -380,9 +379,7 @@ def test_images_are_seen_as_before_after_sleep(folder: Path, tmp_path: Path) -> 
     with Runtime.open(settings) as runtime:
         expected = [finish(runtime, [one])[0].ids for one in every(runtime)]
         runtime.fall_asleep()
-        is_done = threading.Event()
-        runtime.look(lambda view: is_done.set())  # after all that was asked for before
-        assert is_done.wait(60)
+        settled(runtime)
         asked = every(runtime)
         assert [finish(runtime, [one])[0].ids for one in asked] == expected
         assert runtime.sleep.n_wakes == 1

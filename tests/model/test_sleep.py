@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from kit.head_models import FAMILIES, make_with_head
-from kit.models import DRAFTS, TARGET, Waiter, finish
+from kit.models import DRAFTS, TARGET, Waiter, exact_config, finish, settled
 from kit.tiny_models import NAMES, make, make_adapter
 
-from uad.base.config import Config, DraftingConfig, LoraConfig, ModelConfig, ServerConfig
+from uad.base.config import Config, LoraConfig, ModelConfig
 from uad.base.errors import UnavailableError
 from uad.base.events import EngineView, SlotAction
 from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
@@ -34,13 +34,7 @@ def config(
     folder: Path | None = None,
     **fields: Any,
 ) -> Config:
-    return Config(
-        target=ModelConfig(target, n_ctx=512 * slots, n_threads=1, **fields),
-        draft=ModelConfig(draft, n_threads=1) if draft is not None else None,
-        n_parallel=slots,
-        drafting=DraftingConfig(exact=True, types=types),
-        server=ServerConfig(slot_save_path=folder),
-    )
+    return exact_config(target, draft, slots, types, folder, **fields)
 
 
 def asked(runtime: Runtime, text: str = TALK, seed: int = 7, **fields: Any) -> Request:
@@ -50,17 +44,6 @@ def asked(runtime: Runtime, text: str = TALK, seed: int = 7, **fields: Any) -> R
 
 def say(runtime: Runtime, text: str = TALK, **fields: Any) -> Waiter:
     return finish(runtime, [asked(runtime, text, **fields)])[0]
-
-
-def settled(runtime: Runtime) -> None:
-    """The model thread has done all that was asked of it before."""
-    reached = threading.Event()
-
-    def tell(view: EngineView) -> None:
-        reached.set()
-
-    runtime.look(tell)
-    assert reached.wait(SECONDS)
 
 
 def sent_to_sleep(runtime: Runtime) -> None:

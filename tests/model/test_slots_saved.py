@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from kit.head_models import FAMILIES, make_with_head
-from kit.models import DRAFTS, TARGET, Waiter, finish
+from kit.models import DRAFTS, TARGET, Waiter, exact_config, finish
 from kit.tiny_models import NAMES, make, make_adapter
 
-from uad.base.config import Config, DraftingConfig, LoraConfig, ModelConfig, ServerConfig
+from uad.base.config import Config, LoraConfig, ServerConfig
 from uad.base.errors import DecodeError, InvalidRequestError, NotSupportedError, UadError, UnavailableError
 from uad.base.events import Delta, Event, SlotAction, SlotOutcome
 from uad.base.types import GREEDY, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
@@ -38,13 +38,7 @@ def config(
     types: tuple[str, ...] = (),
     **fields,
 ) -> Config:
-    return Config(
-        target=ModelConfig(target, n_ctx=512 * slots, n_threads=1, **fields),
-        draft=ModelConfig(draft, n_threads=1) if draft is not None else None,
-        n_parallel=slots,
-        drafting=DraftingConfig(exact=True, types=types),
-        server=ServerConfig(slot_save_path=folder),
-    )
+    return exact_config(target, draft, slots, types, folder, **fields)
 
 
 def do(runtime: Runtime, action: SlotAction, slot: int, name: str = "a.bin") -> SlotOutcome:
