@@ -50,6 +50,14 @@ def _followed(self: Any, ratio: float, is_single: bool) -> float:
     return surprise
 
 
+def _unscaled(self: Any, n: int) -> float:
+    return 0.0 if self.steps is None else float(self.steps.ms(n))
+
+
+def _plain_mean(known: float, ms: float) -> float:
+    return known + 0.15 * (ms - known) if known else ms
+
+
 _observe = cost._MachineSpeed.observe
 _no = property(lambda self: False)
 PARTS: dict[str, tuple[str, Callable[[], None]]] = {
@@ -73,6 +81,9 @@ PARTS: dict[str, tuple[str, Callable[[], None]]] = {
     "longer": ("rests grow", _put((probing, "_LONGER", 1.0))),
     "for probes": ("savings pay for probes", _put((drafter, "_FOR_PROBES", 0.0))),
     "reading": ("reading has to be earned back", _put((knowledge.Knowledge, "is_worth_reading", lambda *_: True))),
+    "scaled": ("step costs are scaled by the call", _put((drafter.CallCost, "step_ms", _unscaled))),
+    "outliers": ("outliers of a call count little", _put((drafter, "learned", _plain_mean))),
+    "sizes": ("sizes are learned", _put((cost._SizeTable, "learn", lambda self, n, ratio: None))),
     "at once": ("backlogs are read by their price", _put((drafter.CallCost, "read_at_once", lambda *_: 256))),
 }
 
