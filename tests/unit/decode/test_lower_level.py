@@ -97,10 +97,10 @@ def cache(states: Lists, level: Level, most: int | None = None) -> PromptCache[l
 def turn(one: PromptCache[list[int]], states: Lists, level: Level, prompt: list[int], rate: float = RATE) -> int:
     """A prompt takes slot 0, once its text is there: how many ids it could go on from."""
     held = states.held.get(0, [])
-    if one.waits(1, prompt, common(held, prompt), rate):
-        assert one.is_coming(1)
+    if one.arrivals.waits(1, prompt, common(held, prompt), rate):
+        assert one.arrivals.is_coming(1)
         level.bring()
-        assert not one.waits(1, prompt, common(held, prompt), rate)
+        assert not one.arrivals.waits(1, prompt, common(held, prompt), rate)
     now = one.exchange(0, held, common(held, prompt), prompt, rate)
     n = common(held if now is None else now, prompt)
     states.held[0] = list(prompt)
@@ -173,31 +173,31 @@ def test_reading_that_takes_longer_than_computing_is_not_done() -> None:
 def test_two_that_wait_for_one_text_have_it_read_once() -> None:
     states, level = Lists(), Level(texts={"a": (A, RATE)})
     one = cache(states, level)
-    assert [one.waits(number, A, 0, RATE) for number in (1, 2)] == [True, True]
+    assert [one.arrivals.waits(number, A, 0, RATE) for number in (1, 2)] == [True, True]
     assert level.n_reads == 1
     level.bring()
-    assert [one.waits(number, A, 0, RATE) for number in (1, 2)] == [False, False]
+    assert [one.arrivals.waits(number, A, 0, RATE) for number in (1, 2)] == [False, False]
     assert one.counts.n_texts == 1
 
 
 def test_one_that_waits_no_more_leaves_nothing_behind() -> None:
     states, level = Lists(), Level(texts={"a": (A, RATE)})
     one = cache(states, level)
-    assert one.waits(1, A, 0, RATE)
-    one.gone(1)
+    assert one.arrivals.waits(1, A, 0, RATE)
+    one.arrivals.gone(1)
     level.bring()
-    assert not one.is_coming(1)
+    assert not one.arrivals.is_coming(1)
     assert one.counts.n_texts == 0
 
 
 def test_where_a_text_does_not_come_the_next_best_is_tried() -> None:
     states, level = Lists(), Level(texts={"a": (A, RATE), "b": (A[:500], RATE)}, broken={"a"})
     one = cache(states, level)
-    assert one.waits(1, A, 0, RATE)
+    assert one.arrivals.waits(1, A, 0, RATE)
     level.bring()
-    assert one.waits(1, A, 0, RATE)
+    assert one.arrivals.waits(1, A, 0, RATE)
     level.bring()
-    assert not one.waits(1, A, 0, RATE)
+    assert not one.arrivals.waits(1, A, 0, RATE)
     assert one.exchange(0, [], 0, A, RATE) == A[:500]
 
 
@@ -206,14 +206,14 @@ def test_nobody_tries_for_ever() -> None:
     level = Level(texts={f"{i}": (A[: 900 + i], RATE) for i in range(9)}, broken={f"{i}" for i in range(9)})
     one = cache(states, level)
     for _ in range(4):
-        assert one.waits(1, A, 0, RATE)
+        assert one.arrivals.waits(1, A, 0, RATE)
         level.bring()
-    assert not one.waits(1, A, 0, RATE)
+    assert not one.arrivals.waits(1, A, 0, RATE)
     assert level.n_reads == 4
 
 
 def test_a_text_for_which_the_machine_has_no_memory_is_not_read() -> None:
     states, level = Lists(), Level(texts={"a": (A, RATE)})
     one = PromptCache(states, None, lambda: 0.0, lambda: 256 << 20, lower=level, restored=states.restored)
-    assert not one.waits(1, A, 0, RATE)
+    assert not one.arrivals.waits(1, A, 0, RATE)
     assert level.n_reads == 0

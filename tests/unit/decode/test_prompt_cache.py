@@ -87,7 +87,7 @@ def test_where_memory_cannot_stop_anywhere_a_mark_or_the_whole_text_is_needed() 
     turn(one, states, B)
     assert turn(one, states, [*SYSTEM, 7]) == common([*SYSTEM, *A], [*SYSTEM, 7]) == 600
     assert one.counts.n_restored == 1
-    assert one._best([*SYSTEM, 7])[1] == 512
+    assert one._texts.best([*SYSTEM, 7])[1] == 512
 
 
 def test_what_is_cheaper_to_read_than_to_copy_is_not_kept() -> None:
@@ -146,7 +146,7 @@ def test_memory_that_is_short_drives_nobody_out_for_nothing() -> None:
     one = cache(states)
     turn(one, states, A)
     turn(one, states, B)
-    one._room = lambda: 256 << 20  # what the stored text has, and no more
+    one._texts._room = lambda: 256 << 20  # what the stored text has, and no more
     states.held[0] = list(range(9000, 12000))
     turn(one, states, [1, 2, 3])
     assert (one.counts.n_texts, one.counts.n_dropped) == (1, 0)
@@ -196,13 +196,13 @@ def test_a_longer_version_replaces_the_shorter_one() -> None:
     turn(one, states, B)
     turn(one, states, [*A[:500], *range(9000, 9500)])  # A stays: only its beginning was used
     turn(one, states, [*A, 1])
-    assert [len(text.ids) for text in one._texts] == [1000, 1000]
+    assert [len(text.ids) for text in one._texts.all] == [1000, 1000]
 
 
 def test_a_changed_end_is_not_put_aside_unless_it_is_long() -> None:
     states = Lists(per_byte=1e-7)
     one = cache(states)
-    one._price = 1e-7
+    one._rates.copying = 1e-7
     turn(one, states, A)
     turn(one, states, [*A[:900], 1, 2, 3])
     assert one.counts.n_saved == 0
@@ -217,5 +217,5 @@ def test_a_copy_that_cannot_be_put_back_is_forgotten_and_the_prompt_is_read() ->
     turn(one, states, B)
     states.fails = True
     assert turn(one, states, A) == 0
-    assert [text.ids[0] for text in one._texts] == [B[0]]
+    assert [text.ids[0] for text in one._texts.all] == [B[0]]
     assert one.counts.n_restored == 0

@@ -19,7 +19,7 @@ from uad.engine.decode.prompt_cache import PromptCache
 from uad.engine.decode.rounds import Rounds, SequenceRows, never
 from uad.engine.decode.scheduler import SamplerFactory, Scheduler
 from uad.engine.decode.sequence import NO_DRAFT, Running
-from uad.engine.decode.slots import Slots
+from uad.engine.decode.slots import Slots, SlotTexts
 from uad.engine.decode.target import Target
 from uad.text.grammar.protocol import Matcher
 
@@ -49,7 +49,8 @@ class Engine:
         self._drafting = drafting
         self._least = least or Least()
         self._clock = clock
-        self._slots = Slots(target, cache, lambda: self._prefill.rate)
+        self._slots = Slots(target)
+        self._texts = SlotTexts(self._slots, target, cache, lambda: self._prefill.rate)
         self._requests = Scheduler(
             target,
             drafting,
@@ -59,16 +60,17 @@ class Engine:
             clock,
             {} if matchers is None else matchers,
             self._slots,
+            self._texts,
         )
         self._rounds = Rounds(target, drafting, self._requests, self._least, clock)
         self._prefill = Prefill(target.n_ubatch, target.n_batch - (self._least.rows - 1), clock)
         self._cache = cache
         self._pass_ends = inf  # when the pass is expected to end that may be interrupted
-        requests, slots = self._requests, self._slots
-        self.check, self.submit, self.cancel = requests.check, requests.submit, requests.cancel
+        requests, texts = self._requests, self._texts
+        self.check, self.submit, self.cancel = requests.check, requests.waiting.add, requests.cancel
         self.fail_all, self.tell_all = requests.fail_all, requests.tell_all
-        self.slots, self.spare, self.forget, self.rest = slots.describe, slots.spare, slots.forget, slots.rest
-        self.held, self.erase, self.replace, self.store = slots.held, slots.erase, slots.replace, slots.store
+        self.slots, self.spare, self.forget, self.rest = self._slots.describe, texts.spare, texts.forget, texts.rest
+        self.held, self.erase, self.replace, self.store = texts.held, texts.erase, texts.replace, texts.store
 
     @property
     def limit(self) -> int:
@@ -100,8 +102,11 @@ class Engine:
         return self._requests.is_stuck
 
     def leave(self) -> None:
-        """The models are about to be unloaded, for sleep or at the end. Only while idle: see `Slots.leave`."""
-        self._slots.leave()
+        """The models are about to be unloaded, for sleep or at the end: what slots and the prompt cache hold goes to a
+        disk, where the cache has a level there. Only while idle.
+        """
+        self._texts.store()
+        self._texts.forget()
         if self._drafting is not None:
             self._drafting.leave()
 

@@ -1,6 +1,4 @@
-"""What the prompt cache asks of its level on a disk, and the texts that are on their way from there. Knows no files:
-`uad.runtime.slots.disk` has them.
-"""
+"""What the prompt cache asks of its level on a disk. Knows no files: `uad.runtime.slots.disk` has them."""
 
 from __future__ import annotations
 
@@ -12,7 +10,6 @@ from typing import Generic, Protocol, TypeVar
 from uad.base.events import CacheCounts
 
 S = TypeVar("S")
-_MOST_TRIES = 4  # texts that are tried for a request: files may be damaged, or gone
 
 
 @dataclass(slots=True)
@@ -68,41 +65,3 @@ class LowerLevel(Protocol[S]):
     def counts(self) -> CacheCounts:
         """What it holds, and what it did. From any thread."""
         ...
-
-
-class Arrivals(Generic[S]):
-    """Texts on their way to requests that wait for them, by the requests' numbers."""
-
-    def __init__(self, lower: LowerLevel[S]) -> None:
-        self._lower = lower
-        self._coming: dict[int, tuple[str, Future[StoredText[S] | None]]] = {}
-        self._tries: dict[int, int] = {}
-
-    def is_coming(self, number: int) -> bool:
-        """Whether a request has to wait."""
-        coming = self._coming.get(number)
-        return coming is not None and not coming[1].done()
-
-    def take(self, number: int) -> StoredText[S] | None:
-        """What came for a request."""
-        coming = self._coming.pop(number, None)
-        return coming[1].result() if coming is not None else None
-
-    def call(self, number: int, name: str, seconds: float) -> bool:
-        """Have a text read for a request, once for all that wait for it; False where that was tried too often."""
-        self._tries[number] = self._tries.get(number, 0) + 1
-        if self._tries[number] > _MOST_TRIES:
-            return False
-        same = next((coming for other, coming in self._coming.values() if other == name), None)
-        self._coming[number] = name, same or self._lower.read(name, seconds)
-        return True
-
-    def gone(self, number: int) -> None:
-        """The request starts, or waits no more."""
-        self._coming.pop(number, None)
-        self._tries.pop(number, None)
-
-    def clear(self) -> None:
-        """No request waits any more."""
-        self._coming.clear()
-        self._tries.clear()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -16,13 +15,49 @@ from uad.base.types.placed import n_more_cells
 from uad.engine.decode.drafting import Drafting
 from uad.engine.decode.guard import deliver, known, logged
 from uad.engine.decode.sequence import Running
-from uad.engine.decode.slots import Slot, Slots
+from uad.engine.decode.slots import Slot, Slots, SlotTexts
 from uad.engine.decode.target import Target
 from uad.engine.decode.verify import Picker
 from uad.text.grammar.protocol import Matcher
 
 _log = logging.getLogger("uad.request")
 SamplerFactory = Callable[[Request, int], Picker]
+
+
+class Waiting:
+    """Requests that wait for a slot, by their numbers, the oldest first. Some also wait for texts of a disk."""
+
+    def __init__(self, slots: Slots, texts: SlotTexts) -> None:
+        self._slots = slots
+        self._texts = texts
+        self._arrivals = texts.arrivals
+        self.all: dict[int, tuple[Request, Sink]] = {}
+
+    def add(self, number: int, request: Request, sink: Sink) -> None:
+        """The request waits for a slot; it was checked."""
+        self.all[number] = request, sink
+
+    def drop(self, number: int) -> None:
+        """The request waits no more, if it did."""
+        self.all.pop(number, None)
+        if self._arrivals is not None:
+            self._arrivals.gone(number)
+
+    def is_coming(self, number: int) -> bool:
+        """Whether a request waits for a text that is not read yet."""
+        return self._arrivals is not None and self._arrivals.is_coming(number)
+
+    def starting(self) -> Iterator[tuple[Slot, int, Request, Sink]]:
+        """Those that can start now, each with the slot that it is to take before the next one is asked for. One that
+        wants a busy slot, or waits for its text from a disk, lets others pass.
+        """
+        for number, (request, sink) in tuple(self.all.items()):
+            if not self._slots.has_free:
+                return
+            slot = None if self.is_coming(number) else self._texts.choose(request)
+            if slot is not None and not self._texts.waits(slot, number, request):
+                yield slot, number, request, sink
+                del self.all[number]
 
 
 class Scheduler:
@@ -42,6 +77,7 @@ class Scheduler:
         clock: Clock,
         matchers: dict[int, Matcher],
         slots: Slots,
+        texts: SlotTexts,
     ) -> None:
         self._matchers = matchers
         self._target = target
@@ -51,7 +87,8 @@ class Scheduler:
         self._limit = limit
         self._clock = clock
         self._slots = slots
-        self._waiting: deque[tuple[int, Request, Sink]] = deque()
+        self._texts = texts
+        self.waiting = Waiting(slots, texts)
         self.totals = Totals()
 
     def check(self, request: Request) -> None:
@@ -66,14 +103,9 @@ class Scheduler:
                 f"there is no slot {request.slot}; slots are 0 to {len(self._slots.all) - 1}", "id_slot"
             )
 
-    def submit(self, number: int, request: Request, sink: Sink) -> None:
-        """The request waits for a slot; it was checked."""
-        self._waiting.append((number, request, sink))
-
     def cancel(self, number: int) -> None:
         """Frees the request's slot now. No event follows."""
-        self._waiting = deque(entry for entry in self._waiting if entry[0] != number)
-        self._slots.gone(number)
+        self.waiting.drop(number)
         for running in self.running:
             if running.number == number:
                 self.release(running)
@@ -86,43 +118,35 @@ class Scheduler:
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs or waits."""
-        return not self._waiting and not self.running
+        return not self.waiting.all and not self.running
 
     @property
     def is_stuck(self) -> bool:
         """Whether nothing runs, and all that waits waits for texts that are read from a disk, or nothing does."""
-        return not self.running and all(self._slots.is_coming(number) for number, _, _ in self._waiting)
+        return not self.running and all(map(self.waiting.is_coming, self.waiting.all))
 
     # --- starting
 
     def admit(self) -> None:
-        """Waiting requests take free slots, in order; one that wants a busy slot, or waits for its text from a disk,
-        lets others pass. One that cannot start ends alone.
-        """
-        if not self._waiting:
+        """Waiting requests take free slots, in order. One that cannot start ends alone."""
+        if not self.waiting.all:
             return
-        for entry in tuple(self._waiting):
-            if not self._slots.has_free:
-                return
-            number, request, sink = entry
-            slot = None if self._slots.is_coming(number) else self._slots.choose(request)
-            if slot is not None and not self._slots.waits(slot, number, request):
-                try:
-                    running = self._start(slot, number, request, sink)
-                except Exception as error:
-                    slot.cached.clear()
-                    self._refuse(number, request, sink, error)
-                else:
-                    if request.progress:  # its prompt is being read now
-                        try:
-                            sink(running.progress(running.started))
-                        except Exception as error:
-                            self.fail([running], error)
-                self._waiting.remove(entry)
+        for slot, number, request, sink in self.waiting.starting():
+            try:
+                running = self._start(slot, number, request, sink)
+            except Exception as error:
+                slot.cached.clear()
+                self._refuse(number, request, sink, error)
+            else:
+                if request.progress:  # its prompt is being read now
+                    try:
+                        sink(running.progress(running.started))
+                    except Exception as error:
+                        self.fail([running], error)
 
     def _start(self, slot: Slot, number: int, request: Request, sink: Sink) -> Running:
         seed = self._seeds() if request.sampling.seed is None else request.sampling.seed
-        n_cached, n_known = self._slots.prepare(slot, request)
+        n_cached, n_known = self._texts.prepare(slot, request)
         sampler = self._samplers(request, seed)
         with ExitStack() as undo:
             undo.callback(self._close, slot.id, sampler)
@@ -151,7 +175,8 @@ class Scheduler:
                 n_same = max(n_known + len(told) - len(read), 0) if read else 0 if told else n_known
                 self._drafting.begin(slot.id, told or request.prompt, sampling, n_same, request.prediction, read)
             undo.pop_all()
-        self._slots.occupy(slot, running)
+        slot.running = running
+        self._slots.use(slot)
         return running
 
     # --- ending
@@ -183,9 +208,8 @@ class Scheduler:
 
     def fail_all(self, error: UadError) -> None:
         """Every request, running or waiting, ends with this error."""
-        waiting, self._waiting = self._waiting, deque()
-        for number, request, sink in waiting:
-            self._slots.gone(number)
+        for number, (request, sink) in tuple(self.waiting.all.items()):
+            self.waiting.drop(number)
             self._refuse(number, request, sink, error)
         self.fail(self.running, error)
 
@@ -193,7 +217,7 @@ class Scheduler:
         """Every request, running or waiting, ends with this error. Nothing else happens: the target must
         not be touched any more.
         """
-        for number, request, sink in self._waiting:
+        for number, (request, sink) in self.waiting.all.items():
             self._refuse(number, request, sink, error)
         for running in self.running:
             self._refuse(running.number, running.request, running.sink, error)

@@ -28,16 +28,11 @@ class Slot:
 
 
 class Slots:
-    """The slots of a target, one sequence of its KV each.
+    """The slots of a target, one sequence of its KV each, and the requests that run there."""
 
-    cache: of texts that leave their slots. rate: ids of prompts that are read per second, lately.
-    """
-
-    def __init__(self, target: Target, cache: PromptCache[Any] | None, rate: Callable[[], float]) -> None:
+    def __init__(self, target: Target) -> None:
         self.all = [Slot(i) for i in range(target.n_seq)]
         self._target = target
-        self._cache = cache
-        self._rate = rate
         self._clock = 0
 
     @property
@@ -54,13 +49,35 @@ class Slots:
         """What each slot does and holds."""
         return tuple(_describe(slot) for slot in self.all)
 
-    def spare(self) -> tuple[int, int] | None:
-        """A sequence, and after how many of its positions passes may be tried while nothing runs, without harm: an
-        empty one, else the shortest, where ids are taken back by position. None where there is none.
-        """
-        slot = min(self.all, key=lambda one: len(one.cached))
-        n_held = len(slot.cached)
-        return (slot.id, n_held) if not n_held or not self._target.tail else None
+    def use(self, slot: Slot) -> None:
+        """The slot is the one that was used last."""
+        self._clock += 1
+        slot.used = self._clock
+
+    def release(self, running: Running) -> None:
+        """The slot is free; what its KV holds stays for the next prompt."""
+        slot = self.all[running.slot]
+        if running.n_seen:  # of an image in the middle
+            running.n_past = self._target.take_back(slot.id, running.n_past)
+        slot.running = None
+        slot.cached = running.ids[: running.n_past]
+
+
+class SlotTexts:
+    """The texts that free slots hold: which of them a request goes on from, what leaves for the prompt cache, and what
+    comes back from there.
+
+    cache: of texts that leave their slots. rate: ids of prompts that are read per second, lately.
+    """
+
+    def __init__(self, slots: Slots, target: Target, cache: PromptCache[Any] | None, rate: Callable[[], float]) -> None:
+        self._slots = slots
+        self._target = target
+        self._cache = cache
+        self._rate = rate
+        self.arrivals = cache.arrivals if cache is not None else None
+
+    # --- for a request that starts
 
     def choose(self, request: Request) -> Slot | None:
         """A free slot: the wanted one; else, of those that can continue or hold all of the prompt, the one that holds
@@ -69,7 +86,11 @@ class Slots:
         A slot can continue where the request keeps at least half of what it holds: every chat prompt begins with the
         template's head, and must not take another conversation's slot because of that.
         """
-        free = [slot for slot in self.all if slot.running is None and request.slot in (-1, slot.id)]
+        # All chats begin with the same 30 ids. Slot 0 holds another chat of 900 ids, slot 1 the last turn of this one,
+        # 400 ids, slot 2 a chat of 50. A prompt of 450 ids keeps 30, 400 and 30 of these. Slots 1 and 2 keep half or
+        # more, and slot 1 holds most. Another new chat of 450 ids keeps 30 of each. It takes slot 2, of which 30 are
+        # more than half; and without slot 2 the longest unused.
+        free = [slot for slot in self._slots.all if slot.running is None and request.slot in (-1, slot.id)]
         kept = {slot.id: self.kept(slot, request) for slot in free}
         most = len(request.prompt) - UNREAD
         fit = [
@@ -91,6 +112,14 @@ class Slots:
         n = whole_images(request.placed, n)
         return self._target.reach(slot.id, n) if n else 0
 
+    def waits(self, slot: Slot, number: int, request: Request) -> bool:
+        """Whether a request that could start here waits for what is read of its prompt from a disk. See
+        `Arrivals.waits`.
+        """
+        if self.arrivals is None or not request.cache_prompt or request.prompt_probs:
+            return False
+        return self.arrivals.waits(number, request.prompt[:-UNREAD], self.kept(slot, request), self._rate())
+
     def prepare(self, slot: Slot, request: Request) -> tuple[int, int]:
         """Let the slot's KV hold as much of a prompt as it can: what it holds leaves for the prompt cache, where
         something there helps more. Returns how many ids of the prompt it holds then, and how many of them drafters may
@@ -110,34 +139,7 @@ class Slots:
             n_kept = self._target.take_back(slot.id, n_kept)
         return n_kept, n_known
 
-    def waits(self, slot: Slot, number: int, request: Request) -> bool:
-        """Whether a request that could start here waits for what is read of its prompt from a disk. See
-        `PromptCache.waits`.
-        """
-        if self._cache is None or not request.cache_prompt or request.prompt_probs:
-            return False
-        return self._cache.waits(number, request.prompt[:-UNREAD], self.kept(slot, request), self._rate())
-
-    def is_coming(self, number: int) -> bool:
-        """Whether a request waits for what is not read yet."""
-        return self._cache is not None and self._cache.is_coming(number)
-
-    def gone(self, number: int) -> None:
-        """A request waits no more."""
-        if self._cache is not None:
-            self._cache.gone(number)
-
-    def store(self) -> None:
-        """What slots and the prompt cache hold goes to its level on the disk, where there is one. Running requests are
-        as they are between two rounds.
-        """
-        if self._cache is None:
-            return
-        self._cache.store_all(self._rate())
-        for slot in sorted(self.all, key=lambda one: one.used):
-            running = slot.running
-            held = slot.cached if running is None else running.ids[: running.n_past]
-            self._cache.store(slot.id, held)
+    # --- while nothing starts
 
     def rest(self) -> bool:
         """To be called while nothing runs or waits, and no request is expected at this moment: what the next ones might
@@ -147,10 +149,30 @@ class Slots:
             return False
         rate = self._rate()
         # the first is the one that a text of another conversation would get; copies of those after it push none out
-        for i, slot in enumerate(sorted(self.all, key=_first_to_give_way)):
+        for i, slot in enumerate(sorted(self._slots.all, key=_first_to_give_way)):
             if slot.cached and self._cache.keep_ahead(slot.id, slot.cached, rate, may_drop=i == 0):
                 return True
         return False
+
+    def spare(self) -> tuple[int, int] | None:
+        """A sequence, and after how many of its positions passes may be tried while nothing runs, without harm: an
+        empty one, else the shortest, where ids are taken back by position. None where there is none.
+        """
+        slot = min(self._slots.all, key=lambda one: len(one.cached))
+        n_held = len(slot.cached)
+        return (slot.id, n_held) if not n_held or not self._target.tail else None
+
+    def store(self) -> None:
+        """What slots and the prompt cache hold goes to its level on the disk, where there is one. Running requests are
+        as they are between two rounds.
+        """
+        if self._cache is None:
+            return
+        self._cache.store_all(self._rate())
+        for slot in sorted(self._slots.all, key=lambda one: one.used):
+            running = slot.running
+            held = slot.cached if running is None else running.ids[: running.n_past]
+            self._cache.store(slot.id, held)
 
     def forget(self) -> None:
         """Nothing that slots hold serves later prompts, since the target computes other values now. Only while
@@ -158,54 +180,33 @@ class Slots:
         """
         if self._cache is not None:
             self._cache.clear()
-        for slot in self.all:
-            slot.cached.clear()
-            self._target.clear(slot.id)
+        for slot in self._slots.all:
+            self.erase(slot.id)
 
-    def leave(self) -> None:
-        """The models are about to be unloaded, for sleep or at the end: what slots and the prompt cache hold goes to a
-        disk, where the cache has a level there. Only while idle.
-        """
-        self.store()
-        self.forget()
+    # --- of one slot
 
     def held(self, id_: int) -> list[int] | None:
         """The ids that a slot holds; None while a request runs there."""
-        slot = self.all[id_]
+        slot = self._slots.all[id_]
         return slot.cached if slot.running is None else None
 
     def erase(self, id_: int) -> None:
         """Forget what a free slot holds."""
-        self.all[id_].cached.clear()
+        self._slots.all[id_].cached.clear()
         self._target.clear(id_)
 
     def replace(self, id_: int, ids: list[int], put: Callable[[], bool]) -> bool:
         """Let a free slot hold these ids, which `put` puts into the target's memory; what it held leaves for the prompt
         cache. False: that failed, and the slot is empty.
         """
-        slot = self.all[id_]
+        slot = self._slots.all[id_]
         if self._cache is not None:
             self._cache.exchange(id_, slot.cached, 0, (), self._rate())
         slot.cached = []
         if put():
             slot.cached = ids
-            self._clock += 1
-            slot.used = self._clock
+            self._slots.use(slot)
         return bool(slot.cached)
-
-    def occupy(self, slot: Slot, running: Running) -> None:
-        """The slot is taken."""
-        self._clock += 1
-        slot.running = running
-        slot.used = self._clock
-
-    def release(self, running: Running) -> None:
-        """The slot is free; what its KV holds stays for the next prompt."""
-        slot = self.all[running.slot]
-        if running.n_seen:  # of an image in the middle
-            running.n_past = self._target.take_back(slot.id, running.n_past)
-        slot.running = None
-        slot.cached = running.ids[: running.n_past]
 
 
 def _first_to_give_way(slot: Slot) -> tuple[bool, int, int]:

@@ -22,34 +22,19 @@ class Target(Protocol):
     n_batch: int
     n_ubatch: int
     n_alike: int
+    vocab: VocabTable
     computes_later: bool
     """Whether `decode` returns before its logits are there, and `rows` waits for them, as on GPUs."""
-    vocab: VocabTable
-
-    @property
-    def can_take_back(self) -> bool:
-        """Whether drafts can be taken back at all."""
-        ...
-
-    @property
-    def can_stop(self) -> bool:
-        """Whether a decode may be interrupted."""
-        ...
-
-    @property
-    def n_free(self) -> int:
-        """Ids of a draft that can be taken back at no cost."""
-        ...
-
-    @property
-    def keep_ms(self) -> float:
-        """Milliseconds that it costs to take back more than n_free ids, beside what must be decoded again."""
-        ...
-
-    @property
-    def tail(self) -> int:
-        """Ids at the end of a prompt that are best decoded apart, after a mark; 0: no marks."""
-        ...
+    can_take_back: bool
+    """Whether drafts can be taken back at all."""
+    can_stop: bool
+    """Whether a decode may be interrupted."""
+    n_free: int
+    """Ids of a draft that can be taken back at no cost."""
+    keep_ms: float
+    """Milliseconds that it costs to take back more than n_free ids, beside what must be decoded again."""
+    tail: int
+    """Ids at the end of a prompt that are best decoded apart, after a mark; 0: no marks."""
 
     def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
         """What is left to decode of these rows, when all is done that lets the last n_unsure of each be taken back.
