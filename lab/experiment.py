@@ -10,8 +10,8 @@ from time import perf_counter
 from oracle import Round
 from prescribed import prescribing
 
-from uad.base.types import Clock, Commit, Draft, SamplingParams
-from uad.engine.decode.drafting import NO_MATCHERS, Drafting
+from uad.base.types import Clock, Commit, Draft
+from uad.engine.decode.drafting import NO_MATCHERS, DraftedText, Drafting
 from uad.engine.decode.scheduler import SamplerFactory
 from uad.engine.drafter import Drafter
 from uad.engine.policy.protocol import Policy
@@ -28,17 +28,9 @@ class Noting(Drafting):
 
     rounds: Rounds
 
-    def begin(
-        self,
-        seq: int,
-        prompt: Sequence[int],
-        sampling: SamplingParams,
-        n_cached: int = 0,
-        prediction: bytes = b"",
-        read: Sequence[int] = (),
-    ) -> None:
-        self.rounds[seq] = []
-        super().begin(seq, prompt, sampling, n_cached, prediction, read)
+    def begin(self, text: DraftedText) -> None:
+        self.rounds[text.seq] = []
+        super().begin(text)
 
     def commit(self, commit: Commit, draft: Draft) -> None:
         if commit.seq in self:

@@ -26,7 +26,7 @@ from stepper import Stepper
 from uad.base.config import Config, DraftingConfig, ModelConfig
 from uad.base.types import GREEDY, Commit, Draft, Rows, SpecPolicy, SpeculativeParams
 from uad.drafts.model.drafter import ModelDrafter
-from uad.engine.decode.drafting import Drafting
+from uad.engine.decode.drafting import DraftedText, Drafting
 from uad.engine.policy.auto import AutoPolicy
 from uad.engine.policy.protocol import Wish
 from uad.llama.context import Context
@@ -193,7 +193,7 @@ def _replay(
 ) -> Count:
     """Rounds along one answer. Its first id comes from the prompt's decode, as in the engine."""
     count = Count(n_steps=-context.n_decodes)
-    drafting.begin(0, text.prompt, GREEDY)
+    drafting.begin(DraftedText(0, text.prompt, GREEDY))
     drafting.commit(Commit(0, text.answer[:1]), Draft())
     at = 1
     while at < len(text.answer):

@@ -375,7 +375,7 @@ def open_prompt_cache(
     def restored(seq: int, ids: Sequence[int], saved: SavedSlot) -> None:
         n_read = copies.restore_draft(seq, ids, saved.draft)
         if drafting is not None:
-            drafting.came_back(seq, {} if n_read is None else {Origin.MODEL: n_read})
+            drafting.restored(seq, {} if n_read is None else {Origin.MODEL: n_read})
 
     return PromptCache(copies, most, clock, free, ahead, lower=disk, restored=restored)
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uad.base.types import GREEDY, WRITERS, Ask, Clock, Commit, SpecPolicy, SpeculativeParams
-from uad.engine.decode.drafting import Drafting
+from uad.engine.decode.drafting import DraftedText, Drafting
 from uad.engine.drafter import Drafter, Pace
 from uad.engine.policy.cost import CostSample
 from uad.engine.policy.protocol import Wish
@@ -121,7 +121,7 @@ class BatchDrafting:
                 continue
             text = one.text
             if one.has_begun:
-                drafting.begin(text.seq, text.ids[: text.n].tolist(), GREEDY)
+                drafting.begin(DraftedText(text.seq, text.ids[: text.n].tolist(), GREEDY))
             elif one.new:
                 n = len(text.draft.ids)
                 drafting.commit(Commit(text.seq, one.new, n, min(len(one.new) - 1, n)), text.draft)
@@ -149,7 +149,7 @@ class BatchDrafting:
         self._drafting = self._make(steps.samples, self._limits.most_rows)
         for text in self._texts.texts:
             if text.is_running:
-                self._drafting.begin(text.seq, text.ids[: text.n].tolist(), GREEDY)
+                self._drafting.begin(DraftedText(text.seq, text.ids[: text.n].tolist(), GREEDY))
 
     # --- what the next step submits
 

@@ -8,7 +8,7 @@ import pytest
 
 from uad.base.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.drafts.lookup import suffix
-from uad.engine.decode.drafting import Drafting
+from uad.engine.decode.drafting import DraftedText, Drafting
 from uad.engine.drafter import Pace
 from uad.engine.policy.protocol import Chosen, Drafted, Seen, Wish
 
@@ -64,7 +64,7 @@ def drafted(ids: tuple[int, ...], n: int = 8, params: SpeculativeParams | None =
     policy = Takes(n)
     drafters = (suffix.drafter(share="off"), TwoIds(ids))
     drafting = Drafting(drafters, lambda: policy, N_VOCAB, frozenset({END}))  # type: ignore[arg-type, return-value]
-    drafting.begin(0, (*TEXT, 50, 10, 11), GREEDY)
+    drafting.begin(DraftedText(0, (*TEXT, 50, 10, 11), GREEDY))
     drafting.propose([Wish(0, params or SpeculativeParams(), 32)])
     return policy.draft
 

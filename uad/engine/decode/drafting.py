@@ -30,7 +30,7 @@ NO_MATCHERS: Mapping[int, Matcher] = {}
 
 
 @dataclass(slots=True)
-class _DraftedText:
+class DraftedText:
     """A running sequence: its prompt, how its answer is drawn, and the answer so far. All that a drafter which starts
     again must know. n_cached ids of the prompt are those of the sequence's last text. prediction: what the request
     says its answer will be. read: the prompt as the target reads it, with placeholders of images; empty: the same.
@@ -45,9 +45,11 @@ class _DraftedText:
     written: list[int] = field(default_factory=list)
 
     def tell_policy(self, policy: Policy) -> None:
+        """The policy learns that it runs."""
         policy.begin(self.seq, len(self.prompt) + len(self.written), self.sampling.temperature, self.n_cached)
 
     def tell_drafter(self, drafter: Drafter) -> None:
+        """The drafter learns that it runs, and all of it."""
         is_head = drafter.origin is Origin.HEAD  # which goes by the target's positions
         drafter.begin(self.seq, self.read if self.read and is_head else self.prompt, self.sampling)
         if self.prediction and isinstance(drafter, Predicted):
@@ -59,9 +61,10 @@ class _DraftedText:
 class DraftTally:
     """What drafters did since start, in counts."""
 
-    def __init__(self, origins: Sequence[Origin]) -> None:
-        self._stats = {origin: DrafterStats(origin) for origin in origins}
-        self._accepted: dict[Origin, list[int]] = {origin: [] for origin in origins}  # drafts, by accepted length
+    def __init__(self, drafters: Sequence[Guarded[Drafter]]) -> None:
+        self._drafters = drafters
+        self._stats = {one.part.origin: DrafterStats(one.part.origin) for one in drafters}
+        self._accepted: dict[Origin, list[int]] = {origin: [] for origin in self._stats}  # drafts, by accepted length
         self._submitted: deque[int] = deque(maxlen=_LATELY)  # lengths
         self._crossings: dict[int, Crossing] = {}
 
@@ -84,11 +87,13 @@ class DraftTally:
         """
         return self._crossings.pop(seq, None)
 
-    def stats(self, one: Guarded[Drafter]) -> DrafterStats:
-        """Those of this drafter."""
-        origin = one.part.origin
-        accepted = tuple(self._accepted[origin])
-        return replace(self._stats[origin], n_failures=one.n_failures, is_off=not one.is_on, accepted=accepted)
+    def stats(self) -> tuple[DrafterStats, ...]:
+        """Those of each drafter."""
+        each = []
+        for one in self._drafters:
+            stats, accepted = self._stats[one.part.origin], tuple(self._accepted[one.part.origin])
+            each.append(replace(stats, n_failures=one.n_failures, is_off=not one.is_on, accepted=accepted))
+        return tuple(each)
 
     def lengths(self) -> tuple[int, ...]:
         """How often drafts of each length were submitted of late; [0]: none was."""
@@ -96,6 +101,80 @@ class DraftTally:
         for n in self._submitted:
             _count(lengths, n)
         return tuple(lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the target may be given to decode: ids below n_vocab, none of `eog`, which end an answer, and those that the
+    constraint of a sequence allows (matchers).
+    """
+
+    n_vocab: int
+    eog: frozenset[int]
+    matchers: Mapping[int, Matcher]
+
+    def cut(self, draft: Draft, ask: Ask) -> Draft:
+        """A draft as far as the target could draw it, or nothing where that is shorter than asked for. Raises
+        ValueError for one that the target cannot decode, since its decode would fail instead.
+
+        It ends before an id that ends the answer: the target writes that id itself, in the same decode, and a copy of
+        an earlier turn would go on after it. It also ends before the first id that the constraint forbids. With the
+        draft "yes", <end>, "user" only "yes" is left.
+        """
+        ids, p = draft.ids, draft.p
+        if ids and not (0 <= min(ids) <= max(ids) < self.n_vocab and len(p) == len(ids) <= ask.n_max):
+            raise ValueError(
+                f"{len(ids)} ids from {min(ids)} to {max(ids)} with {len(p)} beliefs, where {ask.n_max} were asked for"
+            )
+        if not all(0.0 <= belief < inf for belief in p):
+            raise ValueError(
+                f"an id is believed with a probability of {next(one for one in p if not 0.0 <= one < inf)}"
+            )
+        if not self.eog.isdisjoint(ids):
+            n = next(i for i, id_ in enumerate(ids) if id_ in self.eog)
+            draft = draft.first(n if n >= ask.n_min else 0)
+        matcher = self.matchers.get(ask.seq)
+        if matcher is not None and draft.ids:
+            n = matcher.n_valid(draft.ids)
+            draft = draft.first(n if n >= ask.n_min else 0)
+        return draft
+
+
+class Chains:
+    """Guesses that were written go on with what the text offers after them, in sequences whose policy weighs lengths.
+
+    The draft model wrote "for i in", and earlier the text had "for i in range(n):". A look-up adds " range(n):", as far
+    as there is room.
+    """
+
+    def __init__(self, drafters: Sequence[Guarded[Drafter]], limits: Limits) -> None:
+        self._lookup = next((one for one in drafters if isinstance(one.part, Continuing)), None)
+        self._limits = limits
+        self._seqs: frozenset[int] = frozenset()  # in this round
+
+    def begin(self, wishes: Sequence[Wish]) -> None:
+        """A round of these sequences."""
+        self._seqs = frozenset()
+        if self._lookup is not None and self._lookup.is_on:
+            origin = self._lookup.part.origin
+            every = [(wish.seq, wish.params) for wish in wishes if wish.params.policy is SpecPolicy.AUTO]
+            self._seqs = frozenset(seq for seq, params in every if not params.types or origin in params.types)
+
+    def longer(self, draft: Draft, ask: Ask) -> Draft:
+        """The draft, and what the text offers after it."""
+        room = ask.n_max - len(draft.ids)
+        if not draft.ids or room <= 0 or ask.seq not in self._seqs or self._lookup is None:
+            return draft
+
+        def followed(drafter: Drafter) -> Draft:
+            assert isinstance(drafter, Continuing)
+            tail = drafter.after(ask.seq, draft.ids, room)
+            if not tail.ids:
+                return draft
+            ids, p = draft.ids + tail.ids, draft.p + tail.p
+            return self._limits.cut(replace(draft, ids=ids, p=p, kind=tail.kind, n_tail=len(tail.ids)), ask)
+
+        return self._lookup.do(followed) or draft
 
 
 class Drafting:
@@ -114,22 +193,16 @@ class Drafting:
         clock: Clock = perf_counter,
         matchers: Mapping[int, Matcher] = NO_MATCHERS,
     ) -> None:
-        self._matchers = matchers
         self._drafters = tuple(Guarded(drafter.origin, drafter, clock) for drafter in drafters)
         self._policies = policies
         self.policy = Guarded("the policy", policies(), clock)
-        self.tally = DraftTally([drafter.origin for drafter in drafters])
-        self._n_vocab = n_vocab
-        self._eog = eog
+        self.tally = DraftTally(self._drafters)
+        self._limits = Limits(n_vocab, eog, matchers)
+        self._chains = Chains(self._drafters, self._limits)
         self._clock = clock
-        self._texts: dict[int, _DraftedText] = {}
+        self._texts: dict[int, DraftedText] = {}
         self._is_general = any(one.origin not in {*BY_REQUEST, Origin.GRAMMAR} for one in drafters)
-        self._looks_up = next((one for one in self._drafters if isinstance(one.part, Continuing)), None)
-        # sequences in which the text goes on after a guess that was written, in this round: those whose policy weighs
-        # lengths
-        self._chained: frozenset[int] = frozenset()
         self._asking = 0.0  # seconds of this round
-        self._n_plain = 0  # ids until the policy wants to be asked again
 
     def __contains__(self, seq: int) -> bool:
         return seq in self._texts
@@ -140,10 +213,6 @@ class Drafting:
         may be drafted for. Not where only some requests bring what is drafted from, and none of those runs.
         """
         return self._is_general or bool(self._texts)
-
-    def stats(self) -> tuple[DrafterStats, ...]:
-        """What each drafter did since start."""
-        return tuple(map(self.tally.stats, self._drafters))
 
     def view(self, depth: int) -> tuple[PolicyView, tuple[int, ...], tuple[DrafterView, ...]]:
         """What the policy knows, the lengths submitted of late, and each drafter; for display."""
@@ -156,27 +225,15 @@ class Drafting:
         views = [DrafterView(origin, *known) if known is not None else DrafterView(origin) for origin, known in worth]
         return policy, self.tally.lengths(), tuple(views)
 
-    def begin(
-        self,
-        seq: int,
-        prompt: Sequence[int],
-        sampling: SamplingParams,
-        n_cached: int = 0,
-        prediction: bytes = b"",
-        read: Sequence[int] = (),
-    ) -> None:
-        """A sequence starts (again) with this prompt of target ids, the first n_cached as in its last text. `sampling`
-        says how its answer is drawn, the seed included; it is expected to be like `prediction`. read: the prompt with
-        placeholders, where it has images. Nothing is remembered where only a constraint or a prediction could draft for
-        it, and it has neither.
+    def begin(self, text: DraftedText) -> None:
+        """A sequence starts (again) with this text. Nothing is remembered where only a constraint or a prediction could
+        draft for it, and it has neither.
         """
-        absent = [
-            *([] if seq in self._matchers else [Origin.GRAMMAR]),
-            *([] if prediction else [Origin.PREDICTION]),
-        ]
+        absent = [] if text.seq in self._limits.matchers else [Origin.GRAMMAR]
+        absent += [] if text.prediction else [Origin.PREDICTION]
         if all(one.part.origin in absent for one in self._drafters):
             return
-        text = self._texts[seq] = _DraftedText(seq, prompt, sampling, n_cached, prediction, read)
+        self._texts[text.seq] = text
         self.policy.do(text.tell_policy)
         for one in self._drafters:
             one.do(text.tell_drafter)
@@ -189,23 +246,18 @@ class Drafting:
         for one in self._drafters:
             one.do(lambda drafter: drafter.end(seq))
 
-    def restored(self, seq: int, ids: Sequence[int], n_held: Mapping[Origin, int]) -> None:
-        """A text came back into a sequence in which nothing runs: drafters learn it as they learn one that is over.
-        n_held: how many of its ids those that write have read.
+    def restored(self, seq: int, n_held: Mapping[Origin, int], ids: Sequence[int] | None = None) -> None:
+        """A text came back into a sequence in which nothing runs. n_held: how many of its ids those that write have
+        read. ids: the text, which drafters learn as they learn one that is over; None where the next text begins like
+        it.
         """
 
         def learn(drafter: Drafter) -> None:
-            drafter.begin(seq, ids)
+            drafter.begin(seq, ids or ())
             drafter.end(seq)
 
-        for one in self._drafters:
+        for one in self._drafters if ids is not None else ():
             one.do(learn)
-        self.came_back(seq, n_held)
-
-    def came_back(self, seq: int, n_held: Mapping[Origin, int]) -> None:
-        """A text came back into a sequence in which nothing runs, and its next text begins like it. n_held: see
-        `restored`.
-        """
         self.policy.do(lambda policy: policy.observe(Restored(seq, n_held)))
 
     def leave(self) -> None:
@@ -221,17 +273,13 @@ class Drafting:
         may write before this is to be asked again: as long as the same ones write, and if nothing is submitted.
         """
         self._bring_back()
-        self._chained = frozenset()
-        if self._looks_up is not None and self._looks_up.is_on:
-            origin = self._looks_up.part.origin
-            every = [(wish.seq, wish.params) for wish in wishes if wish.params.policy is SpecPolicy.AUTO]
-            self._chained = frozenset(seq for seq, params in every if not params.types or origin in params.types)
+        self._chains.begin(wishes)
         self._asking = 0.0
-        self._n_plain = _PAUSED_IDS
         can_draft = any(one.is_on for one in self._drafters)
-        chosen = self.policy.do(lambda policy: self._round(policy, wishes)) if can_draft else None
-        is_constrained = any(wish.seq in self._matchers for wish in wishes)  # each id may show how the answer goes on
-        return chosen or _NOTHING, 1 if is_constrained else max(self._n_plain, 1)
+        planned = self.policy.do(lambda policy: self._round(policy, wishes)) if can_draft else None
+        chosen, n_plain = planned or (_NOTHING, _PAUSED_IDS)
+        # each id may show how a constrained answer goes on
+        return chosen, 1 if any(wish.seq in self._limits.matchers for wish in wishes) else max(n_plain, 1)
 
     def _bring_back(self) -> None:
         """A drafter that was off for long enough starts again, with all running texts."""
@@ -256,12 +304,11 @@ class Drafting:
             policy.observe(Ended(text.seq))
             text.tell_policy(policy)
 
-    def _round(self, policy: Policy, wishes: Sequence[Wish]) -> Mapping[int, Chosen]:
-        """Raises what the policy does."""
+    def _round(self, policy: Policy, wishes: Sequence[Wish]) -> tuple[Mapping[int, Chosen], int]:
+        """What `propose` returns. Raises what the policy does."""
         since = self._clock()
-        self._n_plain = policy.plan(wishes)
-        if self._n_plain > 0:
-            return _NOTHING
+        if (n_plain := policy.plan(wishes)) > 0:
+            return _NOTHING, n_plain
         for one in self._drafters:
             origin = one.part.origin
             asks = policy.asks(origin) if one.is_on else ()
@@ -276,39 +323,23 @@ class Drafting:
                 policy.observe(Drafted(origin, drafts, seconds))
         chosen = policy.choose()
         self._asking = self._clock() - since
-        return chosen
+        return chosen, 0
 
     def _ask(self, one: Guarded[Drafter], asks: Sequence[Ask], pace: Pace) -> list[Draft] | None:
-        """The drafts; None where the drafter fails: the round goes on as if it had not been asked."""
+        """Drafts that the target may be given; None where the drafter fails: the round goes on as if it had not been
+        asked.
+        """
+        writes = one.part.origin in WRITERS
 
-        def propose(drafter: Drafter) -> tuple[list[Draft], list[Draft]]:
-            """The drafts as they come, and as far as the target may be given them."""
-            raw = drafter.propose(asks, pace)
-            for draft, ask in zip(raw, asks, strict=True):
-                check(draft, ask, self._n_vocab)
-            return raw, [
-                cut(draft, ask, self._eog, self._matchers.get(ask.seq)) for draft, ask in zip(raw, asks, strict=True)
-            ]
+        def propose(drafter: Drafter) -> list[Draft]:
+            drafts = []
+            for draft, ask in zip(drafter.propose(asks, pace), asks, strict=True):
+                kept = self._limits.cut(draft, ask)
+                is_whole = len(kept.ids) == len(draft.ids)
+                drafts.append(self._chains.longer(kept, ask) if writes and is_whole else kept)
+            return drafts
 
-        both = one.do(propose)
-        if both is None or one.part.origin not in WRITERS:
-            return None if both is None else both[1]
-        return [
-            self._continued(draft, ask) if len(draft.ids) == len(raw.ids) else draft
-            for raw, draft, ask in zip(*both, asks, strict=True)
-        ]
-
-    def _continued(self, draft: Draft, ask: Ask) -> Draft:
-        """The draft, and what the text offers after it."""
-        room = ask.n_max - len(draft.ids)
-        if not draft.ids or room <= 0 or ask.seq not in self._chained or self._looks_up is None:
-            return draft
-        tail = self._looks_up.do(lambda drafter: _after(drafter, ask.seq, draft.ids, room))
-        if tail is None or not tail.ids:
-            return draft
-        n_tail = len(tail.ids)
-        whole = replace(draft, ids=draft.ids + tail.ids, p=draft.p + tail.p, kind=tail.kind, n_tail=n_tail)
-        return cut(whole, ask, self._eog, self._matchers.get(ask.seq))
+        return one.do(propose)
 
     def commit(self, commit: Commit, draft: Draft) -> None:
         """These ids became part of a text; `draft` is what had been submitted."""
@@ -328,42 +359,10 @@ class Drafting:
         self.policy.do(lambda policy: policy.observe(Decoded(passes, depth, seconds, self._asking)))
 
 
-def check(draft: Draft, ask: Ask, n_vocab: int) -> None:
-    """Raises ValueError for a draft that the target cannot decode, since its decode would fail instead."""
-    ids, p = draft.ids, draft.p
-    if ids and not (0 <= min(ids) <= max(ids) < n_vocab and len(p) == len(ids) <= ask.n_max):
-        raise ValueError(
-            f"{len(ids)} ids from {min(ids)} to {max(ids)} with {len(p)} beliefs, where {ask.n_max} were asked for"
-        )
-    if not all(0.0 <= belief < inf for belief in p):
-        raise ValueError(f"an id is believed with a probability of {next(one for one in p if not 0.0 <= one < inf)}")
-
-
-def cut(draft: Draft, ask: Ask, eog: frozenset[int], matcher: Matcher | None) -> Draft:
-    """A draft as far as the target could draw it, or nothing where that is shorter than asked for.
-
-    It ends before an id that ends the answer (of `eog`): the target writes that id itself, in the same decode, and a
-    copy of an earlier turn would go on after it. It also ends before the first id that the constraint forbids. With the
-    draft "yes", <end>, "user" only "yes" is left.
-    """
-    if not eog.isdisjoint(draft.ids):
-        n = next(i for i, id_ in enumerate(draft.ids) if id_ in eog)
-        draft = draft.first(n if n >= ask.n_min else 0)
-    if matcher is not None and draft.ids:
-        n = matcher.n_valid(draft.ids)
-        draft = draft.first(n if n >= ask.n_min else 0)
-    return draft
-
-
 def _count(counts: list[int], n: int) -> None:
     """One more of n, in a list that is as long as it must be."""
     counts.extend([0] * (n + 1 - len(counts)))
     counts[n] += 1
-
-
-def _after(drafter: Drafter, seq: int, ids: tuple[int, ...], n: int) -> Draft:
-    assert isinstance(drafter, Continuing)
-    return drafter.after(seq, ids, n)
 
 
 class _GuardedPace:

@@ -11,7 +11,7 @@ from typing import Any
 from uad.base.errors import AbortedError
 from uad.base.events import CacheCounts, EngineView, Totals
 from uad.base.stats import DrafterStats
-from uad.base.types import READ_AGAIN, Clock, Origin, Rows
+from uad.base.types import READ_AGAIN, Clock, Origin, PlacedImage, Rows
 from uad.engine.decode.drafting import Drafting
 from uad.engine.decode.layout import Least
 from uad.engine.decode.prefill import SOON_S, Prefill
@@ -29,8 +29,8 @@ PROMPT_ROWS = 64  # of a prompt at once whose probabilities are asked for: as ma
 class Engine:
     """Runs requests on a target. Everything here happens on one thread; events go to each request's sink.
 
-    least: no pass over the weights may be smaller; dummy rows fill up (see `layout.padding`). matchers, cache: see
-    `Scheduler`.
+    least: no pass over the weights may be smaller; dummy rows fill up (see `layout.padding`). matchers: see `Scheduler`;
+    cache: see `SlotTexts`.
     """
 
     def __init__(
@@ -48,43 +48,24 @@ class Engine:
         self._target = target
         self._drafting = drafting
         self._least = least or Least()
-        self._clock = clock
-        self._slots = Slots(target)
-        self._texts = SlotTexts(self._slots, target, cache, lambda: self._prefill.rate)
-        self._requests = Scheduler(
-            target,
-            drafting,
-            samplers,
-            seeds,
-            self.limit,
-            clock,
-            {} if matchers is None else matchers,
-            self._slots,
-            self._texts,
+        # most ids, prompt and answer, that one sequence may have: dummy rows need positions too
+        self.limit = target.n_ctx - (self._least.rows - 1)
+        matchers = {} if matchers is None else matchers
+        self._slots = slots = Slots(target)
+        self._texts = texts = SlotTexts(slots, target, cache, lambda: self._reader.prefill.rate)
+        self._requests = requests = Scheduler(
+            target, drafting, samplers, seeds, self.limit, clock, matchers, slots, texts
         )
-        self._rounds = Rounds(target, drafting, self._requests, self._least, clock)
-        self._prefill = Prefill(target.n_ubatch, target.n_batch - (self._least.rows - 1), clock)
+        self._rounds = Rounds(target, drafting, requests, self._least, clock)
+        self._reader = PromptReader(target, requests, self._rounds, self._least, clock)
         self._cache = cache
-        self._pass_ends = inf  # when the pass is expected to end that may be interrupted
-        requests, texts = self._requests, self._texts
         self.check, self.submit, self.cancel = requests.check, requests.waiting.add, requests.cancel
         self.fail_all, self.tell_all = requests.fail_all, requests.tell_all
-        self.slots, self.spare, self.forget, self.rest = self._slots.describe, texts.spare, texts.forget, texts.rest
+        self.slots, self.spare, self.forget, self.rest = slots.describe, texts.spare, texts.forget, texts.rest
         self.held, self.erase, self.replace, self.store = texts.held, texts.erase, texts.replace, texts.store
-
-    @property
-    def limit(self) -> int:
-        """Most ids, prompt and answer, that one sequence may have: dummy rows need positions too."""
-        return self._target.n_ctx - (self._least.rows - 1)
+        self.interrupt = self._reader.interrupt
 
     # --- what others ask
-
-    def interrupt(self, wanted: bool = True) -> None:
-        """From any thread: a pass over a prompt ends soon, since a request waits, unless it will anyway. Until it is
-        not wanted any more.
-        """
-        if not wanted or self._pass_ends - self._clock() > SOON_S:
-            self._target.interrupt(wanted)
 
     @property
     def has_room(self) -> bool:
@@ -113,11 +94,11 @@ class Engine:
     def learn(self, seq: int, ids: Sequence[int], n_held: Mapping[Origin, int]) -> None:
         """A text came back into a free slot: see `Drafting.restored`."""
         if self._drafting is not None:
-            self._drafting.restored(seq, ids, n_held)
+            self._drafting.restored(seq, n_held, ids)
 
     def drafters(self) -> tuple[DrafterStats, ...]:
         """What each drafter did since start."""
-        return self._drafting.stats() if self._drafting is not None else ()
+        return self._drafting.tally.stats() if self._drafting is not None else ()
 
     def totals(self) -> Totals:
         """What was done since start."""
@@ -153,17 +134,11 @@ class Engine:
         if writing:
             self._rounds.write(writing, never if reads else go_on)
         if reads:
-            for reader, n in self._prefill.pieces(self._reading, bool(writing), self._target.can_stop):
-                if not self._read(reader, n):
-                    break  # the request that interrupted it waits for the end of the round
+            self._reader.read(bool(writing))
 
     def _writing(self) -> list[Running]:
         """Those whose prompts are read, in the order of slots."""
         return [running for running in self._requests.running if not running.is_prefilling]
-
-    def _reading(self) -> list[Running]:
-        """Those that still read their prompts."""
-        return [running for running in self._requests.running if running.is_prefilling]
 
     def _catch_up(self) -> None:
         """Ids of texts that must be decoded again are decoded before the passes of the round are laid out, where they
@@ -173,7 +148,7 @@ class Engine:
         `exact` allows.
         """
         for running in self._writing():
-            waiting = running.pending()
+            waiting = running.ids[running.n_past :]
             n = n_at_once(len(waiting) - 1, self._target.n_ubatch, self._least.rows)
             if n <= READ_AGAIN:
                 continue
@@ -184,32 +159,83 @@ class Engine:
             else:
                 running.n_past += n
 
-    def _read(self, running: Running, n: int) -> bool:
-        """Decode the next n ids of a prompt, up to an image, or rows of the image that is next. False: that was
+
+class PromptReader:
+    """Reads the prompts of the requests that run: whose turn it is, and how far, says `prefill`."""
+
+    def __init__(self, target: Target, requests: Scheduler, rounds: Rounds, least: Least, clock: Clock) -> None:
+        self._target = target
+        self._requests = requests
+        self._rounds = rounds
+        self._least = least.rows
+        self._clock = clock
+        self._pass_ends = inf  # when the pass is expected to end that may be interrupted
+        self.prefill = Prefill(target.n_ubatch, target.n_batch - (least.rows - 1), clock)
+
+    def interrupt(self, wanted: bool = True) -> None:
+        """From any thread: a pass over a prompt ends soon, since a request waits, unless it will anyway. Until it is
+        not wanted any more.
+        """
+        if not wanted or self._pass_ends - self._clock() > SOON_S:
+            self._target.interrupt(wanted)
+
+    def read(self, others_write: bool) -> None:
+        """The reading of one round: text, images, one after another."""
+        for running, n in self.prefill.pieces(self._readers, others_write, self._target.can_stop):
+            image = running.next_image
+            if image is not None and image.start == running.n_past:
+                is_read = self._see(running, image)
+            else:
+                is_read = self._text(running, n, image.start if image is not None else running.n_prompt)
+            if not is_read:
+                break  # the request that interrupted it waits for the end of the round
+
+    def _readers(self) -> list[Running]:
+        return [running for running in self._requests.running if running.is_prefilling]
+
+    def _see(self, running: Running, image: PlacedImage) -> bool:
+        """Decode rows of the image that is next in a prompt: a pass of them, or all. False: that failed, and the
+        request with it.
+        """
+        try:
+            running.n_seen = self._target.see(running.slot, image, running.n_seen)
+        except Exception as error:
+            self._rounds.fail_decode([running], error)
+            return False
+        self._rounds.count(1, len(self._requests.running), 0)
+        if running.n_seen == image.n_rows:
+            running.n_past, running.n_seen = image.end, 0
+            if running.request.progress:
+                try:
+                    running.sink(running.progress(self._clock()))
+                except Exception as error:
+                    self._requests.fail([running], error)
+                    return False
+        return True
+
+    def _text(self, running: Running, n: int, end: int) -> bool:
+        """Decode the next n ids of a prompt, up to `end`, where an image begins or the prompt ends. False: that was
         interrupted, or failed.
         """
-        if (image := running.image) is not None:
-            return self._rounds.see(running, image)
-        wants_probs = running.request.prompt_probs
-        n = before_image(min(n, PROMPT_ROWS) if wants_probs else n, running.n_until_image)
-        n = self._whole(running, n)
+        n_until, wants_probs = end - running.n_past, running.request.prompt_probs
+        n = self._whole(running, before_image(min(n, PROMPT_ROWS) if wants_probs else n, n_until))
         # dummy rows that cannot be taken back would take the few ids before an image with them, for ever
-        is_short = n < self._least.rows and running.n_until_image < running.n_unread
-        may_pad = not is_short or self._target.n_free >= self._least.rows
+        is_short = n < self._least and n_until < running.n_unread
+        may_pad = not is_short or self._target.n_free >= self._least
         draws = n == running.n_unread and running.request.max_tokens != 0
-        n_logits = n if wants_probs else int(draws)
+        pending, n_logits = running.ids[running.n_past : running.n_past + n], n if wants_probs else int(draws)
         began = self._clock()
-        self._pass_ends = began + self._prefill.seconds(running, n)
-        part = SequenceRows(running, running.pending()[:n], NO_DRAFT, n_logits, draws=draws, may_pad=may_pad)
+        self._pass_ends = began + self.prefill.seconds(running, n)
+        part = SequenceRows(running, pending, NO_DRAFT, n_logits, draws=draws, may_pad=may_pad)
         try:
-            rows, seconds = self._rounds.run([part], self._target.can_stop and self._prefill.may_stop(running, n))
+            rows, seconds = self._rounds.run([part], self._target.can_stop and self.prefill.may_stop(running, n))
         except AbortedError:
-            self._prefill.lost(self._clock() - began)
+            self.prefill.lost(self._clock() - began)
             return False
         finally:
             self._pass_ends = inf
         if rows:
-            self._prefill.took(running, n, seconds)
+            self.prefill.took(running, n, seconds)
         return bool(rows)
 
     def _whole(self, running: Running, n: int) -> int:
@@ -217,13 +243,15 @@ class Engine:
         ones come apart, after a mark. Where dummy rows cannot be taken back, no pass but the last is so small that it
         needs some.
         """
-        tail, least = self._target.tail, self._least.rows
+        # With a tail of 8 the last 300 ids of a prompt are decoded as 292, a mark, and 8. The next turn of a chat often
+        # has other ids than the last few of these: it goes on from the mark.
+        tail = self._target.tail
         if tail and n == running.n_unread > 2 * tail:
             n -= tail
         elif tail:
             self._target.mark(running.slot, is_last=n == running.n_unread)
-        may_wait = self._target.n_free < least and n < running.n_unread
-        return n_at_once(n, self._target.n_ubatch, least) if may_wait else n
+        may_wait = self._target.n_free < self._least and n < running.n_unread
+        return n_at_once(n, self._target.n_ubatch, self._least) if may_wait else n
 
 
 def before_image(n: int, n_until: int) -> int:

@@ -7,12 +7,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
 
 from uad.base.common.logits import Outputs
 from uad.base.errors import AbortedError, NoKvRoomError
 from uad.base.events import Delta
-from uad.base.types import Clock, Commit, Draft, PlacedImage, Rows, StopKind, TokenProb
+from uad.base.types import Clock, Commit, Draft, Rows, StopKind
 from uad.engine.decode.drafting import Drafting
 from uad.engine.decode.layout import Least, longest_draft, padding, sizes_of_passes
 from uad.engine.decode.scheduler import Scheduler
@@ -20,7 +19,7 @@ from uad.engine.decode.sequence import NO_DRAFT, Running
 from uad.engine.decode.target import Target
 from uad.engine.decode.verify import verify
 from uad.engine.policy.protocol import Chosen, Wish
-from uad.engine.sampling.sampler import pick_each, token_prob
+from uad.engine.sampling.sampler import pick_each
 
 _PLAIN = Chosen(NO_DRAFT)
 _ANY_IDS = (0, 0)
@@ -54,7 +53,7 @@ class SequenceRows:
     @classmethod
     def of(cls, running: Running, chosen: Chosen = _PLAIN) -> SequenceRows:
         """What a sequence that writes submits."""
-        return cls(running, running.pending(), chosen.draft, 1 + len(chosen.draft.ids), chosen.n_rows)
+        return cls(running, running.ids[running.n_past :], chosen.draft, 1 + len(chosen.draft.ids), chosen.n_rows)
 
     @property
     def n_rows(self) -> int:
@@ -150,11 +149,11 @@ class Rounds:
                 if ends or n == most or (now >= until and not later) or not go_on():
                     break
         except Exception as error:
-            self._count(n, n_busy, n * len(writing))
+            self.count(n, n_busy, n * len(writing))
             if left := self._pass_on(writing, ends, now):
                 self.fail_decode(left, error)
         else:
-            self._count(n, n_busy, n * len(writing))
+            self.count(n, n_busy, n * len(writing))
             self._teach([rows], seconds / n)
             self._pass_on(writing, ends, now)
         return n
@@ -185,7 +184,7 @@ class Rounds:
         failed: dict[int, StopKind | Exception] = {}
         for running in writing:
             try:
-                if running.fresh:
+                if running.answer.fresh:
                     self._commit(running, running.delta(now), NO_DRAFT, 0)
             except Exception as error:
                 failed[running.slot] = error
@@ -210,36 +209,17 @@ class Rounds:
         of the batch.
         """
         matcher, request = running.sampler.matcher, running.request
+        n_left = running.answer.n_most - running.answer.n
         return Wish(
             seq=running.slot,
             params=request.speculative,
-            room=max(min(running.n_left - 1, self._longest_draft), 0),
+            room=max(min(n_left - 1, self._longest_draft), 0),
             depth=running.n_past,
-            n_left=running.n_left,
+            n_left=n_left,
             n_pending=len(running.ids) - running.n_past,
             is_forced=matcher is not None and bool(matcher.expected),
             is_predicted=bool(request.prediction),
         )
-
-    def see(self, running: Running, image: PlacedImage) -> bool:
-        """Decode rows of the image that is next in a prompt: a pass of them, or all. False: that failed, and the
-        request with it.
-        """
-        try:
-            running.n_seen = self._target.see(running.slot, image, running.n_seen)
-        except Exception as error:
-            self.fail_decode([running], error)
-            return False
-        self._count(1, len(self._requests.running), 0)
-        if running.n_seen == image.n_rows:
-            running.n_past, running.n_seen = image.end, 0
-            if running.request.progress:
-                try:
-                    running.sink(running.progress(self._clock()))
-                except Exception as error:
-                    self._requests.fail([running], error)
-                    return False
-        return True
 
     # --- decode, verify, commit
 
@@ -272,7 +252,7 @@ class Rounds:
             self.fail_decode([part.running for part in parts], error)
             return [], 0.0
         seconds = self._clock() - began
-        self._count(1, len(self._requests.running), sum([part.draws for part in parts]))
+        self.count(1, len(self._requests.running), sum([part.draws for part in parts]))
         at = 0
         for part, row in zip(parts, rows, strict=True):
             at += row.n_logits
@@ -285,26 +265,32 @@ class Rounds:
 
     def _settle(self, part: SequenceRows, logits: Outputs) -> None:
         """Verify the draft, take back what was not accepted and the dummy rows, commit, pass on the results."""
-        running, draft = part.running, part.draft
+        # The text is "a b", of which the KV lacks b. With the draft c d e and a dummy row, n_past is 1 and end is 6. If
+        # the target draws c d x, the text is "a b c d x" and n_past 4: e and the dummy are taken back, x is pending.
+        running, draft, n_kept = part.running, part.draft, 0
+        delta: Delta | None = None
+        kind: StopKind | None = None
         begin, end = running.n_past, running.n_past + part.n_rows + part.n_extra
         running.n_past += len(part.pending)
         if running.is_prefilling and (running.request.progress or running.request.prompt_probs):
-            running.sink(running.progress(self._clock(), _prompt_probs(running, begin, logits)))
-        if not part.draws:
-            self._take_back(running, end)
-            if running.n_past == running.n_prompt:  # max_tokens 0: only the cache was to be filled
-                running.first = running.last = self._clock()
-                self._requests.finish(running, running.done(StopKind.LIMIT))
-            return
-        rows = logits[-(1 + len(draft.ids)) :]
-        verdict = verify(
-            running.sampler, rows, draft.ids, running.position, running.vocab, running.ends.ids, running.describe
-        )
-        delta, kind = running.take(verdict, draft, self._clock())
-        n_kept = min(verdict.n_accepted, len(delta.ids))
-        running.n_past += n_kept
-        self._take_back(running, end)
-        self._commit(running, delta, draft, n_kept)
+            running.sink(running.progress(self._clock(), running.prompt_probs(begin, logits)))
+        if part.draws:
+            rows, answer = logits[-(1 + len(draft.ids)) :], running.answer
+            verdict = verify(
+                running.sampler, rows, draft.ids, answer.position, running.vocab, answer.ends.ids, running.describe
+            )
+            delta, kind = running.take(verdict, draft, self._clock())
+            n_kept = min(verdict.n_accepted, len(delta.ids))
+            running.n_past += n_kept
+        # once per decode, since some memories can go back only once; where one goes back further than asked for, the
+        # ids between are decoded again with the next ones
+        if running.n_past < end:
+            running.n_past = self._target.take_back(running.slot, running.n_past)
+        if delta is not None:
+            self._commit(running, delta, draft, n_kept)
+        elif running.n_past == running.n_prompt:  # max_tokens 0: only the cache was to be filled
+            running.answer.first = running.last = self._clock()
+            kind = StopKind.LIMIT
         if kind is not None:
             self._requests.finish(running, running.done(kind))
 
@@ -315,17 +301,11 @@ class Rounds:
             self._drafting.commit(Commit(running.slot, delta.ids, len(draft.ids), n_kept), draft)
         running.sink(delta)
 
-    def _count(self, n_decodes: int, n_busy: int, n_rounds: int) -> None:
+    def count(self, n_decodes: int, n_busy: int, n_rounds: int) -> None:
+        """So many decodes while n_busy requests ran, and rounds of sequences that wrote in them."""
         self.n_decodes += n_decodes
         self.n_busy_slots += n_decodes * n_busy
         self.n_rounds += n_rounds
-
-    def _take_back(self, running: Running, end: int) -> None:
-        """The KV, which holds `end` ids, keeps those of the text. Called once per decode, since some memories can go
-        back only once. Where it goes back further, the ids between are decoded again with the next ones.
-        """
-        if running.n_past < end:
-            running.n_past = self._target.take_back(running.slot, running.n_past)
 
     def _teach(self, decodes: Sequence[Sequence[Rows]], seconds: float) -> None:
         """The policy learns what these decodes took together."""
@@ -362,7 +342,8 @@ def _drawn(writing: Sequence[Running], logits: Outputs, now: float) -> dict[int,
     ends: dict[int, StopKind | Exception] = {}
     for running, row in zip(writing, logits, strict=True):
         try:
-            if (end := running.draw(row, now)) is not None:
+            id_ = running.sampler.pick(row, running.answer.position)
+            if (end := running.write(id_, row, now)) is not None:
                 ends[running.slot] = end
         except Exception as error:
             ends[running.slot] = error
@@ -372,7 +353,7 @@ def _drawn(writing: Sequence[Running], logits: Outputs, now: float) -> dict[int,
 def _drawn_together(writing: Sequence[Running], logits: Outputs, now: float) -> dict[int, StopKind | Exception]:
     """The same, in one pass."""
     ends: dict[int, StopKind | Exception] = {}
-    picked = pick_each([one.sampler for one in writing], logits, [one.position for one in writing])
+    picked = pick_each([one.sampler for one in writing], logits, [one.answer.position for one in writing])
     for running, row, id_ in zip(writing, logits, picked, strict=True):
         try:
             if isinstance(id_, Exception):
@@ -387,13 +368,3 @@ def _drawn_together(writing: Sequence[Running], logits: Outputs, now: float) -> 
 def never() -> bool:
     """No round follows the first one."""
     return False
-
-
-def _prompt_probs(running: Running, begin: int, logits: Outputs) -> tuple[TokenProb, ...]:
-    """Those of the prompt's ids after `begin`, each by the row before it; [n, n_vocab] are the rows from there."""
-    if not running.request.prompt_probs:
-        return ()
-    n_top, pieces = running.request.n_probs, running.vocab.texts
-    first = () if begin else (TokenProb(running.ids[0], pieces[running.ids[0]], nan),)
-    following = running.ids[begin + 1 : begin + 1 + len(logits)]
-    return (*first, *(token_prob(row, id_, n_top, pieces) for row, id_ in zip(logits, following, strict=False)))

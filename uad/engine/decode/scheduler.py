@@ -12,7 +12,7 @@ from uad.base.errors import ContextOverflowError, InvalidRequestError, UadError
 from uad.base.events import Done, Failed, Sink, Totals
 from uad.base.types import Clock, Request
 from uad.base.types.placed import n_more_cells
-from uad.engine.decode.drafting import Drafting
+from uad.engine.decode.drafting import DraftedText, Drafting
 from uad.engine.decode.guard import deliver, known, logged
 from uad.engine.decode.sequence import Running
 from uad.engine.decode.slots import Slot, Slots, SlotTexts
@@ -173,7 +173,8 @@ class Scheduler:
                 read = request.prompt if request.placed else ()
                 # nothing is known of another prompt; one with images is the same after these
                 n_same = max(n_known + len(told) - len(read), 0) if read else 0 if told else n_known
-                self._drafting.begin(slot.id, told or request.prompt, sampling, n_same, request.prediction, read)
+                prompt = told or request.prompt
+                self._drafting.begin(DraftedText(slot.id, prompt, sampling, n_same, request.prediction, read))
             undo.pop_all()
         slot.running = running
         self._slots.use(slot)

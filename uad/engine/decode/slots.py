@@ -218,5 +218,6 @@ def _describe(slot: Slot) -> SlotInfo:
     running = slot.running
     if running is None:
         return SlotInfo(slot.id, None, len(slot.cached), False)
-    counts = running.n_prompt, running.n_cached, running.n_predicted, max(running.n_left, 0)
+    answer = running.answer
+    counts = running.n_prompt, running.n_cached, answer.n, max(answer.n_most - answer.n, 0)
     return SlotInfo(slot.id, running.number, running.n_past, True, *counts)
