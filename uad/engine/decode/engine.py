@@ -29,8 +29,8 @@ PROMPT_ROWS = 64  # of a prompt at once whose probabilities are asked for: as ma
 class Engine:
     """Runs requests on a target. Everything here happens on one thread; events go to each request's sink.
 
-    least: no pass over the weights may be smaller; dummy rows fill up (see `layout.padding`). matchers: see `Scheduler`;
-    cache: see `SlotTexts`.
+    least: no pass over the weights may be smaller; dummy rows fill up (see `layout.padding`). matchers: see
+    `Scheduler`; cache: see `SlotTexts`.
     """
 
     def __init__(

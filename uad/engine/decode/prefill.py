@@ -3,8 +3,9 @@ input beside counts.
 
 A request that reads alone gets passes of the size that is fastest on the machine. A new request interrupts them, as
 long as what is lost by that stays a small part of what is read. Otherwise a round reads for a bounded time, since a new
-request waits for its end. Beside running streams that time is short, but for what a pass needs so as not to be wasteful:
-on two cores that read 90 ids a second, pieces of a quarter of a second have 22 rows, and read half as fast. The first half of that time is for prompts that can be finished in it, the shortest first.
+request waits for its end. Beside running streams that time is short, but for what a piece needs so as not to be slow:
+two cores that read 90 ids a second read 22 rows in a quarter of a second, at three quarters of their speed. The first
+half of that time is for prompts that can be finished in it, the shortest first.
 The rest, half of it at least, goes to one of the others: to the oldest if some were finished, else in turns to the
 oldest and to the one with least left. So a short prompt never waits for a long one, the oldest reads for half of the
 time at least, and a long prompt loses only what others really read.
