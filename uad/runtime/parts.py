@@ -46,8 +46,8 @@ from uad.runtime.pacing import Policies, Remeasurement, open_policy
 from uad.runtime.prompts import TextService
 from uad.runtime.sight import open_sight
 from uad.runtime.slots.copies import SlotCopies, kept_model
-from uad.runtime.slots.disk import DiskTexts, open_disk
-from uad.runtime.slots.disk_files import make_folder
+from uad.runtime.slots.disk import DiskTexts
+from uad.runtime.slots.disk_files import DiskFiles, make_folder
 from uad.runtime.slots.file import SavedSlot
 from uad.runtime.slots.keeper import SlotKeeper
 from uad.runtime.target import LoadedTarget, Progress, open_target
@@ -387,7 +387,8 @@ def _open_disk(
     if config.cache_disk is None or copies is None:
         return None
     most = None if config.cache_disk_size < 0 else config.cache_disk_size << 20
-    disk = open_disk(config.cache_disk, most, copies, target.context.n_ctx - (target.least.rows - 1), clock)
+    files = DiskFiles(config.cache_disk, most, copies.target.facts)
+    disk = DiskTexts(files, copies, target.context.n_ctx - (target.least.rows - 1), clock)
     stack.callback(disk.close)
     return disk
 
