@@ -20,21 +20,20 @@ _log = logging.getLogger("uad")
 
 
 class ModelThread:
-    """Runs the engine of these parts. folder: for slots in files, where they may be saved."""
+    """Runs the engine of these parts. folder: of slots in files; None: none are saved."""
 
     def __init__(self, parts: Parts, folder: Path | None, commands: Commands) -> None:
         self.parts, self._commands = parts, commands
         self._engine, self._turns = parts.engine, parts.turns
-        clock = parts.wiring.clock
         self.slots: SlotActions | None = None
         if parts.keeper is not None and folder is not None:
-            self.slots = SlotActions(parts.keeper, folder, commands.post, clock)
-        self.sleeper = Sleeper(parts.engine, parts.contexts, self.slots, commands, clock)
+            self.slots = SlotActions(parts.keeper, folder, commands.post, parts.wiring.clock)
+        self.sleeper = Sleeper(parts, self.slots, commands)
         if parts.disk is not None:
             parts.disk.wake = lambda: commands.post(lambda: None)  # have it look whether there is something to do
 
     def run(self) -> None:
-        """Until it is closed, with what ends then; all that happens on this thread but loading."""
+        """Make rounds until it is closed; then store what is worth it, and end all requests."""
         engine = self._engine
         try:
             while self._obey():

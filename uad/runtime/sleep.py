@@ -7,42 +7,31 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from pathlib import Path
 
 from uad.base.errors import ModelLoadError, UadError, UnavailableError
 from uad.base.events import SleepState
-from uad.base.types import Clock
-from uad.engine.decode.engine import Engine
 from uad.engine.decode.guard import reason
 from uad.llama.backend import abort, native
-from uad.llama.context import Context
 from uad.runtime.commands import Commands
 from uad.runtime.costs.profile_store import fingerprint
+from uad.runtime.parts import Parts
 from uad.runtime.slots.actions import SlotActions
 
 _log = logging.getLogger("uad")
 
 
 class Sleeper:
-    """The models of an engine. contexts: all that are open, in the order in which they were made. slots: actions on
-    them, which need the models, too. Raises ModelLoadError where a file cannot be read.
+    """The models of these parts. slots: actions on slots, which need them, too. Raises ModelLoadError where a file
+    cannot be read.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        contexts: Sequence[Context],
-        slots: SlotActions | None,
-        commands: Commands,
-        clock: Clock,
-    ) -> None:
-        self._engine, self._contexts, self._slots = engine, contexts, slots
-        self._commands, self._clock = commands, clock
-        self._models = tuple(dict.fromkeys(one.model for one in contexts))
-        self._projectors = tuple(one.projector for one in contexts if one.projector is not None)
+    def __init__(self, parts: Parts, slots: SlotActions | None, commands: Commands) -> None:
+        self._engine, self._contexts, self._clock = parts.engine, parts.contexts, parts.wiring.clock
+        self._slots, self._commands = slots, commands
+        self._models = tuple(dict.fromkeys(one.model for one in self._contexts))
+        self._projectors = tuple(one.projector for one in self._contexts if one.projector is not None)
         files = [path for model in self._models for path in model.files]
         self._prints = {path: fingerprint(path) for path in [*files, *(one.path for one in self._projectors)]}
         self._since = 0.0
@@ -137,7 +126,8 @@ class Sleeper:
 
     def _open(self) -> None:
         for path, known in self._prints.items():
-            _check(path, known)
+            if fingerprint(path) != known:
+                raise ModelLoadError(f"{path} is another file than the one that was unloaded; restart the server")
         for model in self._models:
             model.reopen(lambda: not self._commands.is_closed)
         for projector in self._projectors:
@@ -154,8 +144,3 @@ class Sleeper:
             model.close()
         gc.collect()
         native.trim()
-
-
-def _check(path: Path, known: str) -> None:
-    if fingerprint(path) != known:
-        raise ModelLoadError(f"{path} is another file than the one that was unloaded; restart the server")
