@@ -282,7 +282,7 @@ class Context(native.Owner):
             self.memory.reopen(self._handle)
             if self._sampling is not None:
                 self._sampling.reopen(self._handle)
-            self._whole.forget()
+            self._whole = _WholeRows(self._batch, self.n_vocab, self._role)
             if self._n_threads is not None:
                 lib.llama_set_n_threads(self._handle, *self._n_threads)
             self.add_adapters(self._scales)
@@ -496,10 +496,6 @@ class _WholeRows:
 
     def __init__(self, batch: Batch, n_vocab: int, role: str) -> None:
         self._batch, self._n_vocab, self._role = batch, n_vocab, role
-        self.forget()
-
-    def forget(self) -> None:
-        """The context is made anew."""
         self._viewed = 0, 0  # where the last view lies, and its rows
         self._view: Logits = np.empty((0, self._n_vocab), np.float32)
 
