@@ -23,7 +23,7 @@ from replay import automatic, score
 from rounds import read
 
 from uad.base.types import SpeculativeParams
-from uad.engine.policy import auto, calibration, choose, cost, drafter, knowledge, machine, probing, round
+from uad.engine.policy import auto, calibration, choose, cost, drafter_record, knowledge, machine, probing, round
 
 RECORDINGS = Path(__file__).parent / "recordings"
 TYPES = ("suffix", "draft-simple")
@@ -73,18 +73,18 @@ PARTS: dict[str, tuple[str, Callable[[], None]]] = {
     "least more": ("several rows cost more than one", _put((machine, "_LEAST_MORE", 1.0))),
     "clear": ("drafts have to gain 3 %", _put((choose, "CLEAR", 1.0))),
     "sure": ("a sure look-up spares the model", _put((round.Member, "is_sure", _no))),
-    "timing": ("calls that only show what they cost", _put((drafter.CallCost, "is_old", _no))),
+    "timing": ("calls that only show what they cost", _put((drafter_record.CallCost, "is_old", _no))),
     "next": ("how sure the next ids are", _put((calibration.Calibration, "next_chance", lambda self, i: 0.8))),
-    "ids per step": ("ids that a step makes", _put((drafter.CallCost, "wrote", lambda *_: None))),
-    "steps": ("steps of a call", _put((drafter.CallCost, "stepped", lambda *_: None))),
+    "ids per step": ("ids that a step makes", _put((drafter_record.CallCost, "wrote", lambda *_: None))),
+    "steps": ("steps of a call", _put((drafter_record.CallCost, "stepped", lambda *_: None))),
     "probe rate": ("probes count more", _put((probing, "_PROBE_RATE", probing._SEQUENCE_RATE))),
     "longer": ("rests grow", _put((probing, "_LONGER", 1.0))),
-    "for probes": ("savings pay for probes", _put((drafter, "_FOR_PROBES", 0.0))),
+    "for probes": ("savings pay for probes", _put((drafter_record, "_FOR_PROBES", 0.0))),
     "reading": ("reading has to be earned back", _put((knowledge.Knowledge, "is_worth_reading", lambda *_: True))),
-    "scaled": ("step costs are scaled by the call", _put((drafter.CallCost, "step_ms", _unscaled))),
-    "outliers": ("outliers of a call count little", _put((drafter, "learned", _plain_mean))),
+    "scaled": ("step costs are scaled by the call", _put((drafter_record.CallCost, "step_ms", _unscaled))),
+    "outliers": ("outliers of a call count little", _put((drafter_record, "learned", _plain_mean))),
     "sizes": ("sizes are learned", _put((cost._SizeTable, "learn", lambda self, n, ratio: None))),
-    "at once": ("backlogs are read by their price", _put((drafter.CallCost, "read_at_once", lambda *_: 256))),
+    "at once": ("backlogs are read by their price", _put((drafter_record.CallCost, "read_at_once", lambda *_: 256))),
 }
 
 

@@ -28,7 +28,7 @@ from uad.base.config.kinds import integer
 from uad.base.console import Bar, console_on
 from uad.base.errors import ConfigError
 from uad.base.types import N_MAX_AUTO, Ask, Commit, Origin
-from uad.drafts.lookup.drafter import LookupDrafter
+from uad.drafts.lookup.lookup_drafter import LookupDrafter
 from uad.tools.cli import run
 
 HISTORIES = (1024, 8192, 32768, 131072)

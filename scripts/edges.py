@@ -25,7 +25,7 @@ from stepper import Stepper
 
 from uad.base.config import Config, DraftingConfig, ModelConfig
 from uad.base.types import GREEDY, Commit, Draft, Rows, SpecPolicy, SpeculativeParams
-from uad.drafts.model.drafter import ModelDrafter
+from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.decode.drafting import DraftedText, Drafting
 from uad.engine.policy.auto import AutoPolicy
 from uad.engine.policy.protocol import Wish

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from uad.base.types import Ask, Commit, Draft
 from uad.drafts.lookup.aligner import CopyAligner
-from uad.drafts.lookup.drafter import LookupDrafter
+from uad.drafts.lookup.lookup_drafter import LookupDrafter
 from uad.engine.drafter import Pace
 
 

@@ -33,7 +33,7 @@ from uad.base.errors import ConfigError
 from uad.base.types import GREEDY, Origin, Request
 from uad.runtime.runtime import Runtime
 from uad.runtime.slots import disk as disk_module
-from uad.runtime.slots.disk import DiskTexts
+from uad.runtime.slots.disk import _DiskReader, _DiskWriter
 
 pytestmark = pytest.mark.model
 
@@ -310,7 +310,7 @@ def test_what_would_take_longer_to_read_from_the_disk_is_computed(tmp_path: Path
     monkeypatch.setattr(disk_module, "_PRICE", 1.0)
     with Runtime.open(own) as runtime:
         again = say(runtime, ids(runtime))
-        assert runtime._parts.disk._price < 1.0, "it is tried again some day"
+        assert runtime._parts.disk._reader._price < 1.0, "it is tried again some day"
         assert counts(runtime).n_disk_read == 0
     assert (again.ids, again.done.usage.n_cached) == (first.ids, 0)
 
@@ -320,14 +320,14 @@ class SlowReads:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.began, self.go = threading.Event(), threading.Event()
-        read = DiskTexts._read
+        read = _DiskReader.read
 
-        def held(disk: DiskTexts, *args) -> object:
+        def held(disk: _DiskReader, *args) -> object:
             self.began.set()
             self.go.wait(60)
             return read(disk, *args)
 
-        monkeypatch.setattr(DiskTexts, "_read", held)
+        monkeypatch.setattr(_DiskReader, "read", held)
 
 
 def reopened(folder: Path, slots: int = 1) -> tuple[Config, list[int]]:
@@ -395,18 +395,18 @@ def test_a_server_that_stops_while_a_text_is_read_ends(tmp_path: Path, monkeypat
 
 def test_more_than_may_wait_to_be_written_is_left_out(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(disk_module, "MOST_WAITING", 1)
-    go, write = threading.Event(), DiskTexts._write
+    go, write = threading.Event(), _DiskWriter._write
 
-    def held(disk: DiskTexts, text) -> None:
+    def held(disk: _DiskWriter, text) -> None:
         go.wait(60)
         write(disk, text)
 
-    monkeypatch.setattr(DiskTexts, "_write", held)
+    monkeypatch.setattr(_DiskWriter, "_write", held)
     with Runtime.open(config(tmp_path)) as runtime:
         for text in (TALK, OTHER, TALK[4:], OTHER[4:]):
             say(runtime, ids(runtime, text))
         disk = runtime._parts.disk
-        assert len(disk._waiting) == 1
+        assert len(disk._writer.waiting) == 1
         go.set()
         disk.settle()
         assert len(texts_in(tmp_path)) == 1

@@ -132,8 +132,8 @@ class World:
         texts = texts_in(self.folder)
         left = {name for name in names if name not in {path.name for path in texts}}
         assert all(name.endswith("k") for name in left), "only what was killed is left"
-        assert self.server._parts.disk._waiting == {}
-        assert self.server._parts.disk._n_waiting == 0
+        assert self.server._parts.disk._writer.waiting == {}
+        assert self.server._parts.disk._writer._n_waiting == 0
         for path in texts:
             try:
                 read_slot(path, {}, None)

@@ -25,7 +25,7 @@ from kit.toys import (
 from uad.base.console import LogLines
 from uad.base.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UnavailableError
 from uad.base.types import Ask, Commit, Draft, Origin, Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.drafts.model.drafter import ModelDrafter
+from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.decode.layout import Least, padding, passes
 from uad.engine.policy.auto import AutoPolicy
 from uad.engine.policy.protocol import Decoded, Seen

@@ -13,7 +13,7 @@ from kit.toys import DRAFT_END as END
 from kit.toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, ToyRules, make_engine, run
 
 from uad.base.types import Ask, Commit, Request, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.drafts.model.drafter import ModelDrafter
+from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.policy.auto import AutoPolicy
 from uad.engine.policy.cost import CostCurve, CostSample
 from uad.engine.policy.machine import Machine

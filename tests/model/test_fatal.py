@@ -214,7 +214,7 @@ def test_a_draft_that_cannot_be_loaded_is_the_users_error(tmp_path: Path, monkey
 def test_a_drafter_that_cannot_write_its_file_is_named_and_keeps_nothing_else_from_being_closed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    parts._close(SimpleNamespace(origin=Origin.SUFFIX, close=lambda: 1 / 0))
+    parts.close_lookup(SimpleNamespace(origin=Origin.SUFFIX, close=lambda: 1 / 0))
     assert "suffix could not write what it has learned (ZeroDivisionError" in caplog.text
 
 

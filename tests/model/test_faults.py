@@ -32,7 +32,7 @@ from uad.base.config.drafter_types import NgramConfig, NgramModConfig
 from uad.base.errors import DecodeError, NoKvRoomError, UadError
 from uad.base.types import Draft, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.drafts.lookup.build import build_one
-from uad.drafts.model.drafter import ModelDrafter
+from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.decode.drafting import Drafting
 from uad.engine.decode.engine import Engine
 from uad.engine.policy.auto import AutoPolicy

@@ -87,7 +87,7 @@ class Late:
         self.interrupted.set()
         self._wrap(monkeypatch, engine, parts.turns)
         self.runtime = Runtime.open(Config(target=None))
-        self.runtime._door = Door(self.taken)
+        self.runtime._commands.lock = Door(self.taken)
 
     def _wrap(self, monkeypatch: pytest.MonkeyPatch, engine: object, turns: AdapterTurns) -> None:
         for owner, name in ((turns, "submit"), (turns, "cancel")):

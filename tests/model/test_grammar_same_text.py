@@ -26,7 +26,7 @@ from uad.base.types import (
     ThoughtBounds,
 )
 from uad.drafts.lookup import suffix
-from uad.drafts.model.drafter import ModelDrafter
+from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.drafter import Drafter, Pace
 from uad.engine.policy.auto import AutoPolicy
 from uad.engine.policy.cost import CostCurve, CostSample

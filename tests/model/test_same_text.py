@@ -12,7 +12,7 @@ import pytest
 from kit.toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, RandomDrafter, ScriptedModel, ToyRules, make_engine, run
 
 from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.drafts.model.drafter import ModelDrafter
+from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.decode.layout import Least
 from uad.engine.policy.auto import AutoPolicy
 from uad.engine.policy.cost import CostCurve, CostSample

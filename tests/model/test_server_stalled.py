@@ -20,15 +20,15 @@ from kit.server_kit import CHAT, HELLO
 from uad.base.config import ServerConfig
 from uad.base.events import Delta
 from uad.base.types import Origin, StopKind
-from uad.http.requests import engine
-from uad.http.requests.engine import Backend
+from uad.http.requests import generation
+from uad.http.requests.generation import Backend
 from uad.http.server import make_app, make_runner
 from uad.http.server.live import WATCH
 from uad.http.server.state import STATE
 from uad.runtime.runtime import Runtime
 
 LARGE = "x" * (1 << 16)
-LONG_INBOX = engine.Inbox
+LONG_INBOX = generation.Inbox
 
 
 class Flood(FakeRuntime):
@@ -41,7 +41,7 @@ class Flood(FakeRuntime):
 @pytest.fixture(autouse=True)
 def _little_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """A short inbox, and no time to make up for it."""
-    monkeypatch.setattr(engine, "Inbox", functools.partial(engine.Inbox, capacity=4))
+    monkeypatch.setattr(generation, "Inbox", functools.partial(generation.Inbox, capacity=4))
     monkeypatch.setattr("uad.http.server.completions.STALLED_SECONDS", 0.0)
 
 
@@ -165,7 +165,7 @@ def test_a_reader_that_stalls_before_the_end_of_a_short_answer_leaves_its_place_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing overflows: all of it has arrived, and waits to be sent."""
-    monkeypatch.setattr(engine, "Inbox", LONG_INBOX)
+    monkeypatch.setattr(generation, "Inbox", LONG_INBOX)
     n = 8
     fake = Short(n_slots=n)
 

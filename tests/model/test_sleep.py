@@ -238,12 +238,12 @@ def test_what_is_closed_while_it_wakes_stops_loading(monkeypatch: pytest.MonkeyP
     def slow(path: Path, role: str = "model") -> str:
         """The first file is read only when the runtime is to be closed."""
         loading.set()
-        runtime._hurry.wait(SECONDS)
+        runtime._commands.hurry.wait(SECONDS)
         return real(path, role)
 
     runtime = Runtime.open(config())
     sent_to_sleep(runtime)
-    runtime._hurry.clear()
+    runtime._commands.hurry.clear()
     monkeypatch.setattr(sleep, "fingerprint", slow)
     monkeypatch.setattr(Context, "reopen", seen.append)
     woken = runtime.wake()
@@ -267,7 +267,7 @@ def test_nothing_is_measured_while_the_models_are_unloaded() -> None:
 
         sent_to_sleep(runtime)
         thread_again = Again()
-        assert runtime._due(thread_again) is None
+        assert runtime._model._due(thread_again) is None
         runtime.wake().result(SECONDS)
-        assert runtime._due(thread_again) is thread_again
+        assert runtime._model._due(thread_again) is thread_again
         assert not measured

@@ -288,7 +288,7 @@ def test_what_waits_when_the_server_stops_gets_an_error(tmp_path: Path, monkeypa
             runtime.slot_action(ERASE, 0)
         closing = threading.Thread(target=runtime.close)
         closing.start()
-        while not runtime._closing:
+        while not runtime._commands.is_closed:
             pass
         sink.go.set()
         closing.join(60)

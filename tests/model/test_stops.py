@@ -23,7 +23,7 @@ from kit.toys import (
 )
 
 from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.drafts.model.drafter import ModelDrafter
+from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.decode.sequence import ends_of
 from uad.engine.decode.text import Search, TextStream
 from uad.text.vocab.encode import Encoder

@@ -9,7 +9,7 @@ import pytest
 from kit.toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, ScriptedModel, ToyRules, make_engine, run
 
 from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.drafts.model.drafter import ModelDrafter
+from uad.drafts.model.model_drafter import ModelDrafter
 from uad.text.vocab.encode import Encoder
 
 ENCODER = Encoder(TARGET_VOCAB)

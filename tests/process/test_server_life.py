@@ -22,7 +22,7 @@ from uad.base.errors import ConfigError, DecodeError, SlowReaderError, Unavailab
 from uad.base.events import Delta, Done, Failed
 from uad.base.stats import Timings, Usage
 from uad.base.types import Finish, Origin, StopKind
-from uad.http.requests.engine import Generation, Inbox, merge
+from uad.http.requests.generation import Generation, Inbox, merge
 from uad.http.server import make_app, make_runner, serve
 
 ENDLESS = b"x" * 50_000_000

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import c_float, c_int64, c_size_t, c_void_p
 from functools import cache
 from typing import Any
@@ -26,7 +27,7 @@ from typing import Any
 import llama_cpp.llama_cpp as binding
 import numpy as np
 
-from uad.base.common.logits import Likeliest, Logits
+from uad.base.common.logits import Likeliest, Logits, Outputs
 from uad.base.errors import ConfigError
 from uad.base.types import Rows
 from uad.llama.backend import ggml, native, symbols
@@ -67,28 +68,46 @@ class BackendSampling:
         """Of each sequence how many of the likeliest ids its sampler needs: 0 for whole rows."""
         self._chains: dict[int, tuple[int, Any]] = {}
         """By sequence: how many ids its chain finds, and the chain."""
+        self._decoded: Sequence[Rows] = ()
+        """The rows of the last decode."""
+        self._are_whole = False
         self._n_found = self._n_again = 0
 
     def want(self, seq: int, n: int) -> None:
         """From the next decode on."""
         self._wanted[seq] = n
 
-    def attach(self, rows: Sequence[Rows], are_whole: bool = False) -> None:
-        """Before these rows are decoded. are_whole: all of them must come as whole rows."""
+    def attach(self, rows: Sequence[Rows]) -> None:
+        """Before these rows are decoded; none: before those of an image."""
+        self._decoded = rows
         for row in rows:
             if row.n_logits:
-                n = 0 if are_whole or row.n_logits > MOST_ROWS else self._n_of_chain(self._wanted[row.seq])
+                n = 0 if self._are_whole or row.n_logits > MOST_ROWS else self._n_of_chain(self._wanted[row.seq])
                 if n != self._chains.get(row.seq, (0, None))[0]:
                     self._exchange(row.seq, n)
 
-    def is_attached(self, rows: Rows) -> bool:
-        """Whether these rows, which were just decoded, were sampled instead of copied."""
-        return rows.n_logits > 0 and rows.seq in self._chains
+    @property
+    def is_used(self) -> bool:
+        """Whether some rows of the last decode were sampled instead of copied."""
+        return any(row.n_logits > 0 and row.seq in self._chains for row in self._decoded)
+
+    def rows(self, places: Sequence[int], whole: Callable[[], Logits]) -> Outputs | None:
+        """The likeliest ids of each row of the last decode that wants logits, or the row itself; None where one that
+        was sampled must be whole. places: of these rows in the batch.
+        """
+        found: list[Logits | Likeliest] = []
+        for row in self._decoded:
+            its = places[len(found) : len(found) + row.n_logits]
+            if row.seq not in self._chains:
+                found += [*whole()[len(found) : len(found) + row.n_logits]] if its else []
+            elif its:
+                if (likeliest := self.found(row, its)) is None:
+                    return None
+                found += likeliest
+        return found
 
     def found(self, rows: Rows, at: Sequence[int]) -> list[Likeliest] | None:
         """What was found for the rows at these places of the batch; None where a row must be whole."""
-        if rows.seq not in self._chains:
-            return None
         if self._chains[rows.seq][0] == 1:
             ids = [int(binding.llama_get_sampled_token_ith(self._context, i)) for i in at]
             return [(np.array([id_]), np.zeros(1, np.float32)) for id_ in ids] if min(ids) >= 0 else None
@@ -96,12 +115,20 @@ class BackendSampling:
         likeliest = [self._top(i, self._wanted[rows.seq]) for i in at]
         return None if None in likeliest else [one for one in likeliest if one is not None]
 
-    def decoded_again(self) -> None:
-        """Rows are decoded once more, to have them whole. Where equal logits are common (16-bit ones), top_k stops."""
+    @contextmanager
+    def decoded_again(self) -> Iterator[Sequence[Rows]]:
+        """The rows of the last decode, to be decoded once more in this block: they come whole then. Where equal logits
+        are common (16-bit ones), top_k stops.
+        """
         self._n_again += 1
         if self._n_found >= _MANY and self._n_again > _OFTEN * self._n_found and self.has_top_k:
             self.has_top_k = False
             _log.warning("--backend-sampling: logits are often equal, so top_k is left to the host from now on")
+        self._are_whole = True
+        try:
+            yield self._decoded
+        finally:
+            self._are_whole = False
 
     def detach(self) -> None:
         """All rows are whole again."""
@@ -111,6 +138,7 @@ class BackendSampling:
     def reopen(self, context: c_void_p) -> None:
         """The context was made anew, after `close`; no sequence has a chain."""
         self._context = context
+        self._decoded = ()
 
     def close(self) -> None:
         """Free the chains. Only once the context is freed."""

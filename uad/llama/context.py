@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
@@ -17,7 +18,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
-from uad.base.common.logits import Likeliest, Logits, Outputs
+from uad.base.common.logits import Logits, Outputs
 from uad.base.config import ModelConfig
 from uad.base.errors import AbortedError, DecodeError, ModelLoadError, NoKvRoomError
 from uad.base.types import READ_AGAIN, PlacedImage, Rows
@@ -66,13 +67,11 @@ class Context(native.Owner):
         self.n_vocab = model.info.n_vocab
         self.rows_are_apart = flash_attn != "off"
         self._batch = Batch(self.n_batch, self.width)
-        self._stop = ctypes.create_string_buffer(2)
-        self._viewed = 0, 0  # where the last view of logits lies, and its rows
-        self._view: Logits = np.empty((0, self.n_vocab), np.float32)
-        self._are_whole = False
+        self._whole = _WholeRows(self._batch, self.n_vocab, role)
+        self._interruption = _Interruption()
+        self.interrupt = self._interruption.want
         self.hidden: HiddenRows | None = None  # kept for a head that reads them
         self._sampling: BackendSampling | None = None
-        self._decoded: Sequence[Rows] = ()  # the rows of the last decode
         self.projector: Projector | None = None  # makes rows of images
         n_swa = 0 if config.swa_full else model.n_swa
         self.memory = Memory(self._handle, n_seq, n_swa, config.n_checkpoints, config.checkpoint_step)
@@ -95,7 +94,18 @@ class Context(native.Owner):
                 if is_noise:
                     self.notes += (_NOISE.format(role=role, path=model.path),)
                 if config.backend_sampling:
-                    self.notes += (self._sample_on_backend(is_noise),)
+                    backend_sampling.check()
+                    has_top_k = self.memory.way is Way.POSITIONS and not n_swa
+                    self._sampling = BackendSampling(self._handle, self.n_vocab, n_seq, has_top_k)
+                    note = "--backend-sampling: the likeliest tokens are found where the logits are computed"
+                    if is_noise or not _finds_the_likeliest(self, self._sampling):
+                        self._sampling.detach()
+                        self._sampling = None
+                        note = (
+                            "--backend-sampling has no effect: llama.cpp does not find the tokens there that the host "
+                            "finds"
+                        )
+                    self.notes += (note,)
         except BaseException:
             self.close()
             raise
@@ -112,17 +122,6 @@ class Context(native.Owner):
         """Ids at the end of a prompt that are decoded apart, since a mark before them helps later prompts; 0: it does
         not.
         """
-
-    def _sample_on_backend(self, is_noise: bool) -> str:
-        """Find likeliest ids on the backend from now on, unless they are others than the host's; what is to be said."""
-        backend_sampling.check()
-        has_top_k = self.memory.way is Way.POSITIONS and not self.memory.n_swa
-        self._sampling = BackendSampling(self.handle, self.n_vocab, self.n_seq, has_top_k)
-        if not is_noise and _finds_the_likeliest(self, self._sampling):
-            return "--backend-sampling: the likeliest tokens are found where the logits are computed"
-        self._sampling.detach()
-        self._sampling = None
-        return "--backend-sampling has no effect: llama.cpp does not find the tokens there that the host finds"
 
     def _parameters(self, config: ModelConfig, n_ctx: int) -> Any:
         """llama.cpp's parameters of this context, of n_ctx positions in all."""
@@ -183,11 +182,8 @@ class Context(native.Owner):
         NoKvRoomError the KV is as before, after AbortedError it may hold some of the rows.
         """
         if may_stop:
-            lib.llama_set_abort_callback(self._handle, _is_set(), ctypes.addressof(self._stop))
-            try:
+            with self._interruption.of(self._handle):
                 self.decode(rows)
-            finally:
-                lib.llama_set_abort_callback(self._handle, lib.ggml_abort_callback(0), None)
             return
         batch = self._batch
         batch.clear()
@@ -196,9 +192,8 @@ class Context(native.Owner):
         if self.hidden is not None:
             self.hidden.ask(rows)
         if self._sampling is not None:
-            self._sampling.attach(rows, self._are_whole)
+            self._sampling.attach(rows)
         self._check(int(lib.llama_decode(self._handle, batch.seal())), batch.n)
-        self._decoded = rows
         for row in rows:
             self.memory.decoded(row)
         if self.hidden is not None:
@@ -227,7 +222,8 @@ class Context(native.Owner):
             raise DecodeError(f"{self._role}: an image of {image.n} rows does not fit into a pass of {self.n_ubatch}")
         if self.hidden is not None:
             self.hidden.skip(seq, placed.start)
-        self._decoded = ()
+        if self._sampling is not None:
+            self._sampling.attach(())
         self._check(decode_rows(self.handle, seq, placed.start, image, n_done, n), n)
         if n_done + n == image.n:
             self.memory.seen(seq, placed.start, placed.end)
@@ -249,12 +245,6 @@ class Context(native.Owner):
             left.append(row)
         return left
 
-    def interrupt(self, wanted: bool = True) -> None:
-        """From any thread: decodes that may stop raise AbortedError, those to come too, until it is not wanted any
-        more. On backends that cannot be interrupted (GPUs) nothing happens.
-        """
-        self._stop[0] = bytes([wanted])
-
     def want_likeliest(self, seq: int, n: int) -> None:
         """From now on the sampler of this sequence needs only the n likeliest ids of each row; 0: whole rows."""
         if self._sampling is not None:
@@ -264,48 +254,22 @@ class Context(native.Owner):
         """What samplers draw from: of each row that wanted logits in the last decode, in batch order, the likeliest ids
         where the backend found them, else the whole row, as `logits` has it.
         """
-        if self._sampling is None or not any(map(self._sampling.is_attached, self._decoded)):
-            return self._whole()
-        outputs, at = self._batch.outputs.tolist(), 0
-        found: list[Logits | Likeliest] = []
-        for row in self._decoded:
-            places = outputs[at : at + row.n_logits]
-            if not self._sampling.is_attached(row):
-                found += [*self._whole()[at : at + row.n_logits]] if places else []
-            elif (likeliest := self._sampling.found(row, places)) is None:
-                return self.logits()
-            else:
-                found += likeliest
-            at += row.n_logits
-        return found
+        if self._sampling is None or not self._sampling.is_used:
+            return self._whole.read(self._handle)
+        found = self._sampling.rows(self._batch.outputs.tolist(), lambda: self._whole.read(self._handle))
+        return self.logits() if found is None else found
 
     def logits(self) -> Logits:
         """All rows that wanted logits in the last decode, [n_outputs, n_vocab], in batch order; a view that the next
         decode overwrites. Rows that were sampled on the backend are decoded again. Raises what decoding does.
         """
-        if self._sampling is not None and any(map(self._sampling.is_attached, self._decoded)):
-            self._sampling.decoded_again()
-            self._are_whole, rows = True, self._decoded
-            try:
+        if self._sampling is not None and self._sampling.is_used:
+            with self._sampling.decoded_again() as rows:
                 for row in rows:
                     if self.take_back(row.seq, row.pos) != row.pos:
                         raise DecodeError(f"{self._role}: rows that were sampled cannot be decoded again")
                 self.decode(rows)
-            finally:
-                self._are_whole = False
-        return self._whole()
-
-    def _whole(self) -> Logits:
-        pointer = lib.llama_get_logits(self._handle)
-        if not pointer:
-            raise DecodeError(f"{self._role}: no logits after decode")
-        address, n = ctypes.addressof(pointer.contents), self._batch.n_outputs
-        # the same memory over and over: the view shows what the last decode wrote there
-        if (address, n) != self._viewed:  # llama.cpp rarely moves its buffer, and making a view takes microseconds
-            flat = (ctypes.c_float * (n * self.n_vocab)).from_address(address)
-            self._view = np.frombuffer(flat, np.float32).reshape(n, self.n_vocab)  # type: ignore[call-overload]
-            self._viewed = address, n
-        return self._view
+        return self._whole.read(self._handle)
 
     def reopen(self) -> None:
         """Make a closed context anew, as it was, with nothing in it; its model must be open. Raises ModelLoadError, and
@@ -318,7 +282,7 @@ class Context(native.Owner):
             self.memory.reopen(self._handle)
             if self._sampling is not None:
                 self._sampling.reopen(self._handle)
-            self._viewed, self._decoded = (0, 0), ()
+            self._whole = _WholeRows(self._batch, self.n_vocab, self._role)
             if self._n_threads is not None:
                 lib.llama_set_n_threads(self._handle, *self._n_threads)
             self.add_adapters(self._scales)
@@ -407,16 +371,6 @@ def attention(config: ModelConfig, on_cpu: bool) -> tuple[str, int]:
     return ("off", 128) if config.flash_attn == "off" else ("on", 60)
 
 
-@lru_cache(maxsize=1)
-def _is_set() -> Any:
-    """llama.cpp asks this before each operation: whether the first byte is set. The C library's strlen, since a Python
-    function would wait there for the interpreter's lock.
-
-    Of the two bytes of `_stop`, 0 0 has the length 0 (go on), and 1 0 the length 1 (stop).
-    """
-    return ctypes.cast(ctypes.CDLL(None if os.name != "nt" else "msvcrt").strlen, lib.ggml_abort_callback)
-
-
 def physical_cores() -> int:
     """Cores without hyper-threads that this process may use: decoding is bound by memory, siblings only get in each
     other's way.
@@ -428,6 +382,38 @@ def physical_cores() -> int:
         path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
         siblings.add(path.read_text().strip() if path.exists() else str(cpu))
     return max(1, len(siblings))
+
+
+class _Interruption:
+    """Ends decodes of a context from other threads."""
+
+    def __init__(self) -> None:
+        self._stop = ctypes.create_string_buffer(2)
+
+    def want(self, wanted: bool = True) -> None:
+        """From any thread: decodes that may stop raise AbortedError, those to come too, until it is not wanted any
+        more. On backends that cannot be interrupted (GPUs) nothing happens.
+        """
+        self._stop[0] = bytes([wanted])
+
+    @contextmanager
+    def of(self, context: ctypes.c_void_p | None) -> Iterator[None]:
+        """A decode in this block may stop."""
+        lib.llama_set_abort_callback(context, _is_set(), ctypes.addressof(self._stop))
+        try:
+            yield
+        finally:
+            lib.llama_set_abort_callback(context, lib.ggml_abort_callback(0), None)
+
+
+@lru_cache(maxsize=1)
+def _is_set() -> Any:
+    """llama.cpp asks this before each operation: whether the first byte is set. The C library's strlen, since a Python
+    function would wait there for the interpreter's lock.
+
+    Of the two bytes of `_stop`, 0 0 has the length 0 (go on), and 1 0 the length 1 (stop).
+    """
+    return ctypes.cast(ctypes.CDLL(None if os.name != "nt" else "msvcrt").strlen, lib.ggml_abort_callback)
 
 
 _Ints = npt.NDArray[np.int32]
@@ -503,3 +489,25 @@ def _native(
     batch.seq_id = seq_pointers.ctypes.data_as(ctypes.POINTER(int32))
     batch.logits = want.ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
     return batch
+
+
+class _WholeRows:
+    """The logits of the rows of a batch that wanted them, where llama.cpp has them."""
+
+    def __init__(self, batch: Batch, n_vocab: int, role: str) -> None:
+        self._batch, self._n_vocab, self._role = batch, n_vocab, role
+        self._viewed = 0, 0  # where the last view lies, and its rows
+        self._view: Logits = np.empty((0, self._n_vocab), np.float32)
+
+    def read(self, context: ctypes.c_void_p | None) -> Logits:
+        """A view that the next decode overwrites, [n_outputs, n_vocab]. Raises DecodeError where there are none."""
+        pointer = lib.llama_get_logits(context)
+        if not pointer:
+            raise DecodeError(f"{self._role}: no logits after decode")
+        address, n = ctypes.addressof(pointer.contents), self._batch.n_outputs
+        # the same memory over and over: the view shows what the last decode wrote there
+        if (address, n) != self._viewed:  # llama.cpp rarely moves its buffer, and making a view takes microseconds
+            flat = (ctypes.c_float * (n * self._n_vocab)).from_address(address)
+            self._view = np.frombuffer(flat, np.float32).reshape(n, self._n_vocab)  # type: ignore[call-overload]
+            self._viewed = address, n
+        return self._view

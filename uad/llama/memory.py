@@ -139,9 +139,61 @@ class _NativeMemory:
         """Put a copy in place of what the sequence holds; False: that failed."""
         return int(lib.llama_state_seq_set_data_ext(self._handle, _pointer(data), len(data), seq, flags)) == len(data)
 
+    def checkpoint(self, seq: int, pos: int) -> Checkpoint | None:
+        """The state of a sequence that holds `pos` ids; None where it cannot be copied."""
+        data = self.copy(seq, _PARTIAL)
+        return Checkpoint(pos, data) if data is not None else None
+
+    def go_back(self, seq: int, point: Checkpoint) -> None:
+        """Let a sequence be as it was at a checkpoint. Raises DecodeError."""
+        if not self.put(seq, point.data, _PARTIAL):
+            raise DecodeError("the model's state could not be put back")
+        self.remove(seq, point.pos)  # what attention holds after it
+
 
 def _pointer(data: Bytes) -> Any:
     return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+
+
+class _Trial:
+    """Tries out on a new context how ids are taken back. Decodes some ids in sequence 0, and leaves them there."""
+
+    def __init__(self, states: _NativeMemory, decode: Decode, logits: LogitsOf) -> None:
+        self._states, self._decode, self._logits = states, decode, logits
+        self.way = Way.POSITIONS
+        self.n_snapshots = 0
+        self.keep_ms = 0.0
+        # Of four ids two are taken back, then one more. Attention allows both. Snapshots allow the first: they are of
+        # the last decode, so after going back there is none. A state without them allows neither.
+        decode(Rows(0, 0, (0,) * 4, 1))
+        some = states.remove(0, 2)
+        if not some:
+            self.way = Way.CHECKPOINTS
+        elif not states.remove(0, 1):
+            self.way, self.n_snapshots = Way.SNAPSHOTS, states.n_snapshots()
+        states.remove(0, -1)
+        if self.way is not Way.POSITIONS and not self._checkpoints_work():
+            self.way = Way.NOTHING
+
+    def _checkpoints_work(self) -> bool:
+        """Whether a state that is put back gives the same logits; and what that takes."""
+        decode, states = self._decode, self._states
+        decode(Rows(0, 0, (0, 0), 0))
+        times = []
+        for _ in range(_TIMES):
+            began = perf_counter()
+            point = states.checkpoint(0, 2)
+            times.append(perf_counter() - began)
+        if point is None:
+            return False
+        decode(Rows(0, 2, (0,), 1))
+        expected = self._logits()[0].copy()
+        decode(Rows(0, 3, (0, 0), 1))
+        began = perf_counter()
+        states.go_back(0, point)
+        self.keep_ms = 1e3 * (median(times) + perf_counter() - began)
+        decode(Rows(0, 2, (0,), 1))
+        return bool(np.abs(self._logits()[0] - expected).max() <= _CLOSE * max(float(np.abs(expected).max()), 1e-6))
 
 
 class Memory:
@@ -171,37 +223,9 @@ class Memory:
 
     def probe(self, decode: Decode, logits: LogitsOf) -> None:
         """Find out how ids are taken back. Decodes some ids in sequence 0, which is empty afterwards."""
-        # Of four ids two are taken back, then one more. Attention allows both. Snapshots allow the first: they are of
-        # the last decode, so after going back there is none. A state without them allows neither.
-        decode(Rows(0, 0, (0,) * 4, 1))
-        some = self.states.remove(0, 2)
-        if not some:
-            self.way = Way.CHECKPOINTS
-        elif not self.states.remove(0, 1):
-            self.way, self.n_snapshots = Way.SNAPSHOTS, self.states.n_snapshots()
+        trial = _Trial(self.states, decode, logits)
+        self.way, self.n_snapshots, self.keep_ms = trial.way, trial.n_snapshots, trial.keep_ms
         self.clear(0)
-        if self.way is not Way.POSITIONS and not self._checkpoints_work(decode, logits):
-            self.way = Way.NOTHING
-        self.clear(0)
-
-    def _checkpoints_work(self, decode: Decode, logits: LogitsOf) -> bool:
-        """Whether a state that is put back gives the same logits; and what that takes."""
-        decode(Rows(0, 0, (0, 0), 0))
-        times = []
-        for _ in range(_TIMES):
-            began = perf_counter()
-            point = self._save(0)
-            times.append(perf_counter() - began)
-        if point is None:
-            return False
-        decode(Rows(0, 2, (0,), 1))
-        expected = logits()[0].copy()
-        decode(Rows(0, 3, (0, 0), 1))
-        began = perf_counter()
-        self._restore(0, point)
-        self.keep_ms = 1e3 * (median(times) + perf_counter() - began)
-        decode(Rows(0, 2, (0,), 1))
-        return bool(np.abs(logits()[0] - expected).max() <= _CLOSE * max(float(np.abs(expected).max()), 1e-6))
 
     @property
     def n_free(self) -> int:
@@ -233,7 +257,7 @@ class Memory:
         points, at = self.points[seq], self.end(seq)
         if self.way is Way.POSITIONS or at == 0 or any(one.pos == at for one in points.all()):
             return
-        points.last = self._save(seq)
+        points.last = self.states.checkpoint(seq, at)
         if points.last is None:
             raise DecodeError("the model's state could not be copied")
 
@@ -245,7 +269,7 @@ class Memory:
         before = points.marks[-1].pos if points.marks else 0
         if not self.marks_help or at == 0 or at - before < (1 if is_last else self._mark_step):
             return
-        point = self._save(seq)
+        point = self.states.checkpoint(seq, at)
         if point is not None:
             # the newest ones stay: of 4 sequences with 80 MiB a mark, each keeps 1 GiB / (4 x 80 MiB) = 3
             most = MARK_BYTES // (len(self.points) * len(point.data))
@@ -290,7 +314,7 @@ class Memory:
         if point is None or n <= 0:
             self.clear(seq)
             return 0
-        self._restore(seq, point)
+        self.states.go_back(seq, point)
         points.forget(point.pos)
         return point.pos
 
@@ -303,15 +327,6 @@ class Memory:
         if self.way is Way.POSITIONS:  # what attention sees from position n on must still be there
             return sees(self.n_swa, self.states.first(seq), n)
         return self.way is Way.SNAPSHOTS and end - n <= min(self.n_snapshots, self.points[seq].n_rows - 1)
-
-    def _save(self, seq: int) -> Checkpoint | None:
-        data = self.states.copy(seq, _PARTIAL)
-        return Checkpoint(self.end(seq), data) if data is not None else None
-
-    def _restore(self, seq: int, point: Checkpoint) -> None:
-        if not self.states.put(seq, point.data, _PARTIAL):
-            raise DecodeError("the model's state could not be put back")
-        self.states.remove(seq, point.pos)  # what attention holds after it
 
 
 def sees(n_swa: int, first: int, n: int) -> bool:

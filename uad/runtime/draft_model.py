@@ -12,7 +12,7 @@ from uad.base.errors import ConfigError, MappingError, ModelLoadError
 from uad.base.events import ModelInfo
 from uad.base.types import Origin
 from uad.drafts.model.draft_context import DraftContext, RowByRow
-from uad.drafts.model.drafter import ModelDrafter
+from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.decode.guard import reason, warn
 from uad.llama.backend.devices import offloads
 from uad.llama.context import Context
@@ -83,7 +83,8 @@ def draft_on(
     """The part of a loaded draft model, on the stack: for a target of which no more is known than its vocabulary, its
     template, and that each of its slots has n_ctx positions. Raises what loading and mapping do.
     """
-    sized = _draft_config(own, model, n_ctx, config.n_parallel)
+    # unless the configuration says otherwise, as many positions per slot as the target, or as the draft was trained on
+    sized = own if own.n_ctx else replace(own, n_ctx=min(n_ctx, model.info.n_ctx_train) * config.n_parallel)
     draft = stack.enter_context(Context(model, sized, config.n_parallel, "draft"))
     if not draft.can_take_back:
         note = f"the memory of the draft {model.info.desc} cannot take back ids: plain decoding"
@@ -105,8 +106,10 @@ def draft_on(
         *tokenizer_notes(own, "draft"),
         *training_note(own, "draft", draft.n_ctx, model.info.n_ctx_train, model.meta),
         *rules.notes,
-        *_window_note(draft, n_ctx),
     )
+    if draft.n_ctx < n_ctx:
+        has = f"the draft's context has {draft.n_ctx} of the target's {n_ctx} tokens"
+        notes += (f"{has}: past that it drafts from a window",)
     return OpenedDraft(notes, drafter, draft_steps(config, draft, own, wiring), model.info, draft)
 
 
@@ -118,15 +121,6 @@ def _row_by_row(context: DraftContext, draft: Context, config: ModelConfig) -> D
     return context if most == 1 else RowByRow(context, most)
 
 
-def _draft_config(config: ModelConfig, model: Model, n_ctx: int, n_seq: int) -> ModelConfig:
-    """Unless the configuration says otherwise the draft gets as many positions per slot as the target, or as many as it
-    was trained on.
-    """
-    if config.n_ctx:
-        return config
-    return replace(config, n_ctx=min(n_ctx, model.info.n_ctx_train) * n_seq)
-
-
 def _pair_note(target: Model, draft: Model) -> tuple[str, ...]:
     """A line where the draft model cannot be the faster one, as far as its size shows."""
     out = "drafts that cost as much as what they replace gain nothing; choose a smaller draft model"
@@ -136,9 +130,3 @@ def _pair_note(target: Model, draft: Model) -> tuple[str, ...]:
         sizes = f"{size_text(draft.info.size)}, the target {size_text(target.info.size)}"
         return (f"the draft {draft.path.name} is larger than its target ({sizes}): {out}",)
     return ()
-
-
-def _window_note(draft: Context, n_ctx: int) -> tuple[str, ...]:
-    if draft.n_ctx >= n_ctx:
-        return ()
-    return (f"the draft's context has {draft.n_ctx} of the target's {n_ctx} tokens: past that it drafts from a window",)

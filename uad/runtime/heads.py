@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from uad.base.config import HEAD_TYPE, MODEL_TYPE, Config, ModelConfig
 from uad.base.errors import ConfigError, ModelLoadError
@@ -145,7 +144,9 @@ def open_context(
     model = target.model
     if planned.file is not None:
         model = stack.enter_context(open_model(planned.file, "draft", lambda share: progress("loading head", share)))
-        _same_vocabulary(model, target.model, planned.file.path)
+        if model.vocab.texts != target.model.vocab.texts:
+            what = f"a head of another vocabulary than {target.model.path}"
+            raise ConfigError(f"draft {planned.file.path}: {what}; give the target's own")
     settings = _settings(target, planned.file)
     context = HeadContext(model, settings, target.context, target.model, window + 1)
     stack.callback(context.close)
@@ -159,11 +160,6 @@ def _settings(target: LoadedTarget, file: ModelConfig | None) -> ModelConfig:
         config = replace(config, path=file.path, n_gpu_layers=file.n_gpu_layers, type_k=file.type_k, type_v=file.type_v)
     n_batch = max(min(config.n_batch, _BATCH), context.n_seq)
     return replace(config, n_ctx=context.n_ctx * context.n_seq, n_batch=n_batch, n_ubatch=min(config.n_ubatch, _BATCH))
-
-
-def _same_vocabulary(head: Model, target: Model, path: Path) -> None:
-    if head.vocab.texts != target.vocab.texts:
-        raise ConfigError(f"draft {path}: a head of another vocabulary than {target.path}; give the target's own")
 
 
 def _choosers(target: Model) -> Callable[[SamplingParams, int], Chooser]:

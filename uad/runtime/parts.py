@@ -15,10 +15,10 @@ from uad.base.errors import ConfigError, InvalidRequestError, NotSupportedError
 from uad.base.events import ModelInfo, RuntimeInfo
 from uad.base.types import BY_REQUEST, WRITERS, Clock, Origin, Request
 from uad.drafts.lookup.build import build_one
-from uad.drafts.lookup.drafter import LookupDrafter
 from uad.drafts.lookup.forced import GrammarDrafter
+from uad.drafts.lookup.lookup_drafter import LookupDrafter
 from uad.drafts.lookup.store import fingerprint
-from uad.drafts.model.drafter import ModelDrafter
+from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.decode.drafting import Drafting
 from uad.engine.decode.engine import Engine
 from uad.engine.decode.guard import reason, warn
@@ -46,8 +46,8 @@ from uad.runtime.pacing import Policies, Remeasurement, open_policy
 from uad.runtime.prompts import TextService
 from uad.runtime.sight import open_sight
 from uad.runtime.slots.copies import SlotCopies, kept_model
-from uad.runtime.slots.disk import DiskTexts, open_disk
-from uad.runtime.slots.disk_files import make_folder
+from uad.runtime.slots.disk import DiskTexts
+from uad.runtime.slots.disk_files import DiskFiles, make_folder
 from uad.runtime.slots.file import SavedSlot
 from uad.runtime.slots.keeper import SlotKeeper
 from uad.runtime.target import LoadedTarget, Progress, open_target
@@ -117,7 +117,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         forced = _forced(config, target, matchers)
         policies, policy_notes, again = None, tuple[str, ...](), None
         if every:
-            is_seldom = _only_by_request(every)
+            is_seldom = all(one.origin in BY_REQUEST for one in every)
             policies, policy_notes, again = open_policy(config, target, draft.steps, head.steps, wiring, is_seldom)
         drafts = (*forced, *every)
         drafting = wiring.drafting(drafts, policies or AutoPolicy, model, matchers) if drafts else None
@@ -249,22 +249,17 @@ def _forced(config: Config, target: LoadedTarget, matchers: Mapping[int, Matcher
     return (GrammarDrafter(matchers),)
 
 
-def _only_by_request(every: Sequence[Drafter]) -> bool:
-    """Whether nothing drafts but for requests that bring what it drafts from."""
-    return all(one.origin in BY_REQUEST for one in every)
-
-
 def _open_lookup(config: Config, stack: ExitStack, target: LoadedTarget, encoder: Encoder) -> tuple[LookupDrafter, ...]:
     """The drafters that need no model. Closing them writes their files."""
     if not target.context.can_take_back or not config.drafting.defaults.enabled:
         return ()
     free = build_lookups(config.drafting, target.model.vocab, config.n_parallel, encoder.sharing())
     for drafter in free:
-        stack.callback(_close, drafter)
+        stack.callback(close_lookup, drafter)
     return free
 
 
-def _close(drafter: LookupDrafter) -> None:
+def close_lookup(drafter: LookupDrafter) -> None:
     """Write what it keeps in files. A failure is logged, and keeps nothing else from being closed."""
     try:
         drafter.close()
@@ -387,7 +382,8 @@ def _open_disk(
     if config.cache_disk is None or copies is None:
         return None
     most = None if config.cache_disk_size < 0 else config.cache_disk_size << 20
-    disk = open_disk(config.cache_disk, most, copies, target.context.n_ctx - (target.least.rows - 1), clock)
+    files = DiskFiles(config.cache_disk, most, copies.target.facts)
+    disk = DiskTexts(files, copies, target.context.n_ctx - (target.least.rows - 1), clock)
     stack.callback(disk.close)
     return disk
 

@@ -7,32 +7,31 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
-from pathlib import Path
 
 from uad.base.errors import ModelLoadError, UadError, UnavailableError
 from uad.base.events import SleepState
-from uad.base.types import Clock
-from uad.engine.decode.engine import Engine
 from uad.engine.decode.guard import reason
 from uad.llama.backend import abort, native
-from uad.llama.context import Context
+from uad.runtime.commands import Commands
 from uad.runtime.costs.profile_store import fingerprint
+from uad.runtime.parts import Parts
+from uad.runtime.slots.actions import SlotActions
 
 _log = logging.getLogger("uad")
 
 
 class Sleeper:
-    """The models of an engine. contexts: all that are open, in the order in which they were made.
-
-    On the model thread, but for `state`, `plan` and `call_off`. Raises ModelLoadError where a file cannot be read.
+    """The models of these parts. slots: actions on slots, which need them, too. Raises ModelLoadError where a file
+    cannot be read.
     """
 
-    def __init__(self, engine: Engine, contexts: Sequence[Context], clock: Clock) -> None:
-        self._engine, self._contexts, self._clock = engine, contexts, clock
-        self._models = tuple(dict.fromkeys(one.model for one in contexts))
-        self._projectors = tuple(one.projector for one in contexts if one.projector is not None)
+    def __init__(self, parts: Parts, slots: SlotActions | None, commands: Commands) -> None:
+        self._engine, self._contexts, self._clock = parts.engine, parts.contexts, parts.wiring.clock
+        self._slots, self._commands = slots, commands
+        self._models = tuple(dict.fromkeys(one.model for one in self._contexts))
+        self._projectors = tuple(one.projector for one in self._contexts if one.projector is not None)
         files = [path for model in self._models for path in model.files]
         self._prints = {path: fingerprint(path) for path in [*files, *(one.path for one in self._projectors)]}
         self._since = 0.0
@@ -41,22 +40,53 @@ class Sleeper:
         """Whether the models are unloaded, or being so; from then on only `load` changes that."""
         self.state = SleepState()
 
-    def plan(self) -> bool:
-        """The models shall be unloaded, and others behave as if they were. Returns whether that is new."""
-        with self._lock:
-            is_new = not self.state.is_asleep
-            self.state = replace(self.state, is_asleep=True)
-            return is_new
+    # --- from any thread
+
+    def fall_asleep(self) -> None:
+        """Unload the models, unless a request comes before that; `state` says so at once. The next request loads them
+        again.
+        """
+        commands = self._commands
+        with commands.lock, self._lock:
+            if not commands.is_closed and commands.error is None and not self.state.is_asleep:
+                self.state = replace(self.state, is_asleep=True)
+                commands.put(self._unload)
 
     def call_off(self) -> None:
         """They shall stay, unless it is too late."""
         with self._lock:
             self.state = replace(self.state, is_asleep=self.is_unloaded)
 
-    def unload(self) -> None:
+    def wake(self) -> Future[None]:
+        """Have the models loaded; the future is done then, or has UnavailableError, after which another call tries
+        again. Of calls that are all cancelled before nothing is loaded.
+        """
+        woken: Future[None] = Future()
+
+        def load() -> None:
+            if woken.set_running_or_notify_cancel():
+                try:
+                    self.load()
+                except UadError as error:
+                    woken.set_exception(error)
+                else:
+                    woken.set_result(None)
+
+        self.call_off()
+        if not self._commands.post(load):
+            woken.set_exception(UnavailableError("the server is shutting down"))
+        return woken
+
+    # --- on the model thread
+
+    def _unload(self) -> None:
         """While nothing runs or waits: free the models and contexts, and what slots and the prompt cache hold, unless
         that was called off.
         """
+        is_busy = not self._engine.is_idle or (self._slots is not None and self._slots.is_busy)
+        if is_busy or self._commands.error is not None:
+            self.call_off()
+            return
         with self._lock:
             if self.is_unloaded or not self.state.is_asleep:
                 return
@@ -66,19 +96,21 @@ class Sleeper:
         self._since = self._clock()
         _log.info("asleep: the models are unloaded until the next request")
 
-    def load(self, go_on: Callable[[], bool]) -> None:
-        """Have all as it was before. go_on: False ends loading. Raises UnavailableError, with nothing loaded; another
-        try may succeed.
+    def load(self) -> None:
+        """Have all as it was before, unless it is. Raises UnavailableError, with nothing loaded, after which another
+        try may succeed; or the fatal error that stopped the model thread.
         """
+        if self._commands.error is not None:
+            raise self._commands.error
         if not self.is_unloaded:
             return
         began = self._clock()
         try:
             with abort.again():
-                self._open(go_on)
+                self._open()
         except Exception as error:
             self._close()
-            if not go_on():
+            if self._commands.is_closed:
                 raise UnavailableError("the server is shutting down") from None
             with self._lock:
                 self.state = replace(self.state, n_failed=self.state.n_failed + 1)
@@ -92,11 +124,12 @@ class Sleeper:
             self.state = SleepState(False, state.n_wakes + 1, state.n_failed, asleep_s, loading_s)
         _log.info("awake: the models were loaded again in %.1f s", now - began)
 
-    def _open(self, go_on: Callable[[], bool]) -> None:
+    def _open(self) -> None:
         for path, known in self._prints.items():
-            _check(path, known)
+            if fingerprint(path) != known:
+                raise ModelLoadError(f"{path} is another file than the one that was unloaded; restart the server")
         for model in self._models:
-            model.reopen(go_on)
+            model.reopen(lambda: not self._commands.is_closed)
         for projector in self._projectors:
             projector.reopen()
         for context in self._contexts:
@@ -111,8 +144,3 @@ class Sleeper:
             model.close()
         gc.collect()
         native.trim()
-
-
-def _check(path: Path, known: str) -> None:
-    if fingerprint(path) != known:
-        raise ModelLoadError(f"{path} is another file than the one that was unloaded; restart the server")

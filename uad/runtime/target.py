@@ -49,18 +49,19 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
         )
         own = as_wanted(config)
         context = attempt.enter_context(Context(model, own, config.n_parallel, "target"))
+        is_ruled_out = config.target.backend_sampling and config.drafting.exact
         notes = (
             f"context: {context.n_ctx} tokens" + (f" in each of {context.n_seq} slots" if context.n_seq > 1 else ""),
             *training_note(config.target, "target", context.n_ctx, model.info.n_ctx_train, model.meta),
             *context.notes,
-            *_sampling_note(config),
+            *(["--backend-sampling has no effect with --exact"] if is_ruled_out else []),
             *end_note(model),
             *memory_note(context),
             *attention_note(config.target, context.n_ctx, on_cpu=not offloads(config.target)),
             *amx.notes(),
             *rearranged_notes(own, "target"),
             *tokenizer_notes(config.target, "target"),
-            *adapter_notes(model),
+            *(f"adapter {one.id}: {one.path}, scale {one.scale:g}" for one in model.adapters.infos),
         )
         if config.drafting.exact:
             progress("measuring which passes agree, for --exact", 0.0)
@@ -81,17 +82,6 @@ def as_wanted(config: Config) -> ModelConfig:
         return config.target
     n_alike = attention(config.target, on_cpu=has_cpu_kernels(config.target))[1]
     return replace(config.target, n_ubatch=min(config.target.n_ubatch, n_alike), backend_sampling=False)
-
-
-def _sampling_note(config: Config) -> tuple[str, ...]:
-    """A line where `--exact` rules out `--backend-sampling`."""
-    is_off = config.target.backend_sampling and config.drafting.exact
-    return ("--backend-sampling has no effect with --exact",) if is_off else ()
-
-
-def adapter_notes(model: Model) -> tuple[str, ...]:
-    """A line for each adapter."""
-    return tuple(f"adapter {one.id}: {one.path}, scale {one.scale:g}" for one in model.adapters.infos)
 
 
 def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, ...]:

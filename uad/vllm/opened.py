@@ -4,7 +4,6 @@ and its template.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,22 +11,19 @@ from dataclasses import dataclass
 from uad.base.config import Config
 from uad.base.errors import ConfigError
 from uad.base.types import Ask, Commit, Origin, SpecPolicy
-from uad.drafts.lookup.drafter import LookupDrafter
-from uad.drafts.model.drafter import ModelDrafter
+from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.decode.drafting import Drafting
-from uad.engine.decode.guard import reason, warn
 from uad.engine.drafter import Drafter
 from uad.engine.policy.auto import AutoPolicy
 from uad.engine.policy.cost import CostSample
 from uad.runtime.draft_model import draft_on
 from uad.runtime.open import WIRING, open_model
-from uad.runtime.parts import build_lookups, lookup_notes
+from uad.runtime.parts import build_lookups, close_lookup, lookup_notes
 from uad.text.mapping.recognise import Side
 from uad.text.vocab.encode import Encoder
 from uad.text.vocab.table import VocabTable
-from uad.vllm.steps import machine_of
+from uad.vllm.batch import machine_of
 
-_log = logging.getLogger("uad")
 _TEXT = b"def first(values):\n    return values[0]  # 1234\n\nThe quick brown fox jumps; caf\xc3\xa9.\n"
 _MOST_POSITIONS = 4096  # of the draft model for each slot, unless --ctx-size-draft says otherwise
 
@@ -65,7 +61,7 @@ def open_drafters(config: Config, vocab: VocabTable, template: str, max_len: int
         encoder = Encoder(vocab).prepare()
         free = build_lookups(config.drafting, vocab, config.n_parallel)
         for one in free:
-            stack.callback(_close, one)
+            stack.callback(close_lookup, one)
         notes, model, steps = tuple[str, ...](), None, tuple[CostSample, ...]()
         if config.draft is not None:
             loaded = stack.enter_context(open_model(config.draft, "draft"))
@@ -99,11 +95,3 @@ def _warm_up(model: ModelDrafter, encoder: Encoder) -> None:
         model.propose([Ask(0, 8)])
         model.end(0)
     model.reset()
-
-
-def _close(drafter: LookupDrafter) -> None:
-    try:
-        drafter.close()
-    except Exception as error:
-        text = "%s could not write what it has learned (%s); its file is as it was"
-        warn(_log, error, text, drafter.origin, reason(error))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from uad.base.config import Config, load_config
 from uad.base.config.drafter_types import HEAD_TYPE
-from uad.base.config.flags import Layer
 from uad.base.config.load import from_environ
 from uad.base.config.yamlfile import from_yaml
 from uad.base.errors import ConfigError
@@ -44,7 +43,7 @@ def read_settings(target: str, environ: Mapping[str, str] = os.environ) -> VllmS
         layers.append(from_yaml(Path(path)))
     if draft := environ.get(DRAFT):
         argv += ["--draft", draft]
-    if not any(_has(layer, "n_parallel") for layer in layers):
+    if not any("n_parallel" in given.flag.paths for layer in layers for given in layer.given):
         argv += ["--parallel", str(USUAL_SLOTS)]
     config = load_config(argv, environ)
     if HEAD_TYPE in config.drafting.types:
@@ -54,10 +53,6 @@ def read_settings(target: str, environ: Mapping[str, str] = os.environ) -> VllmS
             raise ConfigError(f"{DRAFT}: the draft must be a file on each machine that runs a drafting worker")
         config = replace(config, draft=replace(config.draft, n_seq=config.n_parallel))
     return VllmSettings(config, _switch(environ, AHEAD), bool(_switch(environ, UNTRIED)))
-
-
-def _has(layer: Layer, path: str) -> bool:
-    return any(path in given.flag.paths for given in layer.given)
 
 
 def _switch(environ: Mapping[str, str], name: str) -> bool | None:

@@ -130,7 +130,7 @@ def test_imports_follow_the_table(module):
         ("uad.engine.decode.engine", "from uad import drafts", "uad.drafts"),
         ("uad.engine.decode.engine", "from uad.engine.policy import auto", "uad.engine.policy.auto"),
         ("uad.engine.policy.choose", "import numpy", "numpy"),
-        ("uad.drafts.model.drafter", "from uad.llama import model", "uad.llama.model"),
+        ("uad.drafts.model.model_drafter", "from uad.llama import model", "uad.llama.model"),
         ("uad.drafts.lookup.suffix", "from uad.drafts.model import mirror", "uad.drafts.model.mirror"),
         ("uad.tools.bench.report", "import matplotlib.pyplot", "matplotlib.pyplot"),
         ("uad.tools.bench.report", "from uad.engine.policy.cost import CostCurve", "uad.engine.policy.cost"),

@@ -16,7 +16,7 @@ from uad.base.common.sequences import common_prefix
 from uad.base.types import Origin
 from uad.drafts.lookup import ngram_cache, ngram_map, ngram_mod, ngram_simple, suffix
 from uad.drafts.lookup.aligner import CopyAligner
-from uad.drafts.lookup.drafter import LookupDrafter
+from uad.drafts.lookup.lookup_drafter import LookupDrafter
 from uad.drafts.lookup.replacements import Edit, Replacements
 from uad.drafts.lookup.sources import Located, TextSource
 

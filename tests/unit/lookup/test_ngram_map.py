@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kit.drafter_kit import STEPS, Slot, alone, play
 
 from uad.drafts.lookup import ngram_map
-from uad.drafts.lookup.drafter import LookupDrafter
+from uad.drafts.lookup.lookup_drafter import LookupDrafter
 
 KEY = [91, 92]
 A, B, C, D, E = ([i, i + 1, i + 2] for i in (10, 20, 30, 40, 50))

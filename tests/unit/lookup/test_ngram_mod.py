@@ -12,8 +12,8 @@ from kit.drafter_kit import STEPS, Slot, alone, play
 
 from uad.base.common.sequences import common_prefix
 from uad.drafts.lookup import ngram_mod
-from uad.drafts.lookup.drafter import LookupDrafter
 from uad.drafts.lookup.history import BELIEFS, ID_BYTES
+from uad.drafts.lookup.lookup_drafter import LookupDrafter
 from uad.drafts.lookup.ngram_mod import ID, Pool
 
 RNG = random.Random(5)

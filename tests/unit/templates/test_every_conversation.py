@@ -21,7 +21,7 @@ from uad.base.common.sequences import common_prefix
 from uad.http.apis.anthropic import read_message
 from uad.http.apis.openai import read_chat
 from uad.http.apis.responses import read_response
-from uad.http.requests.engine import Text
+from uad.http.requests.generation import Text
 from uad.http.requests.prompt_ids import render_chat
 from uad.text.templates.calling import calling
 from uad.text.templates.conversation import Talk, converse

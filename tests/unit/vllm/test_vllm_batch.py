@@ -12,8 +12,7 @@ from kit.vllm_runner import N_VOCAB, ScriptedRequest, ScriptedRunner, TextDrafte
 from uad.base.types import Origin, SpecPolicy, SpeculativeParams
 from uad.engine.decode.drafting import Drafting
 from uad.engine.policy.auto import AutoPolicy
-from uad.vllm.batch import BatchDrafting, BatchLimits
-from uad.vllm.steps import machine_of
+from uad.vllm.batch import BatchDrafting, BatchLimits, machine_of
 from uad.vllm.texts import GONE
 
 FIXED = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=4)

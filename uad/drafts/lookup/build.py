@@ -5,7 +5,7 @@ from __future__ import annotations
 from uad.base.config import LookupConfig
 from uad.base.types import Origin
 from uad.drafts.lookup import ngram_cache, ngram_map, ngram_mod, ngram_simple, prediction, suffix
-from uad.drafts.lookup.drafter import LookupDrafter
+from uad.drafts.lookup.lookup_drafter import LookupDrafter
 from uad.text.vocab.encode import Encoder
 
 

@@ -25,7 +25,7 @@ from uad.drafts.lookup.counts import (
     counts_of,
     longer_key,
 )
-from uad.drafts.lookup.drafter import LookupDrafter, SlotText
+from uad.drafts.lookup.lookup_drafter import LookupDrafter, SlotText
 from uad.drafts.lookup.sources import Located, TableWalk, WalkSource
 from uad.drafts.lookup.store import StoreFile
 

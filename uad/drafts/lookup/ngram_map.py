@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from uad.base.common.sequences import common_suffix
 from uad.base.types import Draft, Origin
-from uad.drafts.lookup.drafter import LookupDrafter, SlotText
 from uad.drafts.lookup.history import MAX_MATCH, agreement
+from uad.drafts.lookup.lookup_drafter import LookupDrafter, SlotText
 from uad.drafts.lookup.ngram_simple import NgramSimple
 from uad.drafts.lookup.sources import Located, TextSource
 

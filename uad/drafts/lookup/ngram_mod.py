@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from uad.base.types import Draft, Origin
-from uad.drafts.lookup.drafter import LookupDrafter, SlotText
 from uad.drafts.lookup.history import agreement
+from uad.drafts.lookup.lookup_drafter import LookupDrafter, SlotText
 from uad.drafts.lookup.sources import Located, TableWalk, WalkSource
 
 POOL_SIZE = 1 << 22

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uad.base.common.sequences import common_suffix
 from uad.base.types import Draft, Origin
-from uad.drafts.lookup.drafter import LookupDrafter, SlotText
 from uad.drafts.lookup.history import MAX_MATCH, GramIndex
+from uad.drafts.lookup.lookup_drafter import LookupDrafter, SlotText
 from uad.drafts.lookup.sources import Located, TextSource
 
 

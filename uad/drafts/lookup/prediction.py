@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from uad.base.types import GREEDY, Commit, Draft, Origin, SamplingParams
 from uad.drafts.lookup import predicted
 from uad.drafts.lookup.aligner import Guess
-from uad.drafts.lookup.drafter import LookupDrafter, SlotText
+from uad.drafts.lookup.lookup_drafter import LookupDrafter, SlotText
 from uad.drafts.lookup.predicted import TAIL, PredictedPlace
 from uad.drafts.lookup.sources import Located, TableWalk, WalkSource
 from uad.text.vocab.encode import Encoder

@@ -18,8 +18,8 @@ import numpy as np
 from uad.base.common.sequences import common_suffix
 from uad.base.types import Draft, Origin
 from uad.drafts.lookup.aligner import MARGIN
-from uad.drafts.lookup.drafter import LookupDrafter, SlotText
 from uad.drafts.lookup.history import BELIEFS, ID_BYTES, MAX_MATCH, GramIndex
+from uad.drafts.lookup.lookup_drafter import LookupDrafter, SlotText
 from uad.drafts.lookup.sources import TextSource
 from uad.drafts.lookup.store import Rows, StoreFile
 

@@ -24,7 +24,7 @@ from uad.engine.sampling.sampler import pick_each
 _PLAIN = Chosen(NO_DRAFT)
 _ANY_IDS = (0, 0)
 _NO_LOGITS: Outputs = ()
-# A client gets text every 8 ms at most (`requests.engine.Ticks`). An event costs 10 to 20 µs, where an id of a small
+# A client gets text every 8 ms at most (`generation.Ticks`). An event costs 10 to 20 µs, where an id of a small
 # model takes 300, so those of the ids between are one.
 _PASS_ON_S = 0.002
 # Where logits are computed later, clients get their text meanwhile, and the loop goes on; but policy and counts follow.

@@ -9,7 +9,7 @@ from typing import Final
 from uad.base.types import BY_REQUEST, WRITERS, Draft, Origin
 from uad.engine.policy.calibration import Calibration
 from uad.engine.policy.cost import CostCurve, CostSample
-from uad.engine.policy.drafter import FIRST_SAVED, CallCost, DrafterRecord
+from uad.engine.policy.drafter_record import FIRST_SAVED, CallCost, DrafterRecord
 from uad.engine.policy.machine import Machine
 from uad.engine.policy.probing import SequenceDrafter
 

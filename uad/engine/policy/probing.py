@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from uad.engine.policy.calibration import Calibration
-from uad.engine.policy.drafter import MOST_BUDGET, PROBING, DrafterRecord
+from uad.engine.policy.drafter_record import MOST_BUDGET, PROBING, DrafterRecord
 
 # Of what a round saved, into the mean of its sequence; and of a round that was paid from the budget: those are rare.
 _SEQUENCE_RATE: Final = 0.2

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from uad.base.types import WRITERS, Ask, Draft, Origin, SpecPolicy
 from uad.engine.policy.calibration import Calibration, bin_of
 from uad.engine.policy.choose import gains_of, may_continue, merged, rows_of
-from uad.engine.policy.drafter import FEW_IDS, CallCost
+from uad.engine.policy.drafter_record import FEW_IDS, CallCost
 from uad.engine.policy.knowledge import Knowledge, SequenceState
 from uad.engine.policy.machine import CostTable
 from uad.engine.policy.probing import TIMED_IDS, asked_again

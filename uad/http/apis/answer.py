@@ -9,7 +9,7 @@ from uad.base.stats import Timings
 from uad.http.apis.choice import Choice, timings_json
 from uad.http.apis.dialect import Dialect, Frame, Members
 from uad.http.apis.problems import Problem
-from uad.http.requests.engine import Arrival, merge
+from uad.http.requests.generation import Arrival, merge
 
 
 class RunningAnswer:

@@ -47,8 +47,8 @@ from uad.http.apis.dialect import (
 from uad.http.apis.messages import Picture
 from uad.http.apis.problems import Problem
 from uad.http.requests.chat import Reading
-from uad.http.requests.engine import Backend
 from uad.http.requests.fields import MAX_MESSAGES, Body, CompletionBody, checked
+from uad.http.requests.generation import Backend
 from uad.http.requests.job import Job
 from uad.http.requests.message_fields import MAX_CALLS, MAX_TOOLS
 

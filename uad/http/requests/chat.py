@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from uad.base.errors import InvalidRequestError
 from uad.base.types import Image, ThoughtBounds
 from uad.http.requests.constraint import chat_constraint
-from uad.http.requests.engine import Backend
 from uad.http.requests.fields import ChatBody
+from uad.http.requests.generation import Backend
 from uad.http.requests.job import Job, make_job
 from uad.http.requests.message_fields import NamedTool
 from uad.http.requests.prompt_ids import answer_begun, encode_chat, text_of

@@ -9,8 +9,8 @@ from typing import Final
 
 from uad.base.errors import NotSupportedError
 from uad.base.types import FimTokens
-from uad.http.requests.engine import Backend
 from uad.http.requests.fields import ExtraBody, InfillBody
+from uad.http.requests.generation import Backend
 from uad.http.requests.prompt_ids import Part, Prompt, filled, mixed_ids, parts_of, raw_ids, text_of
 
 _PROJECT, _FILE, _SNIPPET = "myproject\n", "filename\n", "\n\n--- snippet ---\n\n"

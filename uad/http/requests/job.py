@@ -18,8 +18,8 @@ from uad.base.common.samplers import SAMPLERS, SETTINGS, sampler_names
 from uad.base.errors import InvalidRequestError
 from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.http.requests.constraint import constraint_of
-from uad.http.requests.engine import Backend
 from uad.http.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody, asked_of, requested
+from uad.http.requests.generation import Backend
 from uad.http.requests.prompt_ids import Prompt
 
 MAX_ECHOED: Final = 1 << 20  # probabilities of a prompt

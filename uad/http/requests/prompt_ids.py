@@ -10,8 +10,8 @@ from uad.base.checkpoint import checkpoint
 from uad.base.common.json_out import chunks
 from uad.base.errors import ContextOverflowError, InvalidRequestError
 from uad.base.types import Image
-from uad.http.requests.engine import Backend, Message, Text
 from uad.http.requests.fields import MessageBody, TemplateBody
+from uad.http.requests.generation import Backend, Message, Text
 from uad.http.requests.message_fields import TextPart
 
 Part = str | int

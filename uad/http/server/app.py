@@ -13,7 +13,7 @@ from uad.http.apis.anthropic import MESSAGES
 from uad.http.apis.openai import CHAT
 from uad.http.apis.problems import BusyError
 from uad.http.apis.responses import RESPONSES
-from uad.http.requests.engine import Backend
+from uad.http.requests.generation import Backend
 from uad.http.server import completions, info, live, page
 from uad.http.server.access import allow_origin, guard
 from uad.http.server.completions import answering, counting

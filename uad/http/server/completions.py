@@ -22,8 +22,8 @@ from uad.http.apis.dialect import AtOnce, ChatApi, Dialect, Served, Translated, 
 from uad.http.apis.native import NativeDialect
 from uad.http.apis.openai import CompletionDialect
 from uad.http.requests.chat import PLAIN, chat_job
-from uad.http.requests.engine import Backend, Generation
 from uad.http.requests.fields import Body, CompletionBody, InfillBody, NativeBody, TemplateBody, checked
+from uad.http.requests.generation import Backend, Generation
 from uad.http.requests.infill import encode_infill, encode_insertion
 from uad.http.requests.job import Job, check_counts, make_job
 from uad.http.requests.pictures import (

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from math import inf
 
-from uad.http.requests.engine import Backend
+from uad.http.requests.generation import Backend
 
 _SOON = 0.05  # seconds, while a worker thread still does what a client who left had asked for
 _LEAST = 1.0  # seconds between two looks at models that would not be unloaded, or are

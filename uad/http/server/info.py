@@ -16,8 +16,8 @@ from uad.base.types import MEDIA_MARKER
 from uad.http.apis import ollama
 from uad.http.apis.problems import BusyError, Problem, problem_of
 from uad.http.apis.settings import sampling_json, speculative_json
-from uad.http.requests.engine import Backend
 from uad.http.requests.fields import DetokenizeBody, SlotBody, TemplateBody, TokenizeBody, checked
+from uad.http.requests.generation import Backend
 from uad.http.requests.job import drafters_of, scales_of
 from uad.http.requests.pictures import chat_sources, check_sight, has_pictures
 from uad.http.requests.prompt_ids import chat_template, ids_of, mixed_ids, parts_of, render_chat, text_of

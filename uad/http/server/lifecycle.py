@@ -18,7 +18,7 @@ from typing import Any
 from aiohttp import web
 
 from uad.base.config import ServerConfig
-from uad.http.requests.engine import Backend
+from uad.http.requests.generation import Backend
 from uad.http.server.app import SHUTDOWN_SECONDS, Runner, make_app, make_runner
 from uad.http.server.connection import PATIENCE, PhasedServer
 from uad.http.server.listener import Listener

@@ -25,7 +25,7 @@ from uad.base.errors import UnavailableError
 from uad.base.events import Totals
 from uad.http.apis.dialect import Served
 from uad.http.apis.problems import BusyError
-from uad.http.requests.engine import Backend, Generation, Ticks
+from uad.http.requests.generation import Backend, Generation, Ticks
 from uad.http.server.bodies import Bodies
 from uad.http.server.idle import IdleTimer
 from uad.http.server.json_in import SMALL, parse_object

@@ -11,7 +11,7 @@ from uad.base.common.splits import files_of
 from uad.base.config import ModelConfig
 from uad.drafts.lookup.store import fingerprint as vocabulary_of
 from uad.drafts.model.draft_cache import FormerText
-from uad.drafts.model.drafter import ModelDrafter
+from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.decode.guard import reason, warn
 from uad.llama.backend import native
 from uad.llama.backend.devices import devices

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -55,158 +54,36 @@ class _DiskText:
     waiting: StoredText[SavedSlot] | None = None
 
 
-class DiskTexts:
-    """`LowerLevel` of the prompt cache, in files. limit: most ids that a slot may hold. wake: is called on a thread of
-    its own whenever a text was read.
-    """
+class _DiskWriter:
+    """Writes texts into files, on a thread of its own."""
 
-    def __init__(self, files: DiskFiles, copies: SlotCopies, limit: int, clock: Clock) -> None:
-        self._files, self._copies, self._limit, self._clock = files, copies, limit, clock
-        self._n_vocab = copies.target.context.n_vocab
-        self.wake: Callable[[], object] = lambda: None
-        self._writer = ThreadPoolExecutor(1, "uad-cache-write")
-        self._reader = ThreadPoolExecutor(1, "uad-cache-read")
-        self._waiting: dict[str, _DiskText] = {}
-        self._n_waiting = self._n_read = self._n_written = 0  # bytes
+    def __init__(self, files: DiskFiles) -> None:
+        self._files = files
+        self.thread = ThreadPoolExecutor(1, "uad-cache-write")
         self._has_room = threading.Condition()
-        self._price = _PRICE
-        self._is_looking = self._is_closing = False
-        files.look()
-        if why := why_not_writable(files.folder / "text"):
-            files.warn(f"cannot be written ({why})")
+        self._n_waiting = 0  # bytes
+        self.waiting: dict[str, _DiskText] = {}
+        """Texts that are not written yet, by the names of their files."""
+        self.n_written = 0  # bytes
 
-    # --- on the model thread
-
-    def find(self, prompt: Sequence[int]) -> FoundText | None:
-        """The text that the prompt can go on from furthest. See `LowerLevel`."""
-        self._look_again()
-        ids, best = _before_images(prompt), None
-        for text in self._usable(self._copies.facts[SCALES]):
-            n = self._copies.reach_of(text.slot, _common(text.ids, ids)) if len(text.ids) <= self._limit else 0
-            if n > 0 and (best is None or (n, -text.n_bytes) > (best.n, -best.n_bytes)):
-                best = FoundText(text.name, n, text.n_bytes, text.slot.rate)
-        return best
-
-    def is_quicker(self, n_bytes: int, seconds: float) -> bool:
-        """Whether so many bytes are expected to be read in less than these seconds."""
-        if self._seconds(n_bytes) < seconds:
-            return True
-        self._price *= _FORGETS
-        return False
-
-    def read(self, name: str, seconds: float) -> Future[StoredText[SavedSlot] | None]:
-        """The text, None where it is gone, damaged, or not read after so many seconds."""
-        if (text := self._waiting.get(name)) is not None and text.waiting is not None:
-            there: Future[StoredText[SavedSlot] | None] = Future()
-            there.set_result(text.waiting)
-            return there
-        facts, draft = self._copies.facts, self._copies.draft_facts
-        reading = self._reader.submit(self._read, name, seconds, facts, draft)
-        reading.add_done_callback(lambda _: self.wake())
-        return reading
-
-    def wants(self, ids: Sequence[int], n_bytes: int, rate: float) -> bool:
-        """Whether a text of the adapters' scales of now is worth a file, and there is none that begins with it."""
-        text = _before_images(ids)
-        there = self._that_begins(text, self._copies.facts[SCALES])
-        return there is None and len(text) == len(ids) and self._is_worth_it(len(ids), n_bytes, rate)
-
-    def write(self, text: StoredText[SavedSlot], rate: float, *, waits: bool = False) -> None:
-        """Write a text beside this thread, if it is wanted. See `LowerLevel`."""
-        if self._is_closing:
-            return
-        ids, own = _before_images(text.ids), text.state.target
-        if len(ids) < len(text.ids):
-            return
-        facts = own.facts
-        there = self._that_begins(ids, facts[SCALES])
-        if there is not None and there.waiting is None:
-            self._writer.submit(self._files.touch, there.name)
-        slot = replace(text.state, target=replace(own, ids=text.ids), rate=rate)
-        n_bytes = size_in_file(slot)
-        is_fine = own.state.end == len(ids) and self._is_worth_it(len(ids), n_bytes, rate)
-        if there is not None or not is_fine:
-            return
-        one = _DiskText(name_of(facts, ids), ids, slot, n_bytes, replace(text, state=slot))
+    def add(self, text: _DiskText, waits: bool) -> None:
+        """Write a text, if there is room among those that wait for that. waits: for room."""
 
         def fits() -> bool:
-            return not self._n_waiting or self._n_waiting + one.n_bytes <= MOST_WAITING
+            return not self._n_waiting or self._n_waiting + text.n_bytes <= MOST_WAITING
 
         with self._has_room:
             if not (self._has_room.wait_for(fits, _PATIENCE_S) if waits else fits()):
-                _log.debug("--cache-disk: %d tokens are not written, as too much waits for that", len(ids))
+                _log.debug("--cache-disk: %d tokens are not written, as too much waits for that", len(text.ids))
                 return
-            self._n_waiting += one.n_bytes
-            self._waiting = {**self._waiting, one.name: one}
-        self._writer.submit(self._write, one)
-
-    # --- from any thread
-
-    def counts(self) -> CacheCounts:
-        """What it holds, and what it did."""
-        return CacheCounts(
-            n_disk_texts=len(self._files.texts),
-            n_disk_bytes=self._files.n_bytes,
-            n_disk_read=self._n_read,
-            n_disk_written=self._n_written,
-        )
-
-    def settle(self) -> None:
-        """Wait until all is written and read that was asked for."""
-        for one in (self._writer, self._reader):
-            one.submit(lambda: None).result()
-
-    def close(self) -> None:
-        """Wait until all is written. Nothing is read any more."""
-        self._is_closing = True
-        self._reader.shutdown(cancel_futures=True)
-        self._writer.shutdown()
-
-    # --- the index
-
-    def _usable(self, scales: str) -> Iterator[_DiskText]:
-        """Texts of these adapters' scales, those first that wait to be written."""
-        waiting = self._waiting
-        for text in waiting.values():
-            if text.slot.target.facts[SCALES] == scales:
-                yield text
-        for name, outline in self._files.texts.items():
-            if name not in waiting and outline.slot.target.facts.get(SCALES) == scales:
-                yield _DiskText(name, outline.ids, outline.slot, outline.n_bytes)
-
-    def _that_begins(self, ids: Ids, scales: str) -> _DiskText | None:
-        """A text that begins with these ids."""
-        return next((text for text in self._usable(scales) if _common(text.ids, ids) == len(ids)), None)
-
-    def _is_worth_it(self, n_ids: int, n_bytes: int, rate: float) -> bool:
-        """Whether a text fits, and is read from a file quicker than as a prompt."""
-        most = self._files.most
-        fits = most is None or n_bytes <= most
-        return fits and rate > 0 and n_ids / rate > self._seconds(n_bytes)
-
-    def _look_again(self) -> None:
-        """Read the folder again where another server changed it; this prompt does not wait for that."""
-        if self._is_looking or self._is_closing or not self._files.has_changed:
-            return
-        self._is_looking = True
-        self._reader.submit(self._look)
-
-    def _look(self) -> None:
-        try:
-            self._files.look()
-        finally:
-            self._is_looking = False
-
-    def _seconds(self, n_bytes: int) -> float:
-        """What reading so many bytes is expected to take."""
-        return max(n_bytes, _LEAST) * self._price
-
-    # --- on threads of their own
+            self._n_waiting += text.n_bytes
+            self.waiting = {**self.waiting, text.name: text}
+        self.thread.submit(self._write, text)
 
     def _write(self, text: _DiskText) -> None:
         try:
             self._files.make_room(text.n_bytes)
-            self._n_written += write_slot(self._files.folder / text.name, text.slot)
+            self.n_written += write_slot(self._files.folder / text.name, text.slot)
             self._files.look()
             self._remove_beginnings(text)
             self._files.make_room(0)  # another server may have written at the same time
@@ -217,7 +94,7 @@ class DiskTexts:
         finally:
             with self._has_room:
                 self._n_waiting -= text.n_bytes
-                self._waiting = {name: one for name, one in self._waiting.items() if one is not text}
+                self.waiting = {name: one for name, one in self.waiting.items() if one is not text}
                 self._has_room.notify_all()
 
     def _remove_beginnings(self, text: _DiskText) -> None:
@@ -227,7 +104,48 @@ class DiskTexts:
             if is_same and name != text.name and _common(outline.ids, text.ids) == len(outline.ids):
                 self._files.remove(name)
 
-    def _read(self, name: str, seconds: float, facts: Facts, draft: Facts | None) -> StoredText[SavedSlot] | None:
+
+class _DiskReader:
+    """Reads texts from files, on a thread of its own, and knows what that takes."""
+
+    def __init__(self, files: DiskFiles, n_vocab: int, clock: Clock) -> None:
+        self._files, self._n_vocab, self._clock = files, n_vocab, clock
+        self.thread = ThreadPoolExecutor(1, "uad-cache-read")
+        self._price = _PRICE
+        self._is_looking = self._is_closing = False
+        self.n_read = 0  # bytes
+
+    def seconds(self, n_bytes: int) -> float:
+        """What reading so many bytes is expected to take."""
+        return max(n_bytes, _LEAST) * self._price
+
+    def is_quicker(self, n_bytes: int, seconds: float) -> bool:
+        """See `LowerLevel`."""
+        if self.seconds(n_bytes) < seconds:
+            return True
+        self._price *= _FORGETS
+        return False
+
+    def look_again(self) -> None:
+        """Read the folder again where another server changed it; nobody waits for that."""
+        if self._is_looking or self._is_closing or not self._files.has_changed:
+            return
+        self._is_looking = True
+        self.thread.submit(self._look)
+
+    def close(self) -> None:
+        """Nothing is read any more."""
+        self._is_closing = True
+        self.thread.shutdown(cancel_futures=True)
+
+    def _look(self) -> None:
+        try:
+            self._files.look()
+        finally:
+            self._is_looking = False
+
+    def read(self, name: str, seconds: float, facts: Facts, draft: Facts | None) -> StoredText[SavedSlot] | None:
+        """A text of these facts; see `LowerLevel.read`. On that thread."""
         path, began, n_bytes = self._files.folder / name, self._clock(), 0
 
         def go_on(n: int) -> bool:
@@ -248,16 +166,116 @@ class DiskTexts:
             return None
         finally:
             taken = self._clock() - began
-            self._n_read += n_bytes
+            self.n_read += n_bytes
             if n_bytes:
                 self._price += _NEWEST * (taken / max(n_bytes, _LEAST) - self._price)
         self._files.touch(name)
         return StoredText(list(ids), slot, n_bytes, from_disk=True, read_s=taken)
 
 
-def open_disk(folder: Path, most: int | None, copies: SlotCopies, limit: int, clock: Clock) -> DiskTexts:
-    """The texts of a folder, which is there. most: bytes of its files; None: no limit."""
-    return DiskTexts(DiskFiles(folder, most, copies.target.facts), copies, limit, clock)
+class DiskTexts:
+    """`LowerLevel` of the prompt cache, in files. limit: most ids that a slot may hold. wake: is called on a thread of
+    its own whenever a text was read.
+    """
+
+    def __init__(self, files: DiskFiles, copies: SlotCopies, limit: int, clock: Clock) -> None:
+        self._files, self._copies, self._limit = files, copies, limit
+        self._writer = _DiskWriter(files)
+        self._reader = _DiskReader(files, copies.target.context.n_vocab, clock)
+        self._is_closing = False
+        self.wake: Callable[[], object] = lambda: None
+        self.is_quicker = self._reader.is_quicker
+        files.look()
+        if why := why_not_writable(files.folder / "text"):
+            files.warn(f"cannot be written ({why})")
+
+    # --- on the model thread
+
+    def find(self, prompt: Sequence[int]) -> FoundText | None:
+        """The text that the prompt can go on from furthest. See `LowerLevel`."""
+        self._reader.look_again()
+        ids, best = _before_images(prompt), None
+        for text in self._usable(self._copies.facts[SCALES]):
+            n = self._copies.reach_of(text.slot, _common(text.ids, ids)) if len(text.ids) <= self._limit else 0
+            if n > 0 and (best is None or (n, -text.n_bytes) > (best.n, -best.n_bytes)):
+                best = FoundText(text.name, n, text.n_bytes, text.slot.rate)
+        return best
+
+    def read(self, name: str, seconds: float) -> Future[StoredText[SavedSlot] | None]:
+        """The text, None where it is gone, damaged, or not read after so many seconds."""
+        if (text := self._writer.waiting.get(name)) is not None and text.waiting is not None:
+            there: Future[StoredText[SavedSlot] | None] = Future()
+            there.set_result(text.waiting)
+            return there
+        facts, draft = self._copies.facts, self._copies.draft_facts
+        reading = self._reader.thread.submit(self._reader.read, name, seconds, facts, draft)
+        reading.add_done_callback(lambda _: self.wake())
+        return reading
+
+    def wants(self, ids: Sequence[int], n_bytes: int, rate: float) -> bool:
+        """Whether a text of the adapters' scales of now is worth a file, and there is none that begins with it."""
+        text = _before_images(ids)
+        there = self._that_begins(text, self._copies.facts[SCALES])
+        return there is None and len(text) == len(ids) and self._is_worth_it(len(ids), n_bytes, rate)
+
+    def write(self, text: StoredText[SavedSlot], rate: float, *, waits: bool = False) -> None:
+        """Write a text beside this thread, if it is wanted. See `LowerLevel`."""
+        if self._is_closing:
+            return
+        ids, own = _before_images(text.ids), text.state.target
+        if len(ids) < len(text.ids):
+            return
+        facts = own.facts
+        there = self._that_begins(ids, facts[SCALES])
+        if there is not None and there.waiting is None:
+            self._writer.thread.submit(self._files.touch, there.name)
+        slot = replace(text.state, target=replace(own, ids=text.ids), rate=rate)
+        n_bytes = size_in_file(slot)
+        is_fine = own.state.end == len(ids) and self._is_worth_it(len(ids), n_bytes, rate)
+        if there is None and is_fine:
+            self._writer.add(_DiskText(name_of(facts, ids), ids, slot, n_bytes, replace(text, state=slot)), waits)
+
+    def _usable(self, scales: str) -> Iterator[_DiskText]:
+        """Texts of these adapters' scales, those first that wait to be written."""
+        waiting = self._writer.waiting
+        for text in waiting.values():
+            if text.slot.target.facts[SCALES] == scales:
+                yield text
+        for name, outline in self._files.texts.items():
+            if name not in waiting and outline.slot.target.facts.get(SCALES) == scales:
+                yield _DiskText(name, outline.ids, outline.slot, outline.n_bytes)
+
+    def _that_begins(self, ids: Ids, scales: str) -> _DiskText | None:
+        """A text that begins with these ids."""
+        return next((text for text in self._usable(scales) if _common(text.ids, ids) == len(ids)), None)
+
+    def _is_worth_it(self, n_ids: int, n_bytes: int, rate: float) -> bool:
+        """Whether a text fits, and is read from a file quicker than as a prompt."""
+        most = self._files.most
+        fits = most is None or n_bytes <= most
+        return fits and rate > 0 and n_ids / rate > self._reader.seconds(n_bytes)
+
+    # --- from any thread
+
+    def counts(self) -> CacheCounts:
+        """What it holds, and what it did."""
+        return CacheCounts(
+            n_disk_texts=len(self._files.texts),
+            n_disk_bytes=self._files.n_bytes,
+            n_disk_read=self._reader.n_read,
+            n_disk_written=self._writer.n_written,
+        )
+
+    def settle(self) -> None:
+        """Wait until all is written and read that was asked for."""
+        for one in (self._writer, self._reader):
+            one.thread.submit(lambda: None).result()
+
+    def close(self) -> None:
+        """Wait until all is written. Nothing is read any more."""
+        self._is_closing = True
+        self._reader.close()
+        self._writer.thread.shutdown()
 
 
 def _before_images(ids: Sequence[int]) -> Ids:

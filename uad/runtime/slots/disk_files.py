@@ -133,8 +133,9 @@ class DiskFiles:
             return _OwnFile(*stamp, None)
         try:
             outline = read_outline(Path(entry.path), self._facts)
-            if (why := _nonsense(outline)) is None:
+            if len(outline.ids) and outline.slot.target.state.end == len(outline.ids):
                 return _OwnFile(*stamp, outline)
+            why = "its ids are not those of its state"
         except Exception as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None
@@ -205,13 +206,6 @@ class DiskFiles:
         if what not in self._told:
             self._told.add(what)
             _log.warning("--cache-disk: %s %s; answers go on without it", self.folder, what)
-
-
-def _nonsense(outline: Outline) -> str | None:
-    """What is wrong with a file whose parts fit together; None: nothing."""
-    if not len(outline.ids) or outline.slot.target.state.end != len(outline.ids):
-        return "its ids are not those of its state"
-    return None
 
 
 def _part(entry: os.DirEntry[str]) -> int:

@@ -20,7 +20,7 @@ from uad.tools.hub import fetched
 if TYPE_CHECKING:
     import argparse
 
-    from uad.http.requests.engine import Backend
+    from uad.http.requests.generation import Backend
     from uad.runtime.runtime import Runtime
 
 _log = logging.getLogger("uad")

@@ -13,7 +13,7 @@ from uad.base.config.flags import GROUPS
 from uad.tools.cli.models import has_template, parse, runtime
 
 if TYPE_CHECKING:
-    from uad.http.requests.engine import Backend
+    from uad.http.requests.generation import Backend
 
 _log = logging.getLogger("uad")
 _DESCRIPTION = (

@@ -1,0 +1,122 @@
+"""What the model thread does: rounds, and between them what other threads ask for, until it is closed or breaks."""
+
+from __future__ import annotations
+
+import logging
+import queue
+from contextlib import suppress
+from pathlib import Path
+
+from uad.base.errors import UadError, UnavailableError
+from uad.base.stats import DrafterStats
+from uad.engine.decode.guard import logged
+from uad.runtime.commands import Commands
+from uad.runtime.pacing import Remeasurement
+from uad.runtime.parts import Parts
+from uad.runtime.sleep import Sleeper
+from uad.runtime.slots.actions import SlotActions
+
+_log = logging.getLogger("uad")
+
+
+class ModelThread:
+    """Runs the engine of these parts. folder: of slots in files; None: none are saved."""
+
+    def __init__(self, parts: Parts, folder: Path | None, commands: Commands) -> None:
+        self.parts, self._commands = parts, commands
+        self._engine, self._turns = parts.engine, parts.turns
+        self.slots: SlotActions | None = None
+        if parts.keeper is not None and folder is not None:
+            self.slots = SlotActions(parts.keeper, folder, commands.post, parts.wiring.clock)
+        self.sleeper = Sleeper(parts, self.slots, commands)
+        if parts.disk is not None:
+            parts.disk.wake = lambda: commands.post(lambda: None)  # have it look whether there is something to do
+
+    def run(self) -> None:
+        """Make rounds until it is closed; then store what is worth it, and end all requests."""
+        engine = self._engine
+        try:
+            while self._obey():
+                engine.step(self._commands.is_empty)
+            for stats in engine.drafters():
+                if stats.n_calls:
+                    _log.info("%s", statistics(stats))
+            with logged("what slots held could not be stored"):
+                engine.store()  # before requests end: those that fail leave nothing in their slots
+            self._fail_all(UnavailableError("the server is shutting down"))
+            if not self.sleeper.is_unloaded:
+                with logged("what slots held could not be cleared away"):
+                    engine.leave()
+        except Exception as error:
+            self._stop(error)
+
+    def _fail_all(self, error: UadError) -> None:
+        if self.slots is not None:
+            self.slots.fail_all(error)
+        self._turns.fail_all(error)
+
+    def _obey(self) -> bool:
+        """Carry out what other threads asked for; waits while there is nothing to do, and measures costs again where
+        that is due. False: stop.
+        """
+        engine, commands = self._engine, self._commands
+        self._turns.settle()
+        if self.slots is not None:
+            self.slots.settle()
+        while engine.is_idle and commands.is_empty() and not self.sleeper.is_unloaded and engine.rest():
+            pass
+        while True:
+            wait, due = engine.is_stuck, self._due(self.parts.again)
+            try:
+                command = commands.get(block=wait, timeout=due.wait if due is not None else None)
+            except queue.Empty:
+                if engine.is_idle and due is not None:
+                    self._measure(due)
+                    continue
+                # A command and its interruption come as one, under the lock. So an interruption that is there after
+                # this belongs to a command that waits, never to one of those that the next round is made for.
+                with commands.lock:
+                    if commands.is_empty():
+                        engine.interrupt(False)
+                        return True
+                continue
+            if command is None:
+                return False
+            command()
+
+    def _due(self, again: Remeasurement | None) -> Remeasurement | None:
+        return None if self.sleeper.is_unloaded else again
+
+    def _measure(self, again: Remeasurement) -> None:
+        """Measure costs again, until there is other work: that puts a command first, and then sets `hurry`."""
+        self._commands.hurry.clear()
+        if self._commands.is_empty():
+            try:
+                again(self._engine.spare(), self._commands.hurry.is_set)
+            except Exception as error:
+                _log.warning("costs could not be measured again: %s", error)
+                self._engine.forget()  # what the slots hold may have been written over
+
+    def _stop(self, error: Exception) -> None:
+        """Remember the fatal error, end all requests with it, and go on refusing until closed."""
+        _log.error("the model thread stopped: %s", error, exc_info=not isinstance(error, UadError))
+        fatal = error if isinstance(error, UadError) else UadError(f"internal error: {type(error).__name__}: {error}")
+        commands = self._commands
+        with commands.lock:
+            commands.error = fatal
+        with logged("what the fatal error left could not be cleared away"):  # what broke may break again
+            self._fail_all(fatal)
+        commands.tell_stopped()
+        while (command := commands.get()) is not None:
+            with suppress(Exception):
+                command()
+                self._turns.fail_all(fatal)
+
+
+def statistics(stats: DrafterStats) -> str:
+    """What a drafter did since start, in one line with llama-server's words."""
+    return (
+        f"statistics {stats.origin}: #calls = {stats.n_calls}, #drafts = {stats.n_drafts}, #gen tokens = "
+        f"{stats.n_drafted}, "
+        f"#acc tokens = {stats.n_accepted}, dur = {stats.ms:.1f} ms"
+    )
