@@ -119,14 +119,16 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
     params = sampling_params(engine, body)
     if model.origins and not model.stream:
         raise InvalidRequestError.at("return_origins", "the chunks of a stream have it; set stream to true")
+    speculative, prediction = speculative_params(engine, body), prediction_of(body.prediction)
+    drafters = drafters_of(engine, speculative, bool(prediction))
     model = replace(
         model,
-        speculative=speculative_params(engine, body),
+        speculative=speculative,
         logprobs=logprobs or n > body.n,
         n_probs=n_probs,
         adapters=scales_of(engine, body.lora) if body.lora else None,
         prompt_probs=echo and logprobs,
-        prediction=prediction_of(body.prediction),
+        prediction=prediction,
         constraint=constraint_of(engine, body),
     )
     # Choices of one prompt have seeds in a row: else all of them would be the same text.
@@ -147,7 +149,7 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         echo=echo,
         include_usage=bool(body.stream_options.include_usage),
         ping=interval if interval > 0 else None,
-        drafters=drafters_of(engine, model.speculative, bool(model.prediction)),
+        drafters=drafters,
         eog=engine.info.eog,
         is_verbose=body.verbose or engine.config.verbose,
         token_ids=isinstance(body, ChatBody | CompletionBody) and body.return_token_ids,
