@@ -46,7 +46,6 @@ class Lookup(Protocol):
     @property
     def memory(self) -> int:
         """Bytes, what is shared with other slots included, the ids left out."""
-        ...
 
     def begin(self, n_kept: int) -> None:
         """A prompt comes, of which the first n_kept ids are those of the text: forget the others, which are still
@@ -55,7 +54,6 @@ class Lookup(Protocol):
 
     def draft(self, n: int) -> Draft | None:
         """Take in the new ids, then guess at most n more; n may be 0."""
-        ...
 
     def end(self) -> None:
         """The answer is complete."""
@@ -67,7 +65,6 @@ class Shared(Protocol):
     @property
     def memory(self) -> int:
         """Bytes."""
-        ...
 
 
 class LookupDrafter:
@@ -84,17 +81,12 @@ class LookupDrafter:
         shared: Shared | None = None,
         save: Callable[[], None] | None = None,
     ) -> None:
-        self._origin = origin
+        self.origin = origin
         self._lookup = lookup
         self._shared = shared
         self._save = save
         self._slots: dict[int, tuple[SlotText, Lookup]] = {}
         self._nothing = Draft(origin=origin, kind=origin)
-
-    @property
-    def origin(self) -> Origin:
-        """Which look-up it is."""
-        return self._origin
 
     @property
     def memory(self) -> int:
@@ -108,7 +100,7 @@ class LookupDrafter:
         forgotten.
         """
         if seq not in self._slots:
-            new = SlotText(self._origin)
+            new = SlotText(self.origin)
             self._slots[seq] = new, self._lookup(new)
         text, lookup = self._slots[seq]
         n_kept = common_prefix(text.ids, prompt)
