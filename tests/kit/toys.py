@@ -31,7 +31,7 @@ from uad.base.types import (
     Rows,
     SamplingParams,
 )
-from uad.drafts.lookup.forced import GrammarDrafter
+from uad.drafts.lookup.lookup_drafter import GrammarDrafter
 from uad.engine.decode.drafting import Drafting
 from uad.engine.decode.engine import Engine
 from uad.engine.decode.layout import Least, sizes_of_passes

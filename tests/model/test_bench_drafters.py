@@ -17,7 +17,7 @@ from kit.toys import TARGET_VOCAB
 from uad.base.config import DraftingConfig, LookupConfig
 from uad.base.config.drafter_types import NgramCacheConfig, NgramConfig, SuffixConfig
 from uad.base.types import Origin
-from uad.drafts.lookup import ngram_simple
+from uad.drafts.lookup import ngram_map
 from uad.drafts.lookup.build import build_one
 from uad.drafts.lookup.store import fingerprint
 from uad.runtime.parts import build_lookups, lookup_notes
@@ -81,7 +81,7 @@ def test_complaints(words, message, capsys):
 
 def test_the_scripted_target_writes_its_text():
     text = [*range(40), *range(40), *range(40)]
-    drafter = ngram_simple.drafter(2, 8)
+    drafter = ngram_map.simple_drafter(2, 8)
     slot = Slot(drafter, text[:42])
     committed = [n for _, n in rounds(drafter, text, 42, 5, 6)]
     assert committed == [7] * 5

@@ -9,7 +9,7 @@ from uad.base.config import LookupConfig
 from uad.base.config.drafter_types import NgramConfig
 from uad.base.types import FimTokens, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.drafts.lookup.build import build_one
-from uad.http.requests.infill import FimParts
+from uad.http.requests.prompt_ids import FimParts
 
 MARK = TARGET_VOCAB.specials["<|im_start|>"]
 FIM = FimTokens(MARK, MARK, MARK)

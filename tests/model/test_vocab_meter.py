@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from kit.vocab_kit import encoder
 
-from uad.text.vocab.encode import Encoder
-from uad.text.vocab.meter import Meter
+from uad.text.vocab.encode import Encoder, Meter
 
 
 def test_words_and_time_inside_and_nothing_outside() -> None:

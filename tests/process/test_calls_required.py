@@ -17,7 +17,7 @@ from kit.grammar_kit import tokenize
 
 from uad.base.errors import NotSupportedError
 from uad.base.types import Constraint, ConstraintKind
-from uad.text.calls.forced import after_thoughts, call_constraint
+from uad.text.calls.constraint import after_thoughts, call_constraint
 from uad.text.calls.format import AnswerFormat
 from uad.text.calls.parser import Start
 from uad.text.calls.tools import Calls, Tool

@@ -1,5 +1,5 @@
-"""GGUF files as containers: pairs of keys and values, and tensors, read in place and written again. Does not know what
-keys and tensors mean.
+"""GGUF files as containers: pairs of keys and values, and tensors, read in place and written again; and the names of
+those that are split into parts. Does not know what keys and tensors mean.
 
 Source: GGUF's description in ggml's docs. Little-endian files of version 2 and 3, which is all that llama.cpp writes.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import re
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Self
 
 from uad.base.common.files import no_such_file
-from uad.base.common.splits import files_of
 from uad.base.errors import ModelLoadError
 
 STRING, ARRAY = 8, 9
@@ -349,3 +349,35 @@ def _header(source: GgufFile, replaced: dict[str, bytes], tensors: Sequence[NewT
 def _named(text: str) -> bytes:
     data = text.encode(errors="surrogateescape")
     return _U64.pack(len(data)) + data
+
+
+# --- split files, named as llama.cpp writes them: NAME-00001-of-00003.gguf and so on
+
+
+_PART = re.compile(r"(?P<stem>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})(?P<end>\.gguf)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPart:
+    """One part of a split file. `index` counts from 1; `stem` is the name without numbers and ending."""
+
+    stem: str
+    index: int
+    count: int
+    end: str
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all parts, in order: llama.cpp loads them by the first."""
+        return tuple(f"{self.stem}-{i:05d}-of-{self.count:05d}{self.end}" for i in range(1, self.count + 1))
+
+
+def part_of(name: str) -> SplitPart | None:
+    """What a file's name says about the parts it belongs to; None for a file that is whole."""
+    found = _PART.fullmatch(name)
+    return SplitPart(found["stem"], int(found["index"]), int(found["count"]), found["end"]) if found else None
+
+
+def files_of(path: Path) -> tuple[Path, ...]:
+    """All parts of the file that this path belongs to, in order; the path alone where the file is whole."""
+    part = part_of(path.name)
+    return tuple(path.with_name(name) for name in part.names()) if part else (path,)

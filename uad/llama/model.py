@@ -13,10 +13,10 @@ from typing import Any, Final
 import llama_cpp.llama_cpp as lib
 
 from uad.base.common.files import no_such_file
-from uad.base.common.splits import files_of, part_of
 from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError, ModelLoadError
 from uad.base.events import ModelInfo
+from uad.base.gguf import files_of, part_of
 from uad.llama import nextn, placement
 from uad.llama.adapters import Adapters
 from uad.llama.backend import abort, native

@@ -26,7 +26,7 @@ from uad.base.config import ModelConfig, VisionConfig
 from uad.base.errors import ConfigError, DecodeError, InvalidRequestError, ModelLoadError, UnavailableError
 from uad.base.gguf import GgufFile
 from uad.base.types import MEDIA_MARKER, Image
-from uad.base.types.placed import ImagePart, placeholders
+from uad.base.types.images import ImagePart, placeholders
 from uad.llama.backend import abort, native, symbols
 from uad.llama.backend.devices import used
 from uad.llama.model import Model, check_file

@@ -17,8 +17,7 @@ from uad.base.errors import ModelLoadError
 from uad.base.gguf import read_texts
 from uad.base.types import FimTokens
 from uad.llama.backend import native
-from uad.text.vocab.bounded import bounded, is_never_deep
-from uad.text.vocab.letters import lettered
+from uad.text.vocab.bounded import bounded, is_never_deep, lettered
 from uad.text.vocab.markers import is_marker
 from uad.text.vocab.quick import KNOWN, quick_tokenize
 from uad.text.vocab.table import VocabTable, is_text

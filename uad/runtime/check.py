@@ -13,11 +13,10 @@ from statistics import median
 from time import perf_counter
 from typing import Self
 
-from uad.base.common.splits import files_of
 from uad.base.config import Config, ModelConfig
 from uad.base.errors import ConfigError
 from uad.base.events import Delta, Event, Failed
-from uad.base.gguf import GgufFile
+from uad.base.gguf import GgufFile, files_of
 from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.engine.decode.layout import longest_draft
 from uad.engine.policy.cost import CostSample

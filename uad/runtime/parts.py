@@ -15,8 +15,7 @@ from uad.base.errors import ConfigError, InvalidRequestError, NotSupportedError
 from uad.base.events import ModelInfo, RuntimeInfo
 from uad.base.types import BY_REQUEST, WRITERS, Clock, Origin, Request
 from uad.drafts.lookup.build import build_one
-from uad.drafts.lookup.forced import GrammarDrafter
-from uad.drafts.lookup.lookup_drafter import LookupDrafter
+from uad.drafts.lookup.lookup_drafter import GrammarDrafter, LookupDrafter
 from uad.drafts.lookup.store import fingerprint
 from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.decode.drafting import Drafting

@@ -11,7 +11,7 @@ from uad.base.checkpoint import checkpoint
 from uad.base.config import Config
 from uad.base.errors import InvalidRequestError
 from uad.base.types import MEDIA_MARKER, Image, PlacedImage, Request
-from uad.base.types.placed import ImagePart
+from uad.base.types.images import ImagePart
 from uad.llama.context import physical_cores
 from uad.llama.projector import Projector
 from uad.runtime.target import LoadedTarget

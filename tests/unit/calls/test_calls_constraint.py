@@ -8,9 +8,20 @@ from typing import Any
 import pytest
 from kit.calls_kit import FORMATS, TOOLS, said
 
-from uad.text.calls.constraint import CallGrammar, CallShape, Opening, grammar_of
+from uad.text.calls.constraint import grammar_of
 from uad.text.calls.format import AnswerFormat
-from uad.text.calls.lark import AnyRow, ArgumentList, FreeText, Json, Literal, Part, Pattern
+from uad.text.calls.lark import (
+    AnyRow,
+    ArgumentList,
+    CallGrammar,
+    CallShape,
+    FreeText,
+    Json,
+    Literal,
+    Opening,
+    Part,
+    Pattern,
+)
 from uad.text.calls.tools import Calls, Tool, types_in
 
 EXAMPLE = {"look_up": {"word": "tea", "n": 3}}

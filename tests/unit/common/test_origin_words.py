@@ -1,6 +1,6 @@
 """Kinds of origins, and how a terminal shows them."""
 
-from uad.base.common.origins import COLOURS, WORDS, kind_of, legend, painted
+from uad.base.console import COLOURS, WORDS, kind_of, legend, painted
 from uad.base.types import Origin
 
 

@@ -9,7 +9,7 @@ from kit.toys import SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, make_engine
 
 from uad.base.errors import ContextOverflowError
 from uad.base.types import GREEDY, Image, PlacedImage, Request
-from uad.base.types.placed import n_more_cells, placeholders, whole_images
+from uad.base.types.images import n_more_cells, placeholders, whole_images
 from uad.engine.decode.engine import before_image
 from uad.engine.decode.layout import Least
 

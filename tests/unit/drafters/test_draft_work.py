@@ -15,8 +15,7 @@ from uad.drafts.model.coupling import likely
 from uad.drafts.model.draft_work import DraftedSequence, DraftWork
 from uad.drafts.model.mirror import Mirror
 from uad.drafts.model.recall import Recall
-from uad.text.vocab.encode import Encoder
-from uad.text.vocab.meter import Meter
+from uad.text.vocab.encode import Encoder, Meter
 
 TARGET, DRAFT = Encoder(TARGET_VOCAB), Encoder(DRAFT_VOCAB)
 

@@ -31,7 +31,7 @@ from kit.grammar_kit import (
 
 from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.types import Constraint, ConstraintKind
-from uad.text.grammar import compiling
+from uad.text.grammar import grammars
 from uad.text.grammar.grammars import Grammars
 from uad.text.grammar.matcher import GrammarError, GrammarMatcher
 from uad.text.grammar.vocabulary import GrammarVocabulary
@@ -227,10 +227,10 @@ def test_a_grammar_is_compiled_once() -> None:
 
 
 def test_what_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "LONGEST_S", 0.01)
+    monkeypatch.setattr(grammars, "LONGEST_S", 0.01)
     may_end = threading.Event()
     with pytest.raises(InvalidRequestError, match="too long to compile"):
-        compiling.limited(may_end.wait)
+        grammars.limited(may_end.wait)
     may_end.set()
 
 
@@ -243,13 +243,13 @@ def test_what_computes_too_long_is_refused() -> None:
             sum(range(1000))
 
     with pytest.raises(InvalidRequestError, match="too long to compile"):
-        compiling.limited(work)
+        grammars.limited(work)
     may_end.set()
 
 
 def test_errors_of_limited_work_are_its_callers() -> None:
     with pytest.raises(ZeroDivisionError):
-        compiling.limited(lambda: 1 // 0)
+        grammars.limited(lambda: 1 // 0)
 
 
 def test_a_vocabulary_without_an_end_cannot_be_constrained() -> None:

@@ -14,7 +14,7 @@ from kit.drafter_kit import STEPS, Slot, play
 
 from uad.base.common.sequences import common_prefix
 from uad.base.types import Origin
-from uad.drafts.lookup import ngram_cache, ngram_map, ngram_mod, ngram_simple, suffix
+from uad.drafts.lookup import ngram_cache, ngram_map, ngram_mod, suffix
 from uad.drafts.lookup.aligner import CopyAligner
 from uad.drafts.lookup.lookup_drafter import LookupDrafter
 from uad.drafts.lookup.replacements import Edit, Replacements
@@ -22,7 +22,7 @@ from uad.drafts.lookup.sources import Located, TextSource
 
 Make = Callable[[], LookupDrafter]
 KINDS: list[Make] = [
-    lambda: ngram_simple.drafter(6, 40),
+    lambda: ngram_map.simple_drafter(6, 40),
     lambda: ngram_map.drafter(6, 40),
     lambda: ngram_map.drafter(6, 40, n_values=4),
     lambda: ngram_mod.drafter(6, 1, 40, "slot"),

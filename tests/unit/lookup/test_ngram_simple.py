@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import STEPS, Slot, alone, play
 
-from uad.drafts.lookup.ngram_simple import drafter
+from uad.drafts.lookup.ngram_map import simple_drafter as drafter
 from uad.drafts.lookup.sources import TextSource
 
 

@@ -11,8 +11,8 @@ import pytest
 from kit.browser import Open, answered, by_sevens, fake, say, served, until
 from kit.fake_runtime import REJECTED
 
-from uad.base.common.origins import kind_of
 from uad.base.config import ServerConfig
+from uad.base.console import kind_of
 from uad.base.errors import UadError
 from uad.base.types import Origin
 from uad.text.calls.format import AnswerFormat, ThoughtFormat

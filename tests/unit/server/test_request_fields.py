@@ -16,13 +16,12 @@ import pytest
 from kit.fake_runtime import FakeRuntime
 
 from uad.base.types import FimTokens
+from uad.http.apis.native import settings_json
 from uad.http.apis.problems import problem_of
-from uad.http.apis.settings import settings_json
 from uad.http.requests.chat import chat_job
 from uad.http.requests.fields import ChatBody, CompletionBody, InfillBody, NativeBody, checked
-from uad.http.requests.infill import encode_infill
 from uad.http.requests.job import Job, check_counts, make_job
-from uad.http.requests.prompt_ids import encode_prompt, split_prompts
+from uad.http.requests.prompt_ids import encode_infill, encode_prompt, split_prompts
 from uad.http.server.json_in import parse_object
 
 RECORDED = Path(__file__).with_name("request_fields.jsonl")

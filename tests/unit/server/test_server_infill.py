@@ -14,9 +14,8 @@ from uad.base.events import Done
 from uad.base.stats import DrafterStats, DraftStats, Timings, Usage
 from uad.base.types import FimTokens, Finish, Origin, Request, StopKind
 from uad.http.apis.choice import Choice, usage_json
-from uad.http.requests.infill import FimShares
 from uad.http.requests.job import MAX_PREDICTED
-from uad.http.requests.prompt_ids import Prompt
+from uad.http.requests.prompt_ids import FimShares, Prompt
 
 PRE, SUF, MID, REPO, FILE = 1, 2, 3, 4, 5
 """Ids of the scripted vocabulary whose bytes no text here has."""

@@ -4,6 +4,10 @@ them.
     port: int = setting(8080, "port; 0 takes a free one", "--port LLAMA_ARG_PORT", low=0, high=65535)
 
 declares `--port`, LLAMA_ARG_PORT, `port:` in the file of --config, their check and error text, and a line of the help.
+
+A field of `types.Request` that a body over HTTP sets as it is, is a row there (`request_field`), and what reads it.
+From the row come the member of every body, with its type and bounds (`requests/fields`), the value in the request
+(`requests/job`), its repetition in answers (`apis/native`), its line in docs/http.md, and cases for `scripts/fuzz.py`.
 """
 
 from __future__ import annotations
@@ -102,3 +106,34 @@ def flag(help: str, names: str = "", **more: Any) -> Setting:
 def settings_of(kind: Any) -> dict[str, Setting]:
     """The settings among the fields of a dataclass, by name, in their order."""
     return {one.name: one.metadata[Setting] for one in fields(kind) if Setting in one.metadata}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestField:
+    """One row of `types.Request`. The type is that of the field: true or false, a number, texts, token ids."""
+
+    says: str
+    """What it does, as docs/http.md has it."""
+    name: str = ""
+    """What bodies and answers call it, where that differs from the name in `Request`."""
+    low: float = 0
+    high: float = INT32_MAX
+    """Numbers outside of low..high are refused."""
+    counts_from: float | None = None
+    """Smaller numbers are taken for this one."""
+    only_streamed: bool = False
+    """It means nothing, and is off, in a request that is not streamed."""
+    is_echoed: bool = True
+    """Whether `generation_settings` of answers has it."""
+    default_text: str = ""
+    """What docs/http.md says in place of the default."""
+
+
+def request_field(default: object, says: str, name: str = "", **more: Any) -> Any:
+    """A dataclass field with that default and a `RequestField` of these values."""
+    return field(default=default, metadata={RequestField: RequestField(says, name, **more)})
+
+
+def request_fields(kind: Any) -> dict[str, RequestField]:
+    """The rows among the fields of a dataclass, by the field's name, in their order."""
+    return {one.name: one.metadata[RequestField] for one in fields(kind) if RequestField in one.metadata}

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from uad.base.common.request_fields import request_field
 from uad.base.common.samplers import SamplingParams as SamplingParams
+from uad.base.common.settings import request_field
 from uad.base.common.sums import Sums
-from uad.base.types.image import Image as Image
-from uad.base.types.placed import PlacedImage as PlacedImage
+from uad.base.types.images import Image as Image
+from uad.base.types.images import PlacedImage as PlacedImage
 
 
 class Finish(enum.StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uad.base.config import LookupConfig
 from uad.base.types import Origin
-from uad.drafts.lookup import ngram_cache, ngram_map, ngram_mod, ngram_simple, prediction, suffix
+from uad.drafts.lookup import ngram_cache, ngram_map, ngram_mod, prediction, suffix
 from uad.drafts.lookup.lookup_drafter import LookupDrafter
 from uad.text.vocab.encode import Encoder
 
@@ -18,7 +18,7 @@ def build_one(
     share = config.share
     match origin:
         case Origin.NGRAM_SIMPLE:
-            return ngram_simple.drafter(config.simple.size_n, config.simple.size_m, config.simple.min_hits)
+            return ngram_map.simple_drafter(config.simple.size_n, config.simple.size_m, config.simple.min_hits)
         case Origin.NGRAM_MAP_K:
             return ngram_map.drafter(config.map_k.size_n, config.map_k.size_m, config.map_k.min_hits)
         case Origin.NGRAM_MAP_K4V:

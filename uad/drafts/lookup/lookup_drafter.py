@@ -1,8 +1,10 @@
-"""Drafters without a model: slots with their texts, filled by commits and asked in rounds. Knows no way to look up."""
+"""Drafters without a model: slots with their texts, filled by commits and asked in rounds, which know no way to look
+up; and what a grammar forces.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,6 +14,7 @@ from uad.drafts.lookup.aligner import CopyAligner
 from uad.drafts.lookup.history import ID_BYTES
 from uad.drafts.lookup.sources import Located
 from uad.engine.drafter import Pace
+from uad.text.grammar.protocol import Matcher
 
 
 @dataclass(slots=True)
@@ -43,7 +46,6 @@ class Lookup(Protocol):
     @property
     def memory(self) -> int:
         """Bytes, what is shared with other slots included, the ids left out."""
-        ...
 
     def begin(self, n_kept: int) -> None:
         """A prompt comes, of which the first n_kept ids are those of the text: forget the others, which are still
@@ -52,7 +54,6 @@ class Lookup(Protocol):
 
     def draft(self, n: int) -> Draft | None:
         """Take in the new ids, then guess at most n more; n may be 0."""
-        ...
 
     def end(self) -> None:
         """The answer is complete."""
@@ -64,7 +65,6 @@ class Shared(Protocol):
     @property
     def memory(self) -> int:
         """Bytes."""
-        ...
 
 
 class LookupDrafter:
@@ -81,17 +81,12 @@ class LookupDrafter:
         shared: Shared | None = None,
         save: Callable[[], None] | None = None,
     ) -> None:
-        self._origin = origin
+        self.origin = origin
         self._lookup = lookup
         self._shared = shared
         self._save = save
         self._slots: dict[int, tuple[SlotText, Lookup]] = {}
         self._nothing = Draft(origin=origin, kind=origin)
-
-    @property
-    def origin(self) -> Origin:
-        """Which look-up it is."""
-        return self._origin
 
     @property
     def memory(self) -> int:
@@ -105,7 +100,7 @@ class LookupDrafter:
         forgotten.
         """
         if seq not in self._slots:
-            new = SlotText(self._origin)
+            new = SlotText(self.origin)
             self._slots[seq] = new, self._lookup(new)
         text, lookup = self._slots[seq]
         n_kept = common_prefix(text.ids, prompt)
@@ -140,3 +135,40 @@ class LookupDrafter:
         """Write what is to be kept in files."""
         if self._save is not None:
             self._save()
+
+
+_NOTHING = Draft(origin=Origin.GRAMMAR, kind=Origin.GRAMMAR)
+
+
+class GrammarDrafter:
+    """Proposes what a request's constraint forces (keys, punctuation, what closes), which is believed wholly, and what
+    is forced after a choice of white space.
+
+    matchers: those of running answers, by sequence; they belong to the loop, which passes them every id.
+    """
+
+    origin = Origin.GRAMMAR
+
+    def __init__(self, matchers: Mapping[int, Matcher]) -> None:
+        self._matchers = matchers
+
+    def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
+        """All that is known of a sequence is in its matcher."""
+
+    def propose(self, asks: Sequence[Ask], pace: Pace | None = None) -> list[Draft]:
+        return [self._draft(ask) for ask in asks]
+
+    def _draft(self, ask: Ask) -> Draft:
+        matcher = self._matchers.get(ask.seq)
+        expected = matcher.expected[: ask.n_max] if matcher is not None else ()
+        ids, beliefs = tuple(id_ for id_, _ in expected), tuple(p for _, p in expected)
+        return Draft(ids, beliefs, Origin.GRAMMAR, kind=Origin.GRAMMAR) if ids else _NOTHING
+
+    def observe(self, commit: Commit) -> None:
+        """The matcher has them."""
+
+    def end(self, seq: int) -> None:
+        """The matcher is the loop's."""
+
+    def reset(self) -> None:
+        """Nothing is kept."""

@@ -1,4 +1,5 @@
-"""ngram-map-k and ngram-map-k4v: n-grams of the text as keys, with what followed them and how much of it was accepted.
+"""ngram-simple: look up the last n ids in the text and copy what followed them the last time. ngram-map-k and
+ngram-map-k4v: n-grams of the text as keys, with what followed them and how much of it was accepted.
 
 An occurrence of a key counts once the size_m ids after it (its value) are all in the text.
 """
@@ -9,9 +10,8 @@ from typing import NamedTuple
 
 from uad.base.common.sequences import common_suffix
 from uad.base.types import Draft, Origin
-from uad.drafts.lookup.history import MAX_MATCH, agreement
+from uad.drafts.lookup.history import MAX_MATCH, GramIndex, agreement
 from uad.drafts.lookup.lookup_drafter import LookupDrafter, SlotText
-from uad.drafts.lookup.ngram_simple import NgramSimple
 from uad.drafts.lookup.sources import Located, TextSource
 
 _N_KEYS = 4096
@@ -20,6 +20,13 @@ _N_ENDS = 64
 """Occurrences of a key that are counted: the newest."""
 _LEAD = 2
 """How many times as frequent as all others together a value must be."""
+
+
+def simple_drafter(size_n: int = 12, size_m: int = 48, min_hits: int = 1) -> LookupDrafter:
+    """Drafts the size_m ids after the last earlier place of the last size_n ids, if these have at least min_hits
+    earlier places.
+    """
+    return LookupDrafter(Origin.NGRAM_SIMPLE, lambda text: NgramSimple(text, size_n, size_m, min_hits))
 
 
 def drafter(size_n: int = 12, size_m: int = 48, min_hits: int = 1, n_values: int = 1) -> LookupDrafter:
@@ -33,6 +40,40 @@ def drafter(size_n: int = 12, size_m: int = 48, min_hits: int = 1, n_values: int
     return LookupDrafter(origin, lambda text: NgramMap(text, size_n, size_m, min_hits, n_values))
 
 
+class NgramSimple:
+    """One slot of ngram-simple: an index of its n-grams. Other ways to choose among their ends are subclasses."""
+
+    def __init__(self, text: SlotText, size_n: int, size_m: int, min_hits: int) -> None:
+        self._text = text
+        self._size_m = size_m
+        self._min_hits = min_hits
+        self.index = GramIndex(text.ids, size_n)
+
+    @property
+    def memory(self) -> int:
+        return self.index.memory
+
+    def begin(self, n_kept: int) -> None:
+        self.index.shrink(n_kept)
+
+    def draft(self, n: int) -> Draft | None:
+        self.index.grow()
+        return self._text.copy(min(n, self._size_m), self.index.n, self._find)
+
+    def _find(self) -> Located | None:
+        """The place to copy from, if there is one."""
+        ids, n = self._text.ids, self.index.n
+        ends = self.index.last_ends(len(ids), self._min_hits) if len(ids) > n else []
+        return (
+            Located(TextSource(ids, ends[0] - 1), common_suffix(ids, ends[0], ids, MAX_MATCH, n))
+            if len(ends) >= self._min_hits
+            else None
+        )
+
+    def end(self) -> None:
+        """Nothing more is known then."""
+
+
 class _Tried(NamedTuple):
     """What was drafted last: its name among the accepted lengths, where it begins, and where in the text it should
     appear.
@@ -44,8 +85,8 @@ class _Tried(NamedTuple):
 
 
 class NgramMap(NgramSimple):
-    """One slot. `accepted`: by key (and value, where there are several) how many ids were accepted, and the last id
-    that this rests on.
+    """One slot of the others. `accepted`: by key (and value, where there are several) how many ids were accepted, and
+    the last id that this rests on.
     """
 
     def __init__(self, text: SlotText, size_n: int, size_m: int, min_hits: int, n_values: int) -> None:

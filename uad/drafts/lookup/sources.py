@@ -11,15 +11,12 @@ class Source(Protocol):
 
     def ahead(self, n: int) -> Sequence[int]:
         """This id and at most n that follow; may be empty."""
-        ...
 
     def trust(self, n: int) -> Sequence[float]:
         """How far each of these is believed, beside what the copy is; empty where that is the same for all."""
-        ...
 
     def moved(self, n: int) -> Source:
         """The place n ids further on, of those that `ahead` returned."""
-        ...
 
 
 class Located(NamedTuple):

@@ -42,7 +42,6 @@ class Chooser(Protocol):
         """The draft's next id from its logits, [n_vocab], with what is recalled mixed in; and how far it is to be
         believed.
         """
-        ...
 
 
 class Likeliest:

@@ -21,22 +21,18 @@ class DraftContext(Protocol):
 
     def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
         """What is left to decode of these rows, when all is done that lets the last n_unsure of each be taken back."""
-        ...
 
     def decode(self, rows: Sequence[Rows]) -> None:
         """Raises NoKvRoomError or DecodeError."""
 
     def logits(self) -> npt.NDArray[np.float32]:
         """[rows that wanted logits, n_vocab] in the order of the rows; valid until the next decode."""
-        ...
 
     def reach(self, seq: int, n: int) -> int:
         """How many ids `take_back(seq, n)` would leave."""
-        ...
 
     def take_back(self, seq: int, n: int) -> int:
         """Forget positions >= n, and more where the memory cannot stop there; returns how many ids are left."""
-        ...
 
     def clear(self, seq: int) -> None:
         """Forget all positions."""

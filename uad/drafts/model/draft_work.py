@@ -13,8 +13,7 @@ from uad.drafts.model.heal import Healer
 from uad.drafts.model.mirror import Mirror
 from uad.drafts.model.recall import Recall
 from uad.text.mapping.rules import RuleStream
-from uad.text.vocab.encode import Encoder
-from uad.text.vocab.meter import Meter
+from uad.text.vocab.encode import Encoder, Meter
 
 TAIL_IDS = 48
 """Of the target's last ids, which decide how a draft's bytes are cut."""

@@ -40,11 +40,9 @@ class HiddenSource(Protocol):
 
     def span(self, seq: int) -> tuple[int, int]:
         """The positions whose rows are held: from, and up to but without."""
-        ...
 
     def get(self, seq: int, start: int, end: int) -> Hidden:
         """The rows of positions start to end, [n, width]."""
-        ...
 
 
 class Head(Protocol):
@@ -57,22 +55,18 @@ class Head(Protocol):
     @property
     def source(self) -> HiddenSource:
         """The hidden rows of its target."""
-        ...
 
     def read(self, rows: Sequence[Rows], hidden: Sequence[Hidden]) -> None:
         """Decode ids, each with the hidden row of the id before it. Raises NoKvRoomError or DecodeError."""
 
     def logits(self) -> npt.NDArray[np.float32]:
         """[rows that wanted logits, n_vocab] in the order of the rows; valid until the next decode."""
-        ...
 
     def outputs(self) -> Hidden:
         """[rows that wanted logits, width]: the head's own hidden rows, valid until the next decode."""
-        ...
 
     def take_back(self, seq: int, n: int) -> int:
         """Forget positions >= n; returns how many ids are left."""
-        ...
 
     def clear(self, seq: int) -> None:
         """Forget all positions."""

@@ -33,8 +33,7 @@ from uad.drafts.model.mirror import Mirror
 from uad.drafts.model.recall import Recall
 from uad.engine.drafter import Pace
 from uad.text.mapping.rules import CompiledRules
-from uad.text.vocab.encode import Encoder
-from uad.text.vocab.meter import Meter
+from uad.text.vocab.encode import Encoder, Meter
 from uad.text.vocab.translate import Translator
 
 _NO_PACE = NoPace()

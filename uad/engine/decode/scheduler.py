@@ -11,7 +11,7 @@ from uad.base.common.request_id import about
 from uad.base.errors import ContextOverflowError, InvalidRequestError, UadError
 from uad.base.events import Done, Failed, Sink, Totals
 from uad.base.types import Clock, Request
-from uad.base.types.placed import n_more_cells
+from uad.base.types.images import n_more_cells
 from uad.engine.decode.drafting import DraftedText, Drafting
 from uad.engine.decode.guard import deliver, known, logged
 from uad.engine.decode.sequence import Running

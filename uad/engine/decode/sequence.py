@@ -12,7 +12,7 @@ from uad.base.common.logits import Likeliest, Logits, Outputs
 from uad.base.events import Delta, Done, Progress, Sink, TokenText
 from uad.base.stats import DrafterStats, DraftStats, Timings, Usage
 from uad.base.types import Draft, Finish, Origin, PlacedImage, Request, StopKind, TokenProb, Verdict
-from uad.base.types.placed import n_more_cells
+from uad.base.types.images import n_more_cells
 from uad.engine.decode.text import TextStream
 from uad.engine.decode.verify import Picker
 from uad.engine.sampling.noise import Position

@@ -9,7 +9,7 @@ from typing import Any
 from uad.base.common.sequences import common_prefix
 from uad.base.events import SlotInfo
 from uad.base.types import Request
-from uad.base.types.placed import whole_images
+from uad.base.types.images import whole_images
 from uad.engine.decode.prompt_cache import PromptCache
 from uad.engine.decode.sequence import Running
 from uad.engine.decode.target import Target

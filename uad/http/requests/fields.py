@@ -2,7 +2,7 @@
 docs/http.md. Unknown members are ignored: clients send many.
 
 Rows are the attributes of the bodies below. Two kinds come from tables elsewhere: fields of samplers
-(`common/samplers`), and what goes into `types.Request` as it is (`common/request_fields`). Every number that can reach
+(`common/samplers`), and what goes into `types.Request` as it is (`common/settings`). Every number that can reach
 llama.cpp passes through a bounded field. Null members are gone before they arrive here, so None always means absent.
 Nothing here knows a vocabulary: `prompt_ids` and `job` do.
 
@@ -27,9 +27,8 @@ from pydantic import (
 )
 
 from uad.base.common.names import nearest
-from uad.base.common.request_fields import RequestField, request_fields
 from uad.base.common.samplers import SETTINGS
-from uad.base.common.settings import INT32_MAX
+from uad.base.common.settings import INT32_MAX, RequestField, request_fields
 from uad.base.config import SPEC_TYPE
 from uad.base.errors import ConfigError, InvalidRequestError, NotSupportedError
 from uad.base.types import Origin, Request, SpecPolicy

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import chain
-from types import TracebackType
 from typing import Protocol
 
 from uad.base.config import Config
@@ -52,16 +51,13 @@ class Text(Protocol):
     @property
     def vocab(self) -> VocabTable:
         """The target's vocabulary."""
-        ...
 
     @property
     def answers(self) -> AnswerFormat:
         """How the target writes thoughts and calls."""
-        ...
 
     def template_caps(self) -> Mapping[str, bool]:
         """What the chat template does, under llama-server's names. May render."""
-        ...
 
     def check_length(self, text: str) -> None:
         """Raises ContextOverflowError where a prompt with this text cannot fit into a slot. Cheaper than `tokenize`."""
@@ -72,15 +68,12 @@ class Text(Protocol):
         """The target's ids of a text. add_special: with BOS in front, where the model wants one. parse_special: names
         of specials become their ids. images: what its markers (`MEDIA_MARKER`) stand for, in their order; without any a
         marker is text. Raises InvalidRequestError, for another number of markers, too."""
-        ...
 
     def detokenize(self, ids: Sequence[int]) -> bytes:
         """The bytes of ids, specials as their names. Raises InvalidRequestError for an id outside the vocabulary."""
-        ...
 
     def piece(self, id_: int) -> bytes:
         """The bytes of one id, a special as its name."""
-        ...
 
     def chat(
         self,
@@ -94,7 +87,6 @@ class Text(Protocol):
         """The target's ids of a conversation; prefill: how the answer begins; add_special: with BOS, where the model
         wants one and the template writes none; images: as in `tokenize`. Raises InvalidRequestError or
         ContextOverflowError."""
-        ...
 
     def chat_text(
         self,
@@ -105,7 +97,6 @@ class Text(Protocol):
         add_special: bool = True,
     ) -> str:
         """The text of the same prompt, as `tokenize` with the same add_special takes it. Raises InvalidRequestError."""
-        ...
 
     def check_constraint(self, constraint: Constraint) -> None:
         """Compile it. Raises InvalidRequestError."""
@@ -122,32 +113,26 @@ class Backend(Protocol):
     @property
     def config(self) -> Config:
         """What the server was started with."""
-        ...
 
     @property
     def info(self) -> RuntimeInfo:
         """The models, the context of a slot in ids, the drafters, and the lines printed at start."""
-        ...
 
     @property
     def sees_images(self) -> bool:
         """Whether prompts may have pictures."""
-        ...
 
     @property
     def error(self) -> UadError | None:
         """The fatal error that stopped the engine; None while it runs."""
-        ...
 
     @property
     def text(self) -> Text:
         """Texts to ids and back; not while the models are unloaded, but for what needs no ids."""
-        ...
 
     @property
     def sleep(self) -> SleepState:
         """Whether the models are unloaded, or about to be."""
-        ...
 
     def fall_asleep(self) -> None:
         """Unload the models soon, unless they are needed before that. `sleep` says so at once."""
@@ -155,19 +140,16 @@ class Backend(Protocol):
     def wake(self) -> Future[None]:
         """Load them again, unless they are: done then. The future has UnavailableError where that fails; another call
         tries again."""
-        ...
 
     def submit(self, request: Request, sink: Sink) -> int:
         """Queue a request, whose events sink gets on another thread; returns its number. Raises InvalidRequestError,
         ContextOverflowError or UnavailableError."""
-        ...
 
     def cancel(self, request: int) -> None:
         """Free the slot of the request with this number within one round; no event follows."""
 
     def snapshot(self) -> EngineSnapshot:
         """What slots, drafters and adapters did and do."""
-        ...
 
     def set_adapters(self, scales: tuple[float, ...]) -> None:
         """How much of each adapter is added for later requests that do not say; one number for each."""
@@ -175,7 +157,6 @@ class Backend(Protocol):
     def slot_action(self, action: SlotAction, slot: int, name: str = "") -> Future[SlotOutcome]:
         """Save a slot to the file of this name, restore it from there, or erase it, as soon as it is free. Raises
         InvalidRequestError, UnavailableError or NotSupportedError; the future has these and UadError."""
-        ...
 
     def look(self, show: Callable[[EngineView], None]) -> None:
         """Call `show`, on another thread and soon, with what the loop does; never once the engine has stopped."""
@@ -331,9 +312,7 @@ class Generation:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.cancel()
 
     @property

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from uad.base.checkpoint import checkpoint
 from uad.base.common.request_id import REQUEST_ID
@@ -117,24 +117,25 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
             "min_tokens", f"must not be above max_tokens, which is {model.max_tokens} for this request"
         )
     params = sampling_params(engine, body)
-    more: dict[str, Any] = {
-        "speculative": speculative_params(engine, body),
-        "logprobs": logprobs or n > body.n,
-        "n_probs": n_probs,
-        "constraint": constraint_of(engine, body),
-        "adapters": scales_of(engine, body.lora) if body.lora else None,
-        "prompt_probs": echo and logprobs,
-        "prediction": prediction_of(body.prediction),
-    }
     if model.origins and not model.stream:
         raise InvalidRequestError.at("return_origins", "the chunks of a stream have it; set stream to true")
+    speculative, prediction = speculative_params(engine, body), prediction_of(body.prediction)
+    drafters = drafters_of(engine, speculative, bool(prediction))
+    model = replace(
+        model,
+        speculative=speculative,
+        logprobs=logprobs or n > body.n,
+        n_probs=n_probs,
+        adapters=scales_of(engine, body.lora) if body.lora else None,
+        prompt_probs=echo and logprobs,
+        prediction=prediction,
+        constraint=constraint_of(engine, body),
+    )
     # Choices of one prompt have seeds in a row: else all of them would be the same text.
     seed = params.seed
     drawn = [params if seed is None or not i else replace(params, seed=seed + i) for i in range(n)]
     requests = tuple(
-        replace(
-            model, prompt=prompt.ids, drafted_prompt=prompt.drafted, images=prompt.images, sampling=sampling, **more
-        )
+        replace(model, prompt=prompt.ids, drafted_prompt=prompt.drafted, images=prompt.images, sampling=sampling)
         for prompt in prompts
         for sampling in drawn
     )
@@ -148,7 +149,7 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         echo=echo,
         include_usage=bool(body.stream_options.include_usage),
         ping=interval if interval > 0 else None,
-        drafters=drafters_of(engine, more["speculative"], bool(more["prediction"])),
+        drafters=drafters,
         eog=engine.info.eog,
         is_verbose=body.verbose or engine.config.verbose,
         token_ids=isinstance(body, ChatBody | CompletionBody) and body.return_token_ids,

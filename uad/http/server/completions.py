@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -23,8 +22,7 @@ from uad.http.apis.native import NativeDialect
 from uad.http.apis.openai import CompletionDialect
 from uad.http.requests.chat import PLAIN, chat_job
 from uad.http.requests.fields import Body, CompletionBody, InfillBody, NativeBody, TemplateBody, checked
-from uad.http.requests.generation import Backend, Generation
-from uad.http.requests.infill import encode_infill, encode_insertion
+from uad.http.requests.generation import Generation
 from uad.http.requests.job import Job, check_counts, make_job
 from uad.http.requests.pictures import (
     PictureSource,
@@ -34,7 +32,7 @@ from uad.http.requests.pictures import (
     has_pictures,
     prompt_sources,
 )
-from uad.http.requests.prompt_ids import Prompt, encode_chat, encode_prompt, split_prompts, text_of
+from uad.http.requests.prompt_ids import encode_chat, encode_completion, split_prompts
 from uad.http.server.connection import hurry
 from uad.http.server.json_in import SMALL
 from uad.http.server.quick import kind_of
@@ -99,7 +97,7 @@ def _chat_dialect(state: State, api: ChatApi[B], asked: Translated[B], images: S
     """What to generate, and in which form. Renders, tokenizes and compiles: for worker threads."""
     ping, thoughts = state.config.sse_ping_interval, state.config.reasoning_format
     if isinstance(asked.chat, CompletionBody):
-        prompt = _encoded(state.engine, asked.chat, asked.chat.prompt)
+        prompt = encode_completion(state.engine, asked.chat, asked.chat.prompt)
         return api.dialect(make_job(state.engine, asked.chat, [prompt], ping), state.served, PLAIN, asked.own)
     try:
         job, reading = chat_job(state.engine, asked.chat, ping, thoughts, images)
@@ -138,7 +136,7 @@ async def chat_tokens(request: web.Request) -> web.Response:
 def _n_tokens(state: State, body: TemplateBody | CompletionBody, images: Sequence[Image] = ()) -> int:
     """Raises ContextOverflowError where the prompt could not fit at all."""
     if isinstance(body, CompletionBody):
-        return len(_encoded(state.engine, body, body.prompt).ids)
+        return len(encode_completion(state.engine, body, body.prompt).ids)
     return len(encode_chat(state.engine.text, body, images).ids)
 
 
@@ -178,7 +176,8 @@ async def _complete(
                 pairs = _with_images(prompts, sources, images)
 
                 def made() -> Job:
-                    return make_job(engine, body, [_encoded(engine, body, prompt, own) for prompt, own in pairs], ping)
+                    encoded = [encode_completion(engine, body, prompt, own) for prompt, own in pairs]
+                    return make_job(engine, body, encoded, ping)
 
                 job = await state.prepared(size, None if images else kind_of(body, size), made)
                 return await _answer(request, dialect(job, state.served, body))
@@ -204,17 +203,6 @@ def _sources(body: CompletionBody | NativeBody, prompts: Sequence[object]) -> li
     if any(found) and isinstance(body, CompletionBody) and body.suffix:
         raise InvalidRequestError.at("suffix", "a prompt with images has none; leave it out")
     return found
-
-
-def _encoded(
-    engine: Backend, body: CompletionBody | NativeBody, prompt: object, images: Sequence[Image] = ()
-) -> Prompt:
-    if isinstance(body, InfillBody):
-        return encode_infill(engine, body)
-    if isinstance(body, CompletionBody) and body.suffix:
-        return encode_insertion(engine, prompt, body.suffix, body.add_special_tokens)
-    encoded = encode_prompt(engine, prompt, body.add_special_tokens, images)
-    return replace(encoded, text=text_of(engine.text, encoded.ids)) if isinstance(body, NativeBody) else encoded
 
 
 # --- every answer

@@ -14,8 +14,8 @@ from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.events import SlotAction, SlotInfo
 from uad.base.types import MEDIA_MARKER
 from uad.http.apis import ollama
+from uad.http.apis.native import sampling_json, speculative_json
 from uad.http.apis.problems import BusyError, Problem, problem_of
-from uad.http.apis.settings import sampling_json, speculative_json
 from uad.http.requests.fields import DetokenizeBody, SlotBody, TemplateBody, TokenizeBody, checked
 from uad.http.requests.generation import Backend
 from uad.http.requests.job import drafters_of, scales_of

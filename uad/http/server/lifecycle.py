@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from aiohttp import web
@@ -151,9 +150,7 @@ class _Signals:
         self._old = {number: signal.getsignal(number) for number in numbers}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._old.items():
             signal.signal(number, handler)
 

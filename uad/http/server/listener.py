@@ -8,7 +8,6 @@ import socket
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from aiohttp import web
 
@@ -60,9 +59,7 @@ class Listener:
     def __enter__(self) -> Listener:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -68,7 +68,6 @@ class Threads(Protocol):
 
     async def run(self, work: Callable[[], T]) -> T:
         """The result of `work`."""
-        ...
 
 
 @dataclass(slots=True)

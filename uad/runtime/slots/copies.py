@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from uad.base.common.splits import files_of
 from uad.base.config import ModelConfig
+from uad.base.gguf import files_of
 from uad.drafts.lookup.store import fingerprint as vocabulary_of
 from uad.drafts.model.draft_cache import FormerText
 from uad.drafts.model.model_drafter import ModelDrafter

@@ -64,13 +64,8 @@ def _named(argument: str, root: Schema) -> Iterator[Schema]:
     of names that it does not list.
     """
     # {"$ref": "#/$defs/A", "anyOf": [{"properties": {"n": X}}, {"additionalProperties": Y}]} says X and Y of "n", and
-    # what A says. Schemas that refer to themselves are looked at once.
-    waiting, seen = [root], set[int]()
-    while waiting:
-        schema = resolved(waiting.pop(), root)
-        if id(schema) in seen:
-            continue
-        seen.add(id(schema))
+    # what A says.
+    for schema in _parts(root, root):
         listed, patterns = schema.get("properties"), schema.get("patternProperties")
         others = schema.get("additionalProperties")
         if isinstance(listed, Mapping) and argument in listed:
@@ -79,8 +74,19 @@ def _named(argument: str, root: Schema) -> Iterator[Schema]:
             fitting = patterns.items() if isinstance(patterns, Mapping) else ()
             found = [one for pattern, one in fitting if _matches(pattern, argument)] or [others]
         yield from (one for one in found if isinstance(one, Mapping))
+
+
+def _parts(schema: Schema, root: Schema) -> Iterator[Schema]:
+    """What a schema refers to, its parts and its alternatives. Those that refer to themselves are looked at once."""
+    waiting, seen = [schema], set[int]()
+    while waiting:
+        one = resolved(waiting.pop(), root)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
         for name in ("allOf", "anyOf", "oneOf"):
-            parts = schema.get(name)
+            parts = one.get(name)
             waiting += [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
 
 
@@ -107,24 +113,13 @@ def resolved(schema: Schema, root: Schema) -> Schema:
 
 
 def types_in(schema: Schema, root: Schema) -> frozenset[str]:
-    """The JSON types that a schema names: its own, those of its alternatives, and those of its constants. Each is
-    looked at once.
-    """
+    """The JSON types that a schema names: its own, those of its parts and alternatives, and those of its constants."""
     found: set[str] = set()
-    seen: set[int] = set()
-    waiting = [schema]
-    while waiting:
-        one = resolved(waiting.pop(), root)
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
+    for one in _parts(schema, root):
         constants = one.get("enum")
         found |= {kind for kind in listed(one.get("type")) if isinstance(kind, str)}
         found |= {type_of(value) for value in constants} if isinstance(constants, list) else set()
         found |= {type_of(one["const"])} if "const" in one else set()
-        for name in ("anyOf", "oneOf", "allOf"):
-            others = one.get(name)
-            waiting += [other for other in others if isinstance(other, Mapping)] if isinstance(others, list) else []
     return frozenset(found)
 
 

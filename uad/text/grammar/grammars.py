@@ -1,25 +1,30 @@
-"""Constraints compiled for one vocabulary, and remembered: a grammar that many requests share is compiled once."""
+"""Constraints compiled for one vocabulary, and remembered: a grammar that many requests share is compiled once,
+on a thread of its own, with limits.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
-from time import perf_counter
-from typing import NamedTuple
+from pathlib import Path
+from time import monotonic, perf_counter
+from typing import NamedTuple, TypeVar
 
 import llguidance
 
-from uad.base.errors import InvalidRequestError, NotSupportedError
+from uad.base.common.threads import start_deep
+from uad.base.errors import InvalidRequestError, NotSupportedError, UnavailableError
 from uad.base.types import Constraint, ConstraintKind, Request
-from uad.text.grammar.compiling import limited
 from uad.text.grammar.matcher import GrammarMatcher, Trigger, can_begin, mask_of
 from uad.text.grammar.protocol import Matcher
 from uad.text.grammar.source import culprit, parsed, schema_source, source
 from uad.text.grammar.thinking import ThinkingMatcher
 from uad.text.grammar.vocabulary import GrammarVocabulary
 
+T = TypeVar("T")
 _log = logging.getLogger("uad.request")
 _MOST = 256  # grammars: as many requests may wait, unless more are asked for
 MAX_FORCED = 1 << 16  # bytes in one piece: that they are forced is found out in one go, at 1 to 7 µs each
@@ -32,6 +37,13 @@ LIMITS = llguidance.LLParserLimits(
     max_grammar_size=100_000,
     verbose_errors=False,
 )
+MOST_CPU_S = 0.8
+"""Of compiling. What is within the limits of size takes a third of this."""
+LONGEST_S = 5.0
+_LOOK_S = 0.1
+_STACK = 256 << 20  # bytes
+_MOST_AT_ONCE = 8
+_running = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
 
 class Compiled(NamedTuple):
@@ -134,3 +146,44 @@ class Grammars:
             return start + words
         place = culprit(parsed(constraint.text), lambda part: self._made(schema_source(part)).is_error())
         return f"the schema cannot be compiled: {words} (at {place})"
+
+
+# --- work that may take too long, or call too deeply for usual threads
+
+
+def limited(work: Callable[[], T]) -> T:
+    """What `work` returns or raises.
+
+    Raises InvalidRequestError where it computes for longer than MOST_CPU_S, or takes longer than LONGEST_S on a busy
+    machine; then it is left to end by itself. Raises UnavailableError where too much is left so.
+    """
+    if not _running.acquire(blocking=False):
+        raise UnavailableError(f"{_MOST_AT_ONCE} grammars are being compiled; try again later")
+
+    def released() -> T:
+        try:
+            return work()
+        finally:
+            _running.release()
+
+    try:
+        thread, done = start_deep(released, "uad-grammar", _STACK)
+    except BaseException:
+        _running.release()
+        raise
+    began = monotonic()
+    while True:
+        try:
+            return done.result(_LOOK_S)
+        except TimeoutError:
+            is_late = monotonic() - began > LONGEST_S or _cpu_seconds(thread, began) > MOST_CPU_S
+            if is_late and not done.done():
+                raise InvalidRequestError("it takes too long to compile; send something simpler") from None
+
+
+def _cpu_seconds(thread: threading.Thread, began: float) -> float:
+    """What a thread computed so far; where the system does not say, or it has ended, the time since it began."""
+    try:
+        return int(Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()[0]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return monotonic() - began

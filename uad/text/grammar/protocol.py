@@ -32,7 +32,6 @@ class Matcher(Protocol):
     @property
     def is_over(self) -> bool:
         """Whether the answer is complete: no id may follow, or an id that ends answers was accepted."""
-        ...
 
     @property
     def forced(self) -> Sequence[int]:
@@ -41,22 +40,18 @@ class Matcher(Protocol):
         Forced bytes are cut as the vocabulary's tokenizer cuts them. Their last id is left open where it could be a
         longer one.
         """
-        ...
 
     @property
     def expected(self) -> Sequence[tuple[int, float]]:
         """The ids that follow probably, each with the probability that it does if all before it do: those that are
         forced, then what is forced after a choice of white space.
         """
-        ...
 
     def mask(self) -> Mask | None:
         """What may follow; None: any id. Raises UadError where a limit is exceeded."""
-        ...
 
     def accept(self, id_: int) -> None:
         """The answer goes on with this id. Raises UadError where it may not."""
 
     def n_valid(self, ids: Sequence[int]) -> int:
         """How many leading ids may follow in a row."""
-        ...

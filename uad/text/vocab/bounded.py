@@ -1,9 +1,9 @@
 """Text of any length to ids, where llama.cpp's tokenizer recurses once for every character of a run (std::regex), or
-ends the process.
+ends the process; and text in which names of markers are letters.
 
 Short text goes straight to it. Longer text is cut at safe boundaries, which changes no id, and goes to it on a thread
 with a stack of a known size; only a run that is longer than this stack allows is put together from windows. Must not
-know what reads the text.
+know what reads the text, or templates.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TypeVar
 from uad.base.common.threads import start_deep
 from uad.base.errors import InvalidRequestError
 from uad.text.vocab.boundary import Boundaries
+from uad.text.vocab.markers import longest_of
 from uad.text.vocab.table import Tokenize, VocabTable
 
 T = TypeVar("T")
@@ -97,25 +98,13 @@ def _pieces(data: bytes, boundaries: Boundaries) -> Iterator[bytes]:
 
 def _on_deep_stack(work: Callable[[], T]) -> T:
     """What work returns or raises, on a thread with a stack of _STACK bytes."""
-    done: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            done.append(work())
-        except BaseException as error:
-            failed.append(error)
-
     try:
-        thread = start_deep(run, "tokenize", _STACK)
+        _, done = start_deep(work, "tokenize", _STACK)
     except (RuntimeError, ValueError):
         raise InvalidRequestError(
             "the text is too long to be tokenized: the system gives no thread with a large stack for it"
         ) from None
-    thread.join()
-    if failed:
-        raise failed[0]
-    return done[0]
+    return done.result()
 
 
 def _whole(native: Tokenize, vocab: VocabTable, data: bytes) -> list[int]:
@@ -188,3 +177,46 @@ def _blank_cuts(data: bytes) -> list[int]:
 
 _CUTS: dict[str, Callable[[bytes], list[int]]] = {"superbpe": _digit_cuts, "whitespace": _blank_cuts}
 """Pre-tokenizers that need more cuts than safe boundaries, at places where they cut anyway."""
+
+
+# --- names of markers that stand in text, as letters
+#
+# llama.cpp searches all text for user-defined tokens, system and user text alike, and would make the ids of them that
+# only templates may write. So a name is cut in two, so that there is nothing to find, at a place where nothing depends
+# on the other side.
+
+
+def lettered(tokenize: Tokenize, vocab: VocabTable) -> Tokenize:
+    """tokenize, which may write ids of markers (`vocab.shown`), made to spell them."""
+    names = [name.decode() for name in vocab.shown.values()]
+    if not names:
+        return tokenize
+    boundaries = Boundaries(vocab)
+    cut_in = {name.encode(): _place(name, boundaries) for name in names}
+    search = re.compile(longest_of(names).encode()).search
+
+    def spell(data: bytes) -> list[int]:
+        found = search(data)
+        if found is None:
+            return tokenize(data)
+        known: dict[bytes, list[int]] = {}
+        ids: list[int] = []
+        start = 0
+        while found is not None:
+            end = found.start() + cut_in[found.group()]
+            piece = data[start:end]
+            if piece not in known:
+                known[piece] = spell(piece)  # a shorter name may be left in it
+            ids += known[piece]
+            start = end
+            found = search(data, start)
+        return ids + tokenize(data[start:])
+
+    return spell
+
+
+def _place(name: str, boundaries: Boundaries) -> int:
+    """Where the name is cut: at its first safe boundary, so that the letters are those of a vocabulary without it; else
+    before its end.
+    """
+    return next(iter(boundaries.cuts(name.encode())), len(name[:-1].encode()))

@@ -1,6 +1,6 @@
 """Bytes to ids, for any bytes: llama.cpp's tokenization between safe boundaries, through a cache.
 
-Where it would lose a byte, the longest tokens that fit.
+Where it would lose a byte, the longest tokens that fit. And what that costs a sequence.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import threading
 from collections.abc import Iterable, Sequence
 from copy import copy
 from itertools import pairwise
+from time import perf_counter
 
+from uad.base.types import Crossing
 from uad.text.vocab.boundary import Boundaries
 from uad.text.vocab.table import VocabTable, is_text
 
@@ -226,3 +228,35 @@ class WordCache:
     def clear(self) -> None:
         with self._lock:
             self._young, self._old = {}, {}
+
+
+class Meter:
+    """What translation costs one sequence: adds up what its encoders do, and how long it takes, inside `with meter:`
+    blocks, until `take`. For one thread, not nested.
+
+    The encoders' counts must be this thread's own (`Encoder.sharing`).
+    """
+
+    def __init__(self, *encoders: Encoder) -> None:
+        self._encoders = encoders
+        self._sum = Crossing()
+        self._before = (0, 0, 0.0)
+
+    def __enter__(self) -> Meter:
+        self._before = self._now()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        # Hits went from 100 to 108 and misses from 5 to 7: ten words were looked up, of which eight were known.
+        hits, misses, ended = self._now()
+        n_hits, n_misses, began = self._before
+        n_known = hits - n_hits
+        self._sum += Crossing(n_known + misses - n_misses, n_known, 1e6 * (ended - began))
+
+    def _now(self) -> tuple[int, int, float]:
+        return sum(e.hits for e in self._encoders), sum(e.misses for e in self._encoders), perf_counter()
+
+    def take(self) -> Crossing:
+        """All since the last call."""
+        taken, self._sum = self._sum, Crossing()
+        return taken

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from uad.base.common.files import read_text
 from uad.base.errors import ConfigError
-from uad.text.vocab.letters import lettered
+from uad.text.vocab.bounded import lettered
 from uad.text.vocab.table import Tokenize, VocabTable
 
 _MOST_BYTES = 1 << 28

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from uad.base.errors import ConfigError
+from uad.text.vocab.bounded import lettered
 from uad.text.vocab.hf import build, bytes_of, parts_of, stand_ins
-from uad.text.vocab.letters import lettered
 from uad.text.vocab.markers import is_marker
 from uad.text.vocab.table import VocabTable
 

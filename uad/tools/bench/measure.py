@@ -61,11 +61,9 @@ class Arm(Protocol):
     @property
     def name(self) -> str:
         """What tables and progress call it; a policy's is its own name."""
-        ...
 
     def run(self, jobs: Sequence[BenchJob]) -> Sample:
         """Run the jobs at once and wait for all of them. Raises UadError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

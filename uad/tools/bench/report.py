@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from uad.base.common.origins import COLOURS, WORDS, kind_of
 from uad.base.common.sequences import common_prefix
 from uad.base.config.drafter_types import LOOKUP_TYPES
+from uad.base.console import COLOURS, WORDS, kind_of
 from uad.tools.bench.measure import ArmPair, Measured, Sample
 
 PEER = "peer"

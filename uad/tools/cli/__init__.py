@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import faulthandler
 import importlib.metadata
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -15,9 +16,9 @@ from dataclasses import dataclass
 
 from uad import __version__
 from uad.base.common.names import did_you_mean
-from uad.base.console import note, prepare_streams, say
+from uad.base.console import note, prepare_streams, say, set_up_logging
 from uad.base.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError, UadError
-from uad.tools.cli import bench, check, generate, inspect, mapping, profile, rpc_worker, serve, trim
+from uad.tools.cli import check, generate, inspect, mapping, profile, rpc_worker, serve, trim
 
 __all__ = ["main"]
 
@@ -33,6 +34,14 @@ class Command:
     run: Callable[[Sequence[str]], int]
 
 
+def _bench(argv: Sequence[str]) -> int:
+    """`uad bench` and `uad bench requests`. Raises UadError."""
+    from uad.tools.bench import requests, run
+
+    set_up_logging(logging.WARNING)
+    return requests.main(argv[1:]) if argv and argv[0] == "requests" else run.main(argv)
+
+
 COMMANDS = {
     "serve": Command("serve a target model, sped up by a draft model, over HTTP", serve.main),
     "generate": Command("answer one prompt in the terminal", generate.main),
@@ -42,7 +51,7 @@ COMMANDS = {
     "trim": Command("make a draft smaller: keep the tokens that a corpus uses", trim.main),
     "mapping": Command("look at, derive, check and lint the rules between chat formats", mapping.main),
     "rpc-worker": Command("lend this machine's devices to a server on another machine", rpc_worker.main),
-    "bench": Command("measure plain against drafted decoding, or whole requests of running servers", bench.main),
+    "bench": Command("measure plain against drafted decoding, or whole requests of running servers", _bench),
 }
 
 

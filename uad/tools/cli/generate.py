@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
 from uad.base.common.files import check_text, decode_text, path_of, read_text
-from uad.base.common.origins import legend, painted
 from uad.base.config import Config
 from uad.base.config.argv import Parser
-from uad.base.console import note
+from uad.base.console import legend, note, painted
 from uad.base.errors import ConfigError
 from uad.base.events import Delta, Done, Event, Failed
 from uad.base.types import Origin, Request

@@ -20,7 +20,7 @@ from uad.base.config.argv import Parser
 from uad.base.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMPLATES, TOKENIZERS
 from uad.base.console import progress
 from uad.base.errors import ConfigError
-from uad.tools.cli.models import parse
+from uad.tools.cli.models import add_models, parse
 from uad.tools.hub import fetched
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ _GROUPS = (MODEL, CONTEXT, DRAFT, DRAFTING, TOKENIZERS, TEMPLATES, GENERAL)
 def main(argv: Sequence[str]) -> int:
     """Print the report. Raises UadError."""
     parser = Parser("uad inspect", _DESCRIPTION, _EPILOG, "[TARGET DRAFT]")
-    parser.add_argument("target", metavar="TARGET", nargs="?", help="GGUF file of the target model")
-    parser.add_argument("draft", metavar="DRAFT", nargs="?", help="GGUF file of the draft model")
+    add_models(parser, "?")
     _add_flags(parser)
     args, config = parse(
         parser, argv, _GROUPS, ("target", "draft"), logging.WARNING if "--json" in argv else logging.INFO

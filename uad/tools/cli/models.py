@@ -29,6 +29,12 @@ _LEVELS = {0: logging.ERROR, 1: logging.ERROR, 2: logging.WARNING, 4: logging.DE
 MODEL_GROUPS = tuple(group for group in GROUPS if group != SERVER)
 
 
+def add_models(parser: Parser, nargs: str | None = None) -> None:
+    """TARGET and DRAFT without flags; nargs: "?" where they may be given otherwise."""
+    for name in ("target", "draft"):
+        parser.add_argument(name, metavar=name.upper(), nargs=nargs, help=f"GGUF file of the {name} model")
+
+
 def parse(
     parser: Parser,
     argv: Sequence[str],

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from uad.base.common.names import did_you_mean
-from uad.base.common.splits import part_of
 from uad.base.config import HubModel
 from uad.base.errors import ConfigError
+from uad.base.gguf import part_of
 
 _USUAL = ("Q4_K_M", "Q8_0")  # llama-server's order; after them the first file
 _HEADS = ("mtp-", "eagle3-", "dflash-", "dspark-")

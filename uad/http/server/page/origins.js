@@ -1,7 +1,7 @@
 // Who wrote which characters. The stream's `origins` has the tokens of all text, markers of thoughts included, before
 // stop strings are cut off; what an answer shows is taken out of it in order.
 
-/** The kind of a name of --spec-type: what it is coloured as. uad/base/common/origins.py has the same rule. */
+/** The kind of a name of --spec-type: what it is coloured as. uad/base/console.py has the same rule. */
 export function kindOf(by) {
   if (by === "target" || by === "grammar") return by;
   return by.startsWith("draft-") ? "model" : "text";

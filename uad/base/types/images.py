@@ -1,4 +1,4 @@
-"""Where the images of a prompt stand in it.
+"""Pictures as a model gets them, and where those of a prompt stand in it.
 
 A prompt's ids are counted as positions: `ids[i]` is read at position i. An image takes as many positions as its
 projector says, and each of them has a placeholder: a negative id, of its own for every image and every place in it. So
@@ -10,9 +10,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from uad.base.types.image import Image
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture: `rgb` holds width * height * 3 bytes, row by row from the top."""
+
+    width: int
+    height: int
+    rgb: bytes = field(repr=False)
+    digest: str
+    """SHA-256 of width, height and rgb, in hexadecimal: the same picture has the same."""
+
+    @classmethod
+    def of(cls, width: int, height: int, rgb: bytes) -> Image:
+        """The picture of these pixels."""
+        size = width.to_bytes(4, "little") + height.to_bytes(4, "little")
+        return cls(width, height, rgb, hashlib.sha256(size + rgb).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
