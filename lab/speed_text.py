@@ -13,7 +13,7 @@ from statistics import geometric_mean
 from speed_cells import PLAIN, SERVER, UAD, Document, Machine, Settings
 
 from uad.base.errors import ConfigError
-from uad.tools.bench.answers import ALL, FIRST, rows
+from uad.tools.bench.answers import Asked
 
 BEGIN = "<!-- made by `make table`: python lab/speed_table.py --readme -->"
 END = "<!-- the end of what `make table` made -->"
@@ -26,10 +26,10 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A type of weights and a number of requests at once. tps: tokens per second of each server, from the first token
-    on; over, whole: uad's speed over llama-server's, while decoding and of whole requests; worst_category and
-    worst_prompt: the least of the former, with their names; best: the fastest of llama-server's own draft types, and
-    uad's speed over it, or None where there is none.
+    """A type of weights and a number of requests at once. tps: tokens per second of a request on each server, from the
+    first token on; of the whole request where several run at once. over: uad's speed over llama-server's by that;
+    whole: that of whole requests; worst_category and worst_prompt: the least of the former, with their names; best: the
+    fastest of llama-server's own draft types, and uad's speed over it, or None where there is none.
     """
 
     weights: str
@@ -58,23 +58,31 @@ def lines(document: Document) -> list[Line]:
 
 def _line(document: Document, weights: str, n_slots: int) -> Line | None:
     servers, asked = document.servers(), document.asked(weights, n_slots)
-    found = {row.name: row for row in rows(asked)}
-    if not found:
+    timed = [one for one in asked if one.is_timed]
+    if not timed:
         return None
-    whole, at = found[ALL], servers.index(SERVER)
-    tps = dict(zip(servers, whole.tps, strict=True))
-    ratios = {f"{one.workload}, {one.name}": one.tps(0) / one.tps(at) for one in asked if one.is_timed}
+    own, at = servers.index(UAD), servers.index(SERVER)
+
+    def speed(one: Asked, server: int) -> float:
+        # a server that reads all prompts before it writes seems to decode faster, and nobody has an answer sooner
+        return one.tps(server) if n_slots == 1 else 1 / one.seconds(server)
+
+    ratios = {(one.workload, one.name): speed(one, own) / speed(one, at) for one in timed}
+    categories: dict[str, list[float]] = {}
+    for (category, _), ratio in ratios.items():
+        categories.setdefault(category, []).append(ratio)
+    tps = {name: geometric_mean([speed(one, i) for one in timed]) for i, name in enumerate(servers)}
     best = max(document.rivals, key=lambda name: tps[name], default=None)
-    by_category = {name: row for name, row in found.items() if name not in (ALL, FIRST)}
+    worst = min(ratios, key=lambda key: ratios[key])
     return Line(
         weights,
         n_slots,
         tps,
-        whole.decoding[at - 1],
-        whole.whole[at - 1],
-        {name: row.decoding[at - 1] for name, row in by_category.items()},
-        {name: row.worst[at - 1] for name, row in by_category.items()},
-        min(ratios.items(), key=lambda one: one[1]),
+        geometric_mean(ratios.values()),
+        geometric_mean([one.seconds(at) / one.seconds(own) for one in timed]),
+        {name: geometric_mean(some) for name, some in categories.items()},
+        {name: min(some) for name, some in categories.items()},
+        (", ".join(worst), ratios[worst]),
         (best, tps[UAD] / tps[best]) if best else None,
         sum(one.same(servers.index(PLAIN)) for one in asked),
         len(asked),
@@ -90,8 +98,8 @@ def section(documents: Sequence[Document]) -> str:
         return ""
     found = [(document, lines(document)) for document in documents]
     parts = [
-        "Each prompt goes to all servers in turn. Tokens per second of a request, from the first token on; geometric "
-        "means over the prompts:",
+        "Each prompt goes to all servers in turn. Tokens per second of a request: from the first token on where one "
+        "runs at a time, of the whole request where several do. Geometric means over the prompts:",
         summary(found),
         "\n".join(f"- {verdict(document.machine, some)}" for document, some in found),
         "\n".join(f"- {about(document)}" for document in documents),

@@ -83,6 +83,14 @@ def test_ratios_are_those_of_the_speeds_beside_them() -> None:
     assert (line.n_same, line.n_prompts) == (2, 2), "llama-server's texts do not count"
 
 
+def test_several_requests_at_once_count_from_the_request_on_not_from_the_first_token() -> None:
+    one, four = (lines(document((record(0, "Q8_0", n, measured(0.5)),)))[0] for n in (1, 4))
+    assert one.over == pytest.approx(2**0.5)  # 1.0 and 0.5 s for ten tokens, against 1.0
+    assert four.over == four.whole == one.whole == pytest.approx((2 / 1.5) ** 0.5)
+    assert four.tps[SERVER] == pytest.approx(11 / 2)
+    assert four.worst_prompt == ("coding, one", 1.0)
+
+
 def test_each_server_counts_with_the_median_of_its_passes() -> None:
     passes = (measured(uad=0.5), measured(uad=5.0), measured(uad=0.5))
     (line,) = lines(document(tuple(record(i, "BF16", 1, one) for i, one in enumerate(passes)), passes=3))
