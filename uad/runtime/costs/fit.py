@@ -199,7 +199,8 @@ def choose(
     fits = f"the largest that fits is {at_most}" if at_most else "not even the smallest fits"
     shown = f"--ctx-size {asked}" if asked else f"a context of {step} tokens"
     sizes = ", ".join(total(asked or step).parts)
-    raise ConfigError(f"{shown} does not fit into memory: {sizes}; {have}; {fits} (--fit off takes it all the same)")
+    more = "--fit off takes it all the same; for several machines see docs/rpc.md and docs/vllm.md"
+    raise ConfigError(f"{shown} does not fit into memory: {sizes}; {have}; {fits} ({more})")
 
 
 def largest(total: Callable[[int], Total], wanted: int, step: int, limits: Sequence[Limit], with_files: bool) -> int:
