@@ -1,4 +1,4 @@
-"""The tables of request fields in docs/http.md, made of the rows in `http/requests/fields.py` and `base/types.py`, and
+"""The tables of request fields in docs/http.md, made of the rows in `http/requests/fields.py` and `base/types/`, and
 random values for them: `python scripts/http_fields.py` writes the tables anew.
 """
 

@@ -88,10 +88,14 @@ def test_a_page_names_only_files_and_headings_that_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_names_no_module_that_has_moved(page: str) -> None:
-    """Such as `decode/step.py`, below the root, uad/ or lab/, or `uad/text/mapping/`."""
+    """Such as `decode/step.py`, below the root, uad/ or lab/, or `uad/text/mapping/`; in indented blocks, too."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    for name in re.findall(r"`(uad/(?:\w+/)+|(?:\w+/)+\w+\.py)`", text):
-        assert any((folder / name).exists() for folder in (ROOT, ROOT / "uad", ROOT / "lab")), name
+    folders = (ROOT, ROOT / "uad", ROOT / "lab")
+    for name in re.findall(r"`(uad/(?:\w+/)+|(?:\w+/)+\w+\.py)(?::[\w.]+)?[`,]", text):
+        assert any((folder / name).exists() for folder in folders), name
+    own = {path.name for path in (ROOT / "uad").iterdir() if path.is_dir()}
+    for name in re.findall(r"^    .*?\b((?:\w+/)+\w+\.py)\b", text, re.MULTILINE):
+        assert name.split("/")[0] not in own or any((folder / name).exists() for folder in folders), name
 
 
 @pytest.mark.parametrize(
