@@ -19,7 +19,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import geometric_mean
@@ -42,6 +42,7 @@ METHODS: Mapping[str, Mapping[str, object] | None] = {
     NGRAM: {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 4, "prompt_lookup_min": 2},
     DRAFTED: {"method": "custom_class", "model": "uad.vllm.Proposer", "num_speculative_tokens": 8},
 }
+_SHORT = {"plain": PLAIN, "ngram": NGRAM, "uad": DRAFTED}
 _ROOT = Path(__file__).parents[1]
 _START_S, _STOP_S = 300.0, 20.0
 _HELLO = WorkloadPrompt("hello", "Count from one to forty in words.", chat=True)
@@ -148,12 +149,13 @@ def started(command: Sequence[str], environ: Mapping[str, str], port: int, log: 
         os.killpg(process.pid, signal.SIGSTOP)
         yield place
     finally:
-        os.killpg(process.pid, signal.SIGCONT)
-        process.terminate()
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGCONT)
+            process.terminate()
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _is_ready(url: str) -> bool:
@@ -173,7 +175,7 @@ def _free_port() -> int:
 @contextmanager
 def places(args: Any, most: int, n_ctx: int, logs: Path) -> Iterator[dict[str, Place]]:
     """All servers by name, in the order of the tables."""
-    vllm = [args.vllm, "-m", "vllm.entrypoints.cli.main", "serve", args.folder, "--host", "127.0.0.1"]
+    vllm = [args.vllm, "-m", "vllm.entrypoints.openai.api_server", "--model", args.folder, "--host", "127.0.0.1"]
     vllm += ["--max-model-len", str(n_ctx), "--max-num-seqs", str(most), "--enforce-eager", "--dtype", "bfloat16"]
     vllm += ["--no-enable-prefix-caching"]
     settings = logs / "drafts.yaml"
@@ -182,7 +184,7 @@ def places(args: Any, most: int, n_ctx: int, logs: Path) -> Iterator[dict[str, P
     common |= {"UAD_VLLM_CONFIG": str(settings), "PYTHONPATH": str(_ROOT), "TOKENIZERS_PARALLELISM": "false"}
     found: dict[str, Place] = {}
     with ExitStack() as stack:
-        for i, (name, method) in enumerate(METHODS.items()):
+        for i, (name, method) in enumerate((name, METHODS[name]) for name in args.vllms):
             say(sys.stderr, f"uad: starting {name}")
             port = _free_port()
             words = [*vllm, "--port", str(port), *(["--speculative-config", json.dumps(method)] if method else [])]
@@ -228,7 +230,7 @@ def margins(place: Place, records: Sequence[Record], prompts: Mapping[str, Workl
     """For each greedy text alone that is not plain vLLM's: how much likelier its first other token was there."""
     lines = []
     for one in records:
-        for name in (NGRAM, DRAFTED):
+        for name in (name for name in one.replies if name in METHODS and name != PLAIN):
             plain, other = one.replies[PLAIN].texts[0], one.replies[name].texts[0]
             if one.at_once > 1 or one.temperature or plain == other:
                 continue
@@ -297,6 +299,7 @@ def main(argv: Sequence[str]) -> int:
     add("--alone", type=typed(integer(1)), default=24, help="prompts asked one at a time (default: %(default)s)")
     add("--predict", type=typed(integer(8)), default=64, help="most tokens of an answer (default: %(default)s)")
     add("--at-once", default="1,8,32", help="requests at once (default: %(default)s)")
+    add("--vllms", default=",".join(_SHORT), help="which of vLLM's are asked, plain first (default: %(default)s)")
     add("--temperatures", default="0,0.8", help="temperatures (default: %(default)s)")
     add(
         "--slots", type=typed(integer(1)), default=8, help="requests that uad drafts for in vLLM (default: %(default)s)"
@@ -306,6 +309,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse(argv)
     if not Path(args.vllm).is_file():
         raise ConfigError(f"no vLLM in {args.vllm}: make vllm")
+    args.vllms = [_SHORT[word] for word in args.vllms.split(",")]
     args.at_once = [int(word) for word in args.at_once.split(",")]
     args.temperatures = [float(word) for word in args.temperatures.split(",")]
     workloads = load_all(["categories"])

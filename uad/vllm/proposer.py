@@ -44,7 +44,10 @@ class Proposer:
         self._thread: DraftThread | None = None
         if not _drafts_here():
             return
-        self._open(settings, vllm_config, vocab_of(model_config), is_on_cpu=_is_on_cpu())
+        is_on_cpu = _is_on_cpu()
+        if is_on_cpu and mend_sampling():
+            _log.warning("uad: this vLLM loses temperature, top-k and top-p of drafted requests on CPUs; mended here")
+        self._open(settings, vllm_config, vocab_of(model_config), is_on_cpu)
 
     def _open(self, settings: VllmSettings, vllm_config: Any, vocab: HfVocab, is_on_cpu: bool) -> None:
         config, max_len = settings.config, int(vllm_config.model_config.max_model_len)
@@ -137,6 +140,30 @@ def _one(id_: int | None) -> frozenset[int]:
 def _end(thread: DraftThread, opened: OpenedDrafters) -> None:
     """Frees the draft model and writes files, on the thread that owns them."""
     thread.close(opened.stack.close)
+
+
+def mend_sampling() -> bool:
+    """Replace vLLM's function that repeats a request's temperature, top-k and top-p for each of its rows, where it does
+    not work; whether that was so. In 0.32.0 the one for CPUs writes into a copy, and rows are drawn with what happens
+    to be in memory: every draft method then writes nonsense at temperatures above 0.
+    """
+    import torch
+    from vllm.v1.sample import rejection_sampler
+
+    def expanded(x: Any, cu_num_tokens: Any, num_tokens: int, replace_from: int = 0, replace_to: int = 0) -> Any:
+        counts = torch.diff(cu_num_tokens, prepend=cu_num_tokens.new_zeros(1))
+        return torch.repeat_interleave(x.masked_fill(x == replace_from, replace_to), counts, output_size=num_tokens)
+
+    # two requests, with one row and with two
+    given, ends, wanted = torch.tensor([0.5, 0.75]), torch.tensor([1, 3], dtype=torch.int32), [0.5, 0.75, 0.75]
+    try:
+        found = rejection_sampler.expand_batch_to_tokens(given, ends, 3).tolist()
+    except Exception:  # its kernels are not there yet
+        found = []
+    if found == wanted:
+        return False
+    rejection_sampler.expand_batch_to_tokens = expanded
+    return True
 
 
 def _version() -> str:
