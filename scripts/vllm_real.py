@@ -37,8 +37,9 @@ def convert(file: Path, folder: Path) -> None:
 
 
 def write(folder: str, how: str) -> dict[str, Any]:
-    """ids: of each text; close: for each id of a text, the two likeliest ids with their log-probabilities; counts: of
-    vLLM's metrics of drafts.
+    """ids: of each greedy text; close: for each id of a text, the two likeliest ids with their log-probabilities;
+    counts: of vLLM's metrics of drafts; sampled: what these grew by at temperature 0.8, with the mean log-probability
+    of what was written.
     """
     os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
     from vllm import LLM, SamplingParams
@@ -49,12 +50,21 @@ def write(folder: str, how: str) -> dict[str, Any]:
     params = SamplingParams(temperature=0, max_tokens=N_TOKENS, logprobs=2)
     done = [one.outputs[0] for chat in chats for one in engine.chat([chat], params, use_tqdm=False)]
     done += [one.outputs[0] for one in engine.chat(chats, params, use_tqdm=False)]
-    counts = {one.name: getattr(one, "value", None) for one in engine.get_metrics() if "spec_decode" in one.name}
+    counts = _counts(engine)
+    drawn = SamplingParams(temperature=0.8, max_tokens=N_TOKENS, seed=1, logprobs=0)
+    written = [one.outputs[0] for one in engine.chat(chats, drawn, use_tqdm=False)]
+    logs = [row[id_].logprob for one in written for id_, row in zip(one.token_ids, one.logprobs, strict=True)]
+    after = _counts(engine)
     return {
+        "sampled": {name: after[name] - counts[name] for name in counts} | {"mean_logprob": sum(logs) / len(logs)},
         "ids": [list(one.token_ids) for one in done],
         "close": [[{id_: top.logprob for id_, top in row.items()} for row in one.logprobs] for one in done],
         "counts": counts,
     }
+
+
+def _counts(engine: Any) -> dict[str, Any]:
+    return {one.name: one.value for one in engine.get_metrics() if "spec_decode" in one.name and hasattr(one, "value")}
 
 
 def main(words: list[str]) -> None:

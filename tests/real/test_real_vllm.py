@@ -45,3 +45,7 @@ def test_texts_are_those_of_vllm_alone_and_vllm_counts_accepted_drafts(tmp_path:
             assert str(drafted[at]) in close[at]
     assert texts["uad"]["counts"]["vllm:spec_decode_num_accepted_tokens"] > 0
     assert not texts["plain"]["counts"]
+    # drawn with the request's own temperature: as likely as plain texts, and guesses are accepted
+    plain, drafted = texts["plain"]["sampled"], texts["uad"]["sampled"]
+    assert drafted["mean_logprob"] > plain["mean_logprob"] - 1
+    assert drafted["vllm:spec_decode_num_accepted_tokens"] > 0

@@ -96,8 +96,8 @@ def connected(config: Config) -> Config:
 
 
 def device_notes(config: Config) -> tuple[str, ...]:
-    """The lines at start that name the devices of each model, where they were chosen or there are workers; and the
-    one that says that there is no GPU, where the flags count on one.
+    """The lines at start that name the devices of each model, where they were chosen or there are workers; the one
+    that says that there is no GPU, where the flags count on one; and when to move to vLLM.
     """
     lines = []
     asked = [model.n_gpu_layers for model in (config.target, config.draft) if model is not None]
@@ -109,6 +109,11 @@ def device_notes(config: Config) -> tuple[str, ...]:
     for role, model in (("target", config.target), ("draft", config.draft)):
         if model is not None and (config.rpc or model.devices is not None):
             lines.append(f"devices of the {role}: {_device_names(model)}")
+    if config.target.n_gpu_layers and (n := len(used(config.target))) > 1:
+        lines.append(
+            f"the target's layers are on {n} devices, which compute one after the other; vLLM computes on all at once, "
+            "and uad drafts there, too (docs/vllm.md)"
+        )
     return tuple(lines)
 
 
