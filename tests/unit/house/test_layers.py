@@ -75,6 +75,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "rapidfuzz": ("uad.base.common", "uad.text.mapping"),
     "rich": ("uad.base.console", "uad.tools"),
     "tokenizers": ("uad.text.vocab",),
+    "torch": ("uad.vllm.proposer",),
     "vllm": ("uad.vllm.proposer",),
     "yaml": ("uad.base",),
 }
