@@ -20,7 +20,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -131,21 +131,28 @@ def _own_counts(streams: Sequence[Stream]) -> dict[str, int]:
 
 
 @contextmanager
-def started(command: Sequence[str], environ: Mapping[str, str], port: int, log: Path) -> Iterator[Place]:
-    """A server that is ready, and stopped for now; it ends with the block. Raises UnavailableError."""
+def started(
+    name: str, command: Sequence[str], environ: Mapping[str, str], log: Path, fields: Mapping[str, object] | None = None
+) -> Iterator[Place]:
+    """A server on a free port that is ready, and stopped for now; it ends with the block. Raises UnavailableError."""
+    port = _free_port()
     url = f"http://127.0.0.1:{port}"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command, stdout=out, stderr=out, env={**os.environ, **environ}, start_new_session=True
+            [*command, "--host", "127.0.0.1", "--port", str(port)],
+            stdout=out,
+            stderr=out,
+            env={**os.environ, **environ, "PYTHONPATH": str(_ROOT)},
+            start_new_session=True,
         )
     try:
         deadline = time.monotonic() + _START_S
         while not _is_ready(url):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise UnavailableError(f"the server did not start: {log.read_text(errors='replace')[-2000:]}")
+                raise UnavailableError(f"{name} did not start: {log.read_text(errors='replace')[-2000:]}")
             time.sleep(0.5)
         client = Client(url)
-        place = Place(process, Server("", client, client.first_model(), {}))
+        place = Place(process, Server(name, client, client.first_model(), fields or {}))
         os.killpg(process.pid, signal.SIGSTOP)
         yield place
     finally:
@@ -159,6 +166,7 @@ def started(command: Sequence[str], environ: Mapping[str, str], port: int, log: 
 
 
 def _is_ready(url: str) -> bool:
+    """By the status alone: vLLM's answer has no body."""
     try:
         with urllib.request.urlopen(f"{url}/health", timeout=5) as response:
             return bool(response.status == 200)
@@ -175,34 +183,28 @@ def _free_port() -> int:
 @contextmanager
 def places(args: Any, most: int, n_ctx: int, logs: Path) -> Iterator[dict[str, Place]]:
     """All servers by name, in the order of the tables."""
-    vllm = [args.vllm, "-m", "vllm.entrypoints.openai.api_server", "--model", args.folder, "--host", "127.0.0.1"]
-    vllm += ["--max-model-len", str(n_ctx), "--max-num-seqs", str(most), "--enforce-eager", "--dtype", "bfloat16"]
+    vllm = [args.vllm, "-m", "vllm.entrypoints.openai.api_server", "--model", args.folder, "--dtype", "bfloat16"]
+    vllm += ["--max-model-len", str(n_ctx), "--max-num-seqs", str(most), "--enforce-eager"]
     vllm += ["--no-enable-prefix-caching"]
     settings = logs / "drafts.yaml"
     settings.write_text(f"draft: {json.dumps(str(args.draft))}\nspec-share: 'off'\nparallel: {args.slots}\n")
-    common = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": args.bind, "VLLM_NO_USAGE_STATS": "1"}
-    common |= {"UAD_VLLM_CONFIG": str(settings), "PYTHONPATH": str(_ROOT), "TOKENIZERS_PARALLELISM": "false"}
+    environ = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": args.bind, "VLLM_NO_USAGE_STATS": "1"}
+    environ |= {"UAD_VLLM_CONFIG": str(settings), "TOKENIZERS_PARALLELISM": "false"}
     found: dict[str, Place] = {}
     with ExitStack() as stack:
-        for i, (name, method) in enumerate((name, METHODS[name]) for name in args.vllms):
+        for i, name in enumerate(args.vllms):
             say(sys.stderr, f"uad: starting {name}")
-            port = _free_port()
-            words = [*vllm, "--port", str(port), *(["--speculative-config", json.dumps(method)] if method else [])]
-            place = stack.enter_context(started(words, common, port, logs / f"vllm-{i}.log"))
-            found[name] = Place(place.process, _named(place.server, name, {}))
+            method = METHODS[name]
+            words = [*vllm, *(["--speculative-config", json.dumps(method)] if method else [])]
+            found[name] = stack.enter_context(started(name, words, environ, logs / f"vllm-{i}.log"))
         say(sys.stderr, f"uad: starting {OWN}")
-        port = _free_port()
         words = [sys.executable, "-m", "uad", "serve", "--target", args.target, "--draft", args.draft, "--no-ui"]
-        words += ["-np", str(most), "-c", str(n_ctx * most), "--spec-share", "off", "--port", str(port)]
-        own = stack.enter_context(started(words, {"PYTHONPATH": str(_ROOT)}, port, logs / "own.log"))
+        words += ["-np", str(most), "-c", str(n_ctx * most), "--spec-share", "off"]
         fields = {"cache_prompt": False}
-        found[OWN] = Place(own.process, _named(own.server, OWN, fields))
-        found[OWN_PLAIN] = Place(own.process, _named(own.server, OWN_PLAIN, {**fields, **PLAIN_FIELDS}))
+        own = found[OWN] = stack.enter_context(started(OWN, words, {}, logs / "own.log", fields))
+        plain = replace(own.server, name=OWN_PLAIN, fields={**fields, **PLAIN_FIELDS})
+        found[OWN_PLAIN] = Place(own.process, plain)
         yield found
-
-
-def _named(server: Server, name: str, fields: Mapping[str, object]) -> Server:
-    return Server(name, server.client, server.model, fields)
 
 
 # --- measuring
