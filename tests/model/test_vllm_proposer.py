@@ -37,9 +37,9 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch, tokenizer: Tokenizer) -> SimpleNamespace:
-    """vLLM's modules, and its configuration. `rank` and `version` may be changed."""
+    """vLLM's modules, and its configuration. `rank`, `version` and `is_cpu` may be changed."""
     own = vocab("target-chatml")
-    engine = SimpleNamespace(rank=0, version=TRIED[0])
+    engine = SimpleNamespace(rank=0, version=TRIED[0], is_cpu=True, n_mended=0)
 
     def module(name: str, **members: object) -> None:
         made = ModuleType(name)
@@ -51,7 +51,13 @@ def engine(monkeypatch: pytest.MonkeyPatch, tokenizer: Tokenizer) -> SimpleNames
     sys.modules["vllm"].__getattr__ = lambda name: engine.version  # type: ignore[method-assign]
     module("vllm.tokenizers", cached_tokenizer_from_config=lambda config: hf)
     module("vllm.distributed", get_tensor_model_parallel_rank=lambda: engine.rank)
-    module("vllm.platforms", current_platform=SimpleNamespace(is_cpu=lambda: True))
+    module("vllm.platforms", current_platform=SimpleNamespace(is_cpu=lambda: engine.is_cpu))
+
+    def mended() -> bool:
+        engine.n_mended += 1
+        return True
+
+    monkeypatch.setattr("uad.vllm.proposer.mend_sampling", mended)  # needs vLLM's kernels: tests/real has it
     engine.model = SimpleNamespace(
         model="some/model",
         max_model_len=MAX_LEN,
@@ -147,6 +153,16 @@ def test_another_version_of_vllm_is_refused_unless_it_is_to_be_tried(engine: Sim
 def test_without_anything_that_drafts_it_says_what_to_name(engine: SimpleNamespace) -> None:
     with pytest.raises(ConfigError, match="UAD_DRAFT"):
         Proposer(engine.config, {})
+
+
+@pytest.mark.parametrize("is_cpu", [True, False])
+def test_sampling_is_mended_on_cpus_and_said(
+    engine: SimpleNamespace, is_cpu: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.is_cpu = is_cpu
+    Proposer(engine.config, environ())._finalizer()
+    assert engine.n_mended == is_cpu
+    assert ("loses temperature" in caplog.text) == is_cpu
 
 
 def test_drafting_ahead_leaves_drafts_as_they_are(engine: SimpleNamespace) -> None:
