@@ -32,6 +32,7 @@ from uad.base.errors import ConfigError, UnavailableError
 from uad.tools.bench.client import Client, Server, Stream
 from uad.tools.bench.measure import PLAIN_FIELDS
 from uad.tools.bench.options import context_for
+from uad.tools.bench.serving import ended_by_signals
 from uad.tools.bench.workloads import WorkloadPrompt, load_all
 from uad.tools.cli import run
 
@@ -159,10 +160,9 @@ def started(
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGCONT)
             process.terminate()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)  # its workers, too
 
 
 def _is_ready(url: str) -> bool:
@@ -186,6 +186,8 @@ def places(args: Any, most: int, n_ctx: int, logs: Path) -> Iterator[dict[str, P
     vllm = [args.vllm, "-m", "vllm.entrypoints.openai.api_server", "--model", args.folder, "--dtype", "bfloat16"]
     vllm += ["--max-model-len", str(n_ctx), "--max-num-seqs", str(most), "--enforce-eager"]
     vllm += ["--no-enable-prefix-caching"]
+    # a request with a seed whose prompt is read in pieces ends vLLM 0.32.0 on a CPU (its ngram method, 32 at once)
+    vllm += ["--max-num-batched-tokens", "8192"]
     settings = logs / "drafts.yaml"
     settings.write_text(f"draft: {json.dumps(str(args.draft))}\nspec-share: 'off'\nparallel: {args.slots}\n")
     environ = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": args.bind, "VLLM_NO_USAGE_STATS": "1"}
@@ -218,7 +220,8 @@ def measure(found: Mapping[str, Place], args: Any, prompts: Sequence[WorkloadPro
     for at_once in args.at_once:
         for temperature in args.temperatures:
             settings = {"max_tokens": args.predict, "temperature": temperature, "seed": 1}
-            some = prompts[: at_once * max(len(prompts) // at_once, 1)] if at_once > 1 else prompts[: args.alone]
+            n_groups = min(args.groups, max(len(prompts) // at_once, 1))
+            some = prompts[: at_once * n_groups] if at_once > 1 else prompts[: args.alone]
             for begin in range(0, len(some), at_once):
                 group = some[begin : begin + at_once]
                 order = [names[(i + turn) % len(names)] for i in range(len(names))]
@@ -299,6 +302,7 @@ def main(argv: Sequence[str]) -> int:
     add("folder"), add("target"), add("draft")
     add("--vllm", metavar="PYTHON", default=str(_ROOT / ".venv-vllm" / "bin" / "python"), help="vLLM's environment")
     add("--alone", type=typed(integer(1)), default=24, help="prompts asked one at a time (default: %(default)s)")
+    add("--groups", type=typed(integer(1)), default=48, help="most groups of several at once (default: %(default)s)")
     add("--predict", type=typed(integer(8)), default=64, help="most tokens of an answer (default: %(default)s)")
     add("--at-once", default="1,8,32", help="requests at once (default: %(default)s)")
     add("--vllms", default=",".join(_SHORT), help="which of vLLM's are asked, plain first (default: %(default)s)")
@@ -321,6 +325,7 @@ def main(argv: Sequence[str]) -> int:
     logs.mkdir(parents=True, exist_ok=True)
     records = []
     with (
+        ended_by_signals(),
         places(args, most, context_for(prompts, args.predict), logs) as found,
         (logs / "records.jsonl").open("a") as file,
     ):

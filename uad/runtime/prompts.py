@@ -78,7 +78,7 @@ class Prompts:
         self._kwargs = _defaults(chosen, config.variables)
         self._ids_of_chats: dict[str, list[int]] = {}
         self._keeps_ids = not any(word in chosen for word in _CHANGING)
-        self._door = threading.Lock()
+        self._lock = threading.Lock()
         self._warned = threading.Event()
         self._doubled = threading.Event()
 
@@ -144,7 +144,7 @@ class Prompts:
             return with_images(rendered.parts, images, self.sight, partial(self._stretch, add_bos=add_special))
         ids = encode_parts(rendered.parts, self.vocab, self._encode, add_bos=add_special)
         if key:
-            with self._door:
+            with self._lock:
                 self._ids_of_chats[key] = list(ids)
                 if len(self._ids_of_chats) > _N_KEPT:
                     self._ids_of_chats.pop(next(iter(self._ids_of_chats)))

@@ -156,16 +156,16 @@ class Runtime(Loaded):
         """How much of each adapter is added for later requests that do not say; one number for each."""
         self._parts.turns.default = scales
 
-    def look(self, tell: Callable[[EngineView], None]) -> None:
-        """Call `tell`, on the model thread between two rounds, with what the loop does; never once it has stopped."""
+    def look(self, show: Callable[[EngineView], None]) -> None:
+        """Call `show`, on the model thread between two rounds, with what the loop does; never once it has stopped."""
 
-        def told() -> None:
+        def looked() -> None:
             try:
-                tell(self._engine.view())
+                show(self._engine.view())
             except Exception as error:  # a look at the state costs no answer
                 warn(_log, error, "the loop cannot be looked at (%s)", reason(error))
 
-        self._commands.put(told)
+        self._commands.put(looked)
 
     # --- llama.cpp gives up
 

@@ -56,7 +56,7 @@ class Sight:
         where the prompt has other images, or what is asked for cannot be had with images.
         """
         if request.prompt_probs:
-            raise InvalidRequestError("probabilities of a prompt cannot be told where it has images", "logprobs")
+            raise InvalidRequestError("probabilities of a prompt are not known where it has images", "logprobs")
         ids, placed, drafted, at = request.prompt, list[PlacedImage](), list[int](), 0
         for image in request.images:
             is_first = True
@@ -75,8 +75,8 @@ class Sight:
             raise InvalidRequestError("the prompt has more places of images than images", "prompt")
         if at == len(ids):
             raise InvalidRequestError("the prompt ends with an image; it needs text after its last one", "prompt")
-        told = request.drafted_prompt or (*drafted, *ids[at:])
-        return replace(request, placed=tuple(placed), drafted_prompt=told)
+        drafted_prompt = request.drafted_prompt or (*drafted, *ids[at:])
+        return replace(request, placed=tuple(placed), drafted_prompt=drafted_prompt)
 
     def _check_size(self, part: ImagePart) -> None:
         if not self._layouts.is_causal and part.n_rows > self._most_rows:

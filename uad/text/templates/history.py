@@ -22,7 +22,7 @@ Placed = tuple[tuple[int, Message], ...]
 """Messages as a template gets them, each with its number in the request."""
 BETWEEN = "\n\n"
 """Stands between two texts in one turn."""
-_TOLD = """\
+_TOOLS = """\
 You can call tools. Each line between these tags describes one of them in JSON:
 <tools>
 {tools}
@@ -106,8 +106,8 @@ def place_calls(placed: Placed, tools: Sequence[object], does: Calling) -> Place
         placed = _one_by_one(placed)
     placed = tuple((at, _written(message, does, at)) for at, message in placed)
     if not does.results or not does.calls:
-        placed = _results_told(placed)
-    return _tools_told(placed, tools) if tools and not does.tools else placed
+        placed = _results_as_turns(placed)
+    return _tools_in_system(placed, tools) if tools and not does.tools else placed
 
 
 def calls_told(placed: Placed) -> Placed:
@@ -245,7 +245,7 @@ def joined(turn: Sequence[tuple[int, Message]]) -> tuple[int, Message]:
     return at, {**message, "content": BETWEEN.join(text_of(one, number) for number, one in turn)}
 
 
-def _results_told(placed: Placed) -> Placed:
+def _results_as_turns(placed: Placed) -> Placed:
     """Results as what the user says, those in a row in one turn."""
     turns: list[list[tuple[int, Message]]] = []
     joins = False
@@ -260,11 +260,11 @@ def _results_told(placed: Placed) -> Placed:
     return tuple(map(joined, turns))
 
 
-def _tools_told(placed: Placed, tools: Sequence[object]) -> Placed:
+def _tools_in_system(placed: Placed, tools: Sequence[object]) -> Placed:
     """The tools at the end of the first system message, or as one."""
-    told = _TOLD.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
+    tools_text = _TOOLS.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
     if placed and placed[0][1].get("role") in ("system", "developer"):
         at, first = placed[0]
-        texts = (text_of(first, at), told)
+        texts = (text_of(first, at), tools_text)
         return ((at, {**first, "content": BETWEEN.join(text for text in texts if text)}), *placed[1:])
-    return ((0, {"role": "system", "content": told}), *placed)
+    return ((0, {"role": "system", "content": tools_text}), *placed)

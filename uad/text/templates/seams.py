@@ -137,7 +137,7 @@ def marks(masked_text: str) -> list[int]:
     return [int(index) for index in _MARK.findall(masked_text)]
 
 
-def spoken(text: str) -> str:
+def without_thoughts(text: str) -> str:
     """An assistant's text (masked or not) without what may be thoughts, since templates leave those out: from the first
     tag of one (or the beginning, if thoughts only end) to the last end, and everything after a beginning that has
     none.
@@ -320,7 +320,7 @@ def _texts(message: Mapping[str, object], is_answer: bool) -> Iterator[str]:
     for part in content if isinstance(content, list) else [content]:
         text = part["text"] if isinstance(part, Mapping) else part
         if isinstance(text, str):
-            yield spoken(text) if is_answer else text
+            yield without_thoughts(text) if is_answer else text
 
 
 def _is_whole(content: str, shown: str) -> bool:

@@ -32,7 +32,7 @@ def serving(words: Sequence[str], environ: Mapping[str, str], key: str | None = 
     """
     command = [sys.executable, "-m", "uad", "serve", *_WORDS, *words]
     with (
-        _ended_by_signals(),
+        ended_by_signals(),
         subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environ, encoding="utf-8"
         ) as process,
@@ -63,7 +63,7 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def ended_by_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP end this process as SystemExit meanwhile, so that the server is stopped on the way. Without
     it they would end this process at once, and the server would be left.
     """
