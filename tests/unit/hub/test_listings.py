@@ -215,6 +215,12 @@ STYLES = (
 STEMS = ("m", "Phi-3", "Qwen2.5-7B", "gemma-qat-q4_0-unquantized", "x-MTP", "v1.0")
 
 
+@pytest.mark.parametrize("asked", ["BF16", "Q4_0", "Q8_0"])
+def test_of_files_that_all_have_a_quantization_in_their_name_the_folder_decides(asked: str) -> None:
+    files = {quant: f"{quant}/gemma-qat-q4_0-unquantized.gguf" for quant in ("BF16", "Q4_0", "Q8_0")}
+    assert choose(HubModel("a/b", asked), files.values()) == files[asked]
+
+
 @settings(max_examples=int(os.environ.get("UAD_EXAMPLES", "60")))
 @given(
     style=st.sampled_from(STYLES),

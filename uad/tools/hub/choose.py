@@ -130,9 +130,10 @@ def _with_quant(asked: str, models: Sequence[str]) -> str | None:
         return next((name for name in models if word.search(name)), None)
     wanted = _quant(whole)
     alike = [
-        (quant.doubt, quant.prefix != wanted.prefix, name)
-        for name in models
-        for quant in _quants_of(name)
+        # both BF16/gemma-qat-q4_0-unquantized.gguf and that in Q4_0/ have Q4_0 in their names: the folder decides
+        (quant.doubt, quant.prefix != wanted.prefix, any(other.name != wanted.name for other in quants), name)
+        for name, quants in ((name, _quants_of(name)) for name in models)
+        for quant in quants
         if quant.name == wanted.name and wanted.prefix in ("", quant.prefix)
     ]
     return min(alike)[-1] if alike else None
