@@ -117,9 +117,12 @@ def answered(page: Any) -> Any:
 
 
 def until(page: Any, wanted: str) -> None:
-    """Wait for what JavaScript says. The page's policy forbids Playwright's own way, which evaluates text inside it."""
+    """Wait for what JavaScript says. A property of an element that is not there yet is no error. The page's policy
+    forbids Playwright's own way, which evaluates text inside it.
+    """
+    tried = f"(() => {{ try {{ return {wanted} }} catch (e) {{ if (!(e instanceof TypeError)) throw e }} }})()"
     for _ in range(1000):
-        if page.evaluate(wanted):
+        if page.evaluate(tried):
             return
         page.wait_for_timeout(10)
     raise AssertionError(f"it did not come to pass: {wanted}")

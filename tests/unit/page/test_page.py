@@ -98,14 +98,14 @@ def test_stop_ends_the_answer_on_the_server_and_regenerate_asks_anew(visit: Open
     with served(slow) as url:
         page = visit(url)
         say(page)
-        until(page, "document.querySelector('.turn.answer > .paper')?.textContent.length > 20")
+        until(page, "document.querySelector('.turn.answer > .paper').textContent.length > 20")
         page.keyboard.press("Escape")
         answered(page)
         assert page.locator(".turn .numbers").inner_text() == "stopped"
         assert slow.cancelled
         slow.pause = 0
         page.get_by_role("button", name="Regenerate").click()
-        until(page, "document.querySelector('.turn.answer > .paper')?.textContent.length >= 1990")
+        until(page, "document.querySelector('.turn.answer > .paper').textContent.length >= 1990")
         answered(page)
         assert page.locator(".turn.answer").count() == 1
         assert len(slow.chats[-1][0]) == 1  # the old answer was not sent
@@ -135,7 +135,7 @@ def test_a_race_says_whether_the_texts_are_the_same(visit: Open) -> None:
         page = visit(url + "#race")
         page.fill("#race-form [name=prompt]", "run")
         page.click("#race-start")
-        until(page, "document.querySelector('#verdict')?.textContent.includes('same text')")
+        until(page, "document.querySelector('#verdict').textContent.includes('same text')")
         assert page.locator("#verdict").inner_text().startswith("same text: yes")
         assert page.locator(".lane .paper").all_inner_texts() == ["the same text for both"] * 2
         assert [page.locator(".lane").nth(i).locator("mark").count() > 0 for i in (0, 1)] == [False, True]
@@ -144,7 +144,7 @@ def test_a_race_says_whether_the_texts_are_the_same(visit: Open) -> None:
         assert (plain.slot, plain.sampling.seed, plain.cache_prompt) == (drafted.slot, drafted.sampling.seed, False)
         runtime.script = lambda asked: b"drafts differ" if asked.speculative.enabled else b"drafts agree!"
         page.click("#race-start")
-        until(page, "document.querySelector('#verdict')?.textContent.includes('same text: no')")
+        until(page, "document.querySelector('#verdict').textContent.includes('same text: no')")
         assert "character 8" in page.locator("#verdict").inner_text()
 
 
@@ -345,7 +345,7 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(visit: Open) -> None:
         page.wait_for_selector("#key-problem:not([hidden])")
         page.fill("#key-text", "secret")
         page.press("#key-text", "Enter")
-        until(page, "document.querySelector('#model')?.textContent === 'toy'")
+        until(page, "document.querySelector('#model').textContent === 'toy'")
         say(page)
         assert answered(page).inner_text() == "Behind a key."
         assert page.evaluate("[sessionStorage.length, JSON.stringify(localStorage).includes('secret')]") == [1, False]

@@ -30,7 +30,7 @@ def image(seed: int) -> Image:
 
 def is_drawn(page: Any, where: str) -> None:
     """A picture there is shown, which the page's policy has to allow."""
-    until(page, f"document.querySelector('{where}')?.naturalWidth > 0")
+    until(page, f"document.querySelector('{where}').naturalWidth > 0")
 
 
 def test_a_picture_is_chosen_shown_and_sent_and_stays_in_the_conversation(visit: Open) -> None:
@@ -65,7 +65,7 @@ def test_pictures_are_pasted_and_dropped_and_may_be_removed_or_sent_without_a_te
         assert page.evaluate(PUT, ["drop", in_base64(png(1))])
         until(page, ONE_WAITS)
         page.evaluate(PUT, ["drop", in_base64(b"no picture")])
-        until(page, "document.querySelector('#said')?.textContent.includes('cannot be read')")
+        until(page, "document.querySelector('#said').textContent.includes('cannot be read')")
         say(page, "")
         answered(page)
     assert [[*request.images] for request in runtime.requests] == [[image(1)]]
@@ -89,7 +89,7 @@ def test_a_page_of_a_server_that_sees_nothing_takes_no_pictures(visit: Open) -> 
     runtime = fake("I do not see.")
     with served(runtime) as url:
         page = visit(url)
-        until(page, "document.querySelector('#model')?.textContent === 'toy'")
+        until(page, "document.querySelector('#model').textContent === 'toy'")
         assert page.locator("#attach").is_hidden()
         assert not page.evaluate(PUT, ["paste", in_base64(png(0))])
         assert not page.evaluate(PUT, ["drop", in_base64(png(0))])
