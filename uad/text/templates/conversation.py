@@ -15,7 +15,7 @@ from uad.text.templates.contents import texts_of
 from uad.text.templates.history import (
     Message,
     Placed,
-    calls_told,
+    calls_as_text,
     check_calls,
     place_calls,
     place_thoughts,
@@ -179,7 +179,7 @@ def _ways(placed: Placed, talk: Talk) -> Iterator[Placed]:
         lambda: as_system,
         lambda: mended(as_system, takes, calling(template)),
         lambda: mended(as_system, lambda *kinds: kinds in USUAL and takes(*kinds), calling(template)),
-        lambda: mended(calls_told(as_system), lambda *_: False, Calling()),
+        lambda: mended(calls_as_text(as_system), lambda *_: False, Calling()),
     )
     tried: list[Placed] = []
     for way in ways:

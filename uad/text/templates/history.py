@@ -110,7 +110,7 @@ def place_calls(placed: Placed, tools: Sequence[object], does: Calling) -> Place
     return _tools_in_system(placed, tools) if tools and not does.tools else placed
 
 
-def calls_told(placed: Placed) -> Placed:
+def calls_as_text(placed: Placed) -> Placed:
     """The messages with all their calls as text."""
     return tuple((at, _written(message, Calling(), at)) for at, message in placed)
 

@@ -132,7 +132,8 @@ def _with_quant(asked: str, models: Sequence[str]) -> str | None:
     alike = [
         # both BF16/gemma-qat-q4_0-unquantized.gguf and that in Q4_0/ have Q4_0 in their names: the folder decides
         (quant.doubt, quant.prefix != wanted.prefix, any(other.name != wanted.name for other in quants), name)
-        for name, quants in ((name, _quants_of(name)) for name in models)
+        for name in models
+        for quants in [_quants_of(name)]
         for quant in quants
         if quant.name == wanted.name and wanted.prefix in ("", quant.prefix)
     ]
