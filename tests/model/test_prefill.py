@@ -228,6 +228,17 @@ def test_one_who_reads_alone_can_be_cancelled_within_a_second(name: str, after: 
     assert machine.clock() <= left + 1.0
 
 
+@pytest.mark.parametrize(
+    ("rate", "expected"), [(40.0, 36), (60.0, 54), (72.0, 64), (92.0, 64), (200.0, 64), (1000.0, 192)]
+)
+def test_a_piece_beside_running_streams_is_large_enough_not_to_be_slow(rate: float, expected: int) -> None:
+    """64 rows, as long as they keep the streams waiting for no more than 0.9 s; on fast machines 0.25 s of reading."""
+    one = SimpleNamespace(rate=rate, number=1, n_unread=LONG)
+    prefill = Prefill(512, 2048, lambda: 0.0)
+    ((_, n),) = prefill.pieces(lambda: [one], others_write=True, can_stop=True)
+    assert n == expected
+
+
 @given(st.integers(1, 3000), st.lists(st.floats(10, 20_000), min_size=1, max_size=9), st.sampled_from([128, 256, 512]))
 def test_a_prompt_is_read_by_the_kernel_for_prompts_at_any_speed(
     n_prompt: int, rates: list[float], n_ubatch: int

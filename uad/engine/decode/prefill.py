@@ -26,8 +26,9 @@ _PASS_S = 1.5  # what one takes that may be interrupted, where it has more than 
 # rows of such a pass at least: on CPUs prompts are read at 0.98 of full speed with so many (0.96 with 128, 0.74 with
 # 60)
 _FULL = 256
-# beside running streams a piece has so many (0.94 of full speed), where it takes no longer than this
-_FULL_BESIDE, _BESIDE_S = 64, 0.6
+# beside running streams a piece has so many (0.94 of full speed), where it takes no longer than this: with the streams'
+# own step they wait for a second. Two cores that read a 1.5B in Q8_0 at 72 rows a second take 0.89 s.
+_FULL_BESIDE, _BESIDE_S = 64, 0.9
 # rows from which on attention has its kernel for prompts there, whose bits do not depend on how many there are
 _GRAIN = 64
 _MOST_LOST = 0.1  # share of the time of reading
