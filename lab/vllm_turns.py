@@ -37,13 +37,17 @@ from uad.tools.bench.workloads import WorkloadPrompt, load_all
 from uad.tools.cli import run
 
 DESCRIPTION = "Measure uad's drafts inside vLLM against vLLM alone, its ngram method and uad's own server, in turns."
-PLAIN, NGRAM, DRAFTED, OWN, OWN_PLAIN = "vLLM", "vLLM, ngram", "vLLM, uad", "uad serve", "uad serve, no draft"
+PLAIN, NGRAM, DRAFTED, SUFFIX = "vLLM", "vLLM, ngram", "vLLM, uad", "vLLM, uad's suffix"
+OWN, OWN_PLAIN = "uad serve", "uad serve, no draft"
+_PROPOSER = {"method": "custom_class", "model": "uad.vllm.Proposer", "num_speculative_tokens": 8}
 METHODS: Mapping[str, Mapping[str, object] | None] = {
     PLAIN: None,
     NGRAM: {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 4, "prompt_lookup_min": 2},
-    DRAFTED: {"method": "custom_class", "model": "uad.vllm.Proposer", "num_speculative_tokens": 8},
+    DRAFTED: _PROPOSER,
+    SUFFIX: _PROPOSER,  # without a draft model
 }
-_SHORT = {"plain": PLAIN, "ngram": NGRAM, "uad": DRAFTED}
+_SHORT = {"plain": PLAIN, "ngram": NGRAM, "uad": DRAFTED, "suffix": SUFFIX, "own": OWN}
+_USUAL = "plain,ngram,uad,own"
 _ROOT = Path(__file__).parents[1]
 _START_S, _STOP_S = 300.0, 20.0
 _HELLO = WorkloadPrompt("hello", "Count from one to forty in words.", chat=True)
@@ -188,17 +192,23 @@ def places(args: Any, most: int, n_ctx: int, logs: Path) -> Iterator[dict[str, P
     vllm += ["--no-enable-prefix-caching"]
     # a request with a seed whose prompt is read in pieces ends vLLM 0.32.0 on a CPU (its ngram method, 32 at once)
     vllm += ["--max-num-batched-tokens", "8192"]
-    settings = logs / "drafts.yaml"
-    settings.write_text(f"draft: {json.dumps(str(args.draft))}\nspec-share: 'off'\nparallel: {args.slots}\n")
     environ = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": args.bind, "VLLM_NO_USAGE_STATS": "1"}
-    environ |= {"UAD_VLLM_CONFIG": str(settings), "TOKENIZERS_PARALLELISM": "false"}
+    environ |= {"TOKENIZERS_PARALLELISM": "false"}
+    drafts = {DRAFTED: f"draft: {json.dumps(str(args.draft))}\n", SUFFIX: "spec-type: suffix\n"}
     found: dict[str, Place] = {}
     with ExitStack() as stack:
-        for i, name in enumerate(args.vllms):
+        for i, name in enumerate(one for one in args.servers if one in METHODS):
             say(sys.stderr, f"uad: starting {name}")
             method = METHODS[name]
             words = [*vllm, *(["--speculative-config", json.dumps(method)] if method else [])]
+            if name in drafts:
+                settings = logs / f"drafts-{i}.yaml"
+                settings.write_text(f"{drafts[name]}spec-share: 'off'\nparallel: {args.slots}\n")
+                environ["UAD_VLLM_CONFIG"] = str(settings)
             found[name] = stack.enter_context(started(name, words, environ, logs / f"vllm-{i}.log"))
+        if OWN not in args.servers:
+            yield found
+            return
         say(sys.stderr, f"uad: starting {OWN}")
         words = [sys.executable, "-m", "uad", "serve", "--target", args.target, "--draft", args.draft, "--no-ui"]
         words += ["-np", str(most), "-c", str(n_ctx * most), "--spec-share", "off"]
@@ -305,7 +315,7 @@ def main(argv: Sequence[str]) -> int:
     add("--groups", type=typed(integer(1)), default=48, help="most groups of several at once (default: %(default)s)")
     add("--predict", type=typed(integer(8)), default=64, help="most tokens of an answer (default: %(default)s)")
     add("--at-once", default="1,8,32", help="requests at once (default: %(default)s)")
-    add("--vllms", default=",".join(_SHORT), help="which of vLLM's are asked, plain first (default: %(default)s)")
+    add("--servers", default=_USUAL, help=f"of {','.join(_SHORT)}, plain first (default: %(default)s)")
     add("--temperatures", default="0,0.8", help="temperatures (default: %(default)s)")
     add(
         "--slots", type=typed(integer(1)), default=8, help="requests that uad drafts for in vLLM (default: %(default)s)"
@@ -315,7 +325,11 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse(argv)
     if not Path(args.vllm).is_file():
         raise ConfigError(f"no vLLM in {args.vllm}: make vllm")
-    args.vllms = [_SHORT[word] for word in args.vllms.split(",")]
+    if unknown := [word for word in args.servers.split(",") if word not in _SHORT]:
+        raise ConfigError(f"--servers: there is {', '.join(_SHORT)}, not {', '.join(unknown)}")
+    args.servers = [_SHORT[word] for word in args.servers.split(",")]
+    if args.servers[0] != PLAIN:
+        raise ConfigError("--servers: plain comes first, the others are compared with it")
     args.at_once = [int(word) for word in args.at_once.split(",")]
     args.temperatures = [float(word) for word in args.temperatures.split(",")]
     workloads = load_all(["categories"])
