@@ -26,7 +26,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from uad.base.config.argv import Parser, typed
-from uad.base.config.kinds import integer
+from uad.base.config.kinds import choice, integer, number, several
 from uad.base.console import say, set_up_logging
 from uad.base.errors import ConfigError, UnavailableError
 from uad.tools.bench.client import Client, Server, Stream
@@ -201,11 +201,10 @@ def places(args: Any, most: int, n_ctx: int, logs: Path) -> Iterator[dict[str, P
             say(sys.stderr, f"uad: starting {name}")
             method = METHODS[name]
             words = [*vllm, *(["--speculative-config", json.dumps(method)] if method else [])]
-            if name in drafts:
-                settings = logs / f"drafts-{i}.yaml"
-                settings.write_text(f"{drafts[name]}spec-share: 'off'\nparallel: {args.slots}\n")
-                environ["UAD_VLLM_CONFIG"] = str(settings)
-            found[name] = stack.enter_context(started(name, words, environ, logs / f"vllm-{i}.log"))
+            settings = logs / f"drafts-{i}.yaml"
+            settings.write_text(f"{drafts.get(name, '')}spec-share: 'off'\nparallel: {args.slots}\n")
+            own_environ = {**environ, "UAD_VLLM_CONFIG": str(settings)}
+            found[name] = stack.enter_context(started(name, words, own_environ, logs / f"vllm-{i}.log"))
         if OWN not in args.servers:
             yield found
             return
@@ -314,9 +313,11 @@ def main(argv: Sequence[str]) -> int:
     add("--alone", type=typed(integer(1)), default=24, help="prompts asked one at a time (default: %(default)s)")
     add("--groups", type=typed(integer(1)), default=48, help="most groups of several at once (default: %(default)s)")
     add("--predict", type=typed(integer(8)), default=64, help="most tokens of an answer (default: %(default)s)")
-    add("--at-once", default="1,8,32", help="requests at once (default: %(default)s)")
-    add("--servers", default=_USUAL, help=f"of {','.join(_SHORT)}, plain first (default: %(default)s)")
-    add("--temperatures", default="0,0.8", help="temperatures (default: %(default)s)")
+    sizes, temperatures = typed(several(integer(1))), typed(several(number(0.0)))
+    add("--at-once", type=sizes, default="1,8,32", help="requests at once (default: %(default)s)")
+    servers = typed(several(choice(*_SHORT)))
+    add("--servers", type=servers, default=_USUAL, help=f"of {','.join(_SHORT)}, plain first (default: %(default)s)")
+    add("--temperatures", type=temperatures, default="0,0.8", help="temperatures (default: %(default)s)")
     add(
         "--slots", type=typed(integer(1)), default=8, help="requests that uad drafts for in vLLM (default: %(default)s)"
     )
@@ -325,13 +326,9 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse(argv)
     if not Path(args.vllm).is_file():
         raise ConfigError(f"no vLLM in {args.vllm}: make vllm")
-    if unknown := [word for word in args.servers.split(",") if word not in _SHORT]:
-        raise ConfigError(f"--servers: there is {', '.join(_SHORT)}, not {', '.join(unknown)}")
-    args.servers = [_SHORT[word] for word in args.servers.split(",")]
+    args.servers = [_SHORT[word] for word in args.servers]
     if args.servers[0] != PLAIN:
         raise ConfigError("--servers: plain comes first, the others are compared with it")
-    args.at_once = [int(word) for word in args.at_once.split(",")]
-    args.temperatures = [float(word) for word in args.temperatures.split(",")]
     workloads = load_all(["categories"])
     prompts = [one for i in range(4) for workload in workloads for one in workload.prompts[i : i + 1]]
     most = max(args.at_once)
