@@ -1,0 +1,105 @@
+// The structures of ggml that a buffer type and its operations meet, as in llama.cpp of llama-cpp-python 0.3.36.
+//
+// None of them is stable. They are written from ggml's public headers and from what a debugger shows of a running
+// process; uad proves them in a child process before it uses the library (uad/llama/kernels/proof.py). The library links
+// to nothing of ggml: the few functions it calls are handed over as addresses when it is registered (library.h).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace ggml {
+
+constexpr int kDims = 4;
+
+// Numbers of types in files: they never change.
+enum Type : int {
+    F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q8_1 = 9, Q2_K = 10, Q3_K = 11, Q4_K = 12, Q5_K = 13,
+    Q6_K = 14, IQ4_NL = 20, IQ4_XS = 23, I32 = 26, BF16 = 30, MXFP4 = 39,
+};
+
+struct Buffer;
+struct BufferType;
+
+struct Tensor {
+    int type;
+    Buffer * buffer;
+    int64_t ne[kDims];  // elements
+    size_t nb[kDims];   // strides in bytes
+    int op;             // numbers differ from version to version: compare with those that registering looked up
+    int32_t op_params[16];
+    int32_t flags;
+    Tensor * src[10];
+    Tensor * view_src;
+    size_t view_offs;
+    void * data;
+    char name[64];
+    void * extra;
+    char padding[8];
+};
+
+// What a thread is handed for an operation.
+struct Compute {
+    int ith, nth;
+    size_t wsize;
+    void * wdata;  // scratch that all threads share, of the size that work_size asked for
+    void * threadpool;
+    bool use_ref;
+};
+
+struct BufferTypeFunctions {
+    const char * (*get_name)(BufferType *);
+    Buffer * (*alloc_buffer)(BufferType *, size_t);
+    size_t (*get_alignment)(BufferType *);
+    size_t (*get_max_size)(BufferType *);
+    size_t (*get_alloc_size)(BufferType *, const Tensor *);
+    bool (*is_host)(BufferType *);
+};
+
+struct BufferType {
+    BufferTypeFunctions iface;
+    void * device;
+    void * context;
+};
+
+struct BufferFunctions {
+    void (*free_buffer)(Buffer *);
+    void * (*get_base)(Buffer *);
+    int (*init_tensor)(Buffer *, Tensor *);
+    void (*memset_tensor)(Buffer *, Tensor *, uint8_t, size_t, size_t);
+    void (*set_tensor)(Buffer *, Tensor *, const void *, size_t, size_t);
+    void (*get_tensor)(Buffer *, const Tensor *, void *, size_t, size_t);
+    void (*set_tensor_2d)(Buffer *, Tensor *, const void *, size_t, size_t, size_t, size_t, size_t);
+    void (*get_tensor_2d)(Buffer *, const Tensor *, void *, size_t, size_t, size_t, size_t, size_t);
+    bool (*cpy_tensor)(Buffer *, const Tensor *, Tensor *);
+    void (*clear)(Buffer *, uint8_t);
+    void (*reset)(Buffer *);
+};
+
+struct Buffer {
+    BufferFunctions iface;
+    BufferType * buft;
+    void * context;
+    size_t size;
+    int usage;
+};
+
+// What ggml calls of an operation that an extra buffer type takes over; only the order of virtual functions counts.
+struct Operation {
+    virtual ~Operation() = default;
+    virtual bool work_size(int n_threads, const Tensor * op, size_t & size) = 0;
+    virtual bool compute_forward(Compute * compute, Tensor * op) = 0;
+};
+
+// What the CPU backend asks of an extra buffer type: it is the context of the BufferType.
+struct Extra {
+    virtual ~Extra() = default;
+    virtual bool supports_op(void * device, const Tensor * op) = 0;
+    virtual Operation * get_tensor_traits(const Tensor * op) = 0;
+};
+
+using ExtraTypes = std::vector<BufferType *> & (*)();
+
+inline int64_t n_rows(const Tensor * t) { return t->ne[1] * t->ne[2] * t->ne[3]; }
+
+}  // namespace ggml

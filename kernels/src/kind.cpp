@@ -1,0 +1,40 @@
+// Compiled once for each kind of processor, with that kind's instructions: -DUAD_KIND=avx2 -DUAD_AVX2 -mavx2 ...
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+
+#if defined(UAD_NEON)
+#include <arm_neon.h>
+#elif defined(UAD_EMULATED)  // every instruction of AVX-512 in plain C: tests of bits on processors without it
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx512.h>
+#include <simde/x86/f16c.h>
+#include <simde/x86/fma.h>
+#else
+#include <immintrin.h>
+#endif
+
+#include "kind.h"
+
+#define UAD_JOIN(a, b) a##b
+#define UAD_IN(kind) UAD_JOIN(in_, kind)
+#define UAD_SPACE UAD_IN(UAD_KIND)
+#include "planes.h"
+
+namespace uad {
+namespace UAD_SPACE {
+namespace {
+#include "vec.h"
+#include "product.h"
+#include "attend.h"
+}  // namespace
+}  // namespace UAD_SPACE
+
+#define UAD_TEXT(x) #x
+#define UAD_NAME(x) UAD_TEXT(x)
+const Kind UAD_KIND = {
+    UAD_NAME(UAD_KIND), UAD_SPACE::takes, UAD_SPACE::matrix_bytes, UAD_SPACE::repack, UAD_SPACE::product_size,
+    UAD_SPACE::product, UAD_SPACE::attends, UAD_SPACE::attend_size, UAD_SPACE::attend,
+};
+}  // namespace uad

@@ -1,0 +1,193 @@
+// Vectors of one kind of processor: W lanes of 32 bits. The same code above it serves AVX-512, AVX2, AVX-VNNI and NEON.
+//
+// This header is included by one source file for each kind, inside that kind's namespace, after the intrinsics.
+// F: W floats. I: W 32-bit integers, or 4 W bytes.
+
+#if defined(UAD_AVX512)
+constexpr int W = 16;
+using F = __m512;
+using I = __m512i;
+
+inline F load(const float * p) { return _mm512_loadu_ps(p); }
+inline void store(float * p, F x) { _mm512_storeu_ps(p, x); }
+inline F set(float x) { return _mm512_set1_ps(x); }
+inline F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }    // a b + c, rounded once
+inline F nfma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }  // c - a b, rounded once
+inline F add(F a, F b) { return _mm512_add_ps(a, b); }
+inline F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+inline F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+inline F max(F a, F b) { return _mm512_max_ps(a, b); }
+inline F abs(F a) { return _mm512_abs_ps(a); }
+inline F round(F a) { return _mm512_roundscale_ps(a, 0); }                       // to nearest, ties to even
+inline F keep_above(F x, F a, float least) {                                     // x where a > least, else 0
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, _mm512_set1_ps(least), _CMP_GT_OQ), x);
+}
+inline F to_float(I x) { return _mm512_cvtepi32_ps(x); }
+inline I to_int(F x) { return _mm512_cvtps_epi32(x); }                           // to nearest, ties to even
+inline F power_of_2(F n) {                                                       // n whole, from -126 to 127
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
+}
+inline F as_float(I x) { return _mm512_castsi512_ps(x); }
+inline F halves(const uint16_t * p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *) p)); }
+inline void store_halves(uint16_t * p, F x) { _mm256_storeu_si256((__m256i *) p, _mm512_cvtps_ph(x, 0)); }
+inline I widen16(const uint16_t * p) { return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *) p)); }
+inline I signed_bytes(const void * p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *) p)); }
+inline I unsigned_bytes(const void * p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) p)); }
+
+inline I iload(const void * p) { return _mm512_loadu_si512(p); }
+inline void istore(void * p, I x) { _mm512_storeu_si512(p, x); }
+inline I iset(int32_t x) { return _mm512_set1_epi32(x); }
+inline I bytes(int x) { return _mm512_set1_epi8((char) x); }
+inline I iadd(I a, I b) { return _mm512_add_epi32(a, b); }
+inline I isub(I a, I b) { return _mm512_sub_epi32(a, b); }
+inline I iand(I a, I b) { return _mm512_and_si512(a, b); }
+inline I ior(I a, I b) { return _mm512_or_si512(a, b); }
+inline I ixor(I a, I b) { return _mm512_xor_si512(a, b); }
+inline I imul(I a, I b) { return _mm512_mullo_epi32(a, b); }
+template <int n> inline I left(I x) { return n ? _mm512_slli_epi16(x, n) : x; }    // of 16-bit parts: mask afterwards
+template <int n> inline I right(I x) { return n ? _mm512_srli_epi16(x, n) : x; }
+template <int n> inline I left32(I x) { return _mm512_slli_epi32(x, n); }
+inline I look_up(const void * table, I x) {                                        // bytes below 16 in a table of 16
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *) table)), x);
+}
+
+#elif defined(UAD_AVX2)
+constexpr int W = 8;
+using F = __m256;
+using I = __m256i;
+
+inline F load(const float * p) { return _mm256_loadu_ps(p); }
+inline void store(float * p, F x) { _mm256_storeu_ps(p, x); }
+inline F set(float x) { return _mm256_set1_ps(x); }
+inline F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+inline F nfma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
+inline F add(F a, F b) { return _mm256_add_ps(a, b); }
+inline F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+inline F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+inline F max(F a, F b) { return _mm256_max_ps(a, b); }
+inline F abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+inline F round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline F keep_above(F x, F a, float least) { return _mm256_and_ps(_mm256_cmp_ps(a, _mm256_set1_ps(least), _CMP_GT_OQ), x); }
+inline F to_float(I x) { return _mm256_cvtepi32_ps(x); }
+inline I to_int(F x) { return _mm256_cvtps_epi32(x); }
+inline F power_of_2(F n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+}
+inline F as_float(I x) { return _mm256_castsi256_ps(x); }
+inline F halves(const uint16_t * p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) p)); }
+inline void store_halves(uint16_t * p, F x) { _mm_storeu_si128((__m128i *) p, _mm256_cvtps_ph(x, 0)); }
+inline I widen16(const uint16_t * p) { return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *) p)); }
+inline I signed_bytes(const void * p) { return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *) p)); }
+inline I unsigned_bytes(const void * p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *) p)); }
+
+inline I iload(const void * p) { return _mm256_loadu_si256((const __m256i *) p); }
+inline void istore(void * p, I x) { _mm256_storeu_si256((__m256i *) p, x); }
+inline I iset(int32_t x) { return _mm256_set1_epi32(x); }
+inline I bytes(int x) { return _mm256_set1_epi8((char) x); }
+inline I iadd(I a, I b) { return _mm256_add_epi32(a, b); }
+inline I isub(I a, I b) { return _mm256_sub_epi32(a, b); }
+inline I iand(I a, I b) { return _mm256_and_si256(a, b); }
+inline I ior(I a, I b) { return _mm256_or_si256(a, b); }
+inline I ixor(I a, I b) { return _mm256_xor_si256(a, b); }
+inline I imul(I a, I b) { return _mm256_mullo_epi32(a, b); }
+template <int n> inline I left(I x) { return n ? _mm256_slli_epi16(x, n) : x; }
+template <int n> inline I right(I x) { return n ? _mm256_srli_epi16(x, n) : x; }
+template <int n> inline I left32(I x) { return _mm256_slli_epi32(x, n); }
+inline I look_up(const void * table, I x) {
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *) table)), x);
+}
+
+#elif defined(UAD_NEON)
+constexpr int W = 4;
+using F = float32x4_t;
+using I = int32x4_t;
+
+inline F load(const float * p) { return vld1q_f32(p); }
+inline void store(float * p, F x) { vst1q_f32(p, x); }
+inline F set(float x) { return vdupq_n_f32(x); }
+inline F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
+inline F nfma(F a, F b, F c) { return vfmsq_f32(c, a, b); }
+inline F add(F a, F b) { return vaddq_f32(a, b); }
+inline F sub(F a, F b) { return vsubq_f32(a, b); }
+inline F mul(F a, F b) { return vmulq_f32(a, b); }
+inline F max(F a, F b) { return vmaxq_f32(a, b); }
+inline F abs(F a) { return vabsq_f32(a); }
+inline F round(F a) { return vrndnq_f32(a); }
+inline F keep_above(F x, F a, float least) {
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), vcgtq_f32(a, vdupq_n_f32(least))));
+}
+inline F to_float(I x) { return vcvtq_f32_s32(x); }
+inline I to_int(F x) { return vcvtnq_s32_f32(x); }
+inline F power_of_2(F n) { return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23)); }
+inline F as_float(I x) { return vreinterpretq_f32_s32(x); }
+inline F halves(const uint16_t * p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+inline void store_halves(uint16_t * p, F x) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }
+inline I widen16(const uint16_t * p) { return vreinterpretq_s32_u32(vmovl_u16(vld1_u16(p))); }
+inline I signed_bytes(const void * p) {
+    int32_t word;
+    memcpy(&word, p, 4);
+    return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(word)))));
+}
+inline I unsigned_bytes(const void * p) {
+    uint32_t word;
+    memcpy(&word, p, 4);
+    return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(word))))));
+}
+
+inline I iload(const void * p) { return vreinterpretq_s32_u8(vld1q_u8((const uint8_t *) p)); }
+inline void istore(void * p, I x) { vst1q_u8((uint8_t *) p, vreinterpretq_u8_s32(x)); }
+inline I iset(int32_t x) { return vdupq_n_s32(x); }
+inline I bytes(int x) { return vreinterpretq_s32_u8(vdupq_n_u8((uint8_t) x)); }
+inline I iadd(I a, I b) { return vaddq_s32(a, b); }
+inline I isub(I a, I b) { return vsubq_s32(a, b); }
+inline I iand(I a, I b) { return vandq_s32(a, b); }
+inline I ior(I a, I b) { return vorrq_s32(a, b); }
+inline I ixor(I a, I b) { return veorq_s32(a, b); }
+inline I imul(I a, I b) { return vmulq_s32(a, b); }
+template <int n> inline I left(I x) {
+    if constexpr (n == 0) return x;
+    else return vreinterpretq_s32_u16(vshlq_n_u16(vreinterpretq_u16_s32(x), n));
+}
+template <int n> inline I right(I x) {
+    if constexpr (n == 0) return x;
+    else return vreinterpretq_s32_u16(vshrq_n_u16(vreinterpretq_u16_s32(x), n));
+}
+template <int n> inline I left32(I x) { return vshlq_n_s32(x, n); }
+inline I look_up(const void * table, I x) {
+    return vreinterpretq_s32_u8(vqtbl1q_u8(vld1q_u8((const uint8_t *) table), vreinterpretq_u8_s32(x)));
+}
+#endif
+
+inline F zero() { return set(0.0f); }
+inline I izero() { return iset(0); }
+inline F bfloats(const uint16_t * p) { return as_float(left32<16>(widen16(p))); }
+
+// Sum and maximum over lanes, in an order that does not depend on anything but W.
+inline float sum(F x) {
+    float v[W];
+    store(v, x);
+    for (int n = W / 2; n; n /= 2)
+        for (int i = 0; i < n; i++) v[i] += v[i + n];
+    return v[0];
+}
+inline float greatest(F x) {
+    float v[W];
+    store(v, x);
+    for (int n = W / 2; n; n /= 2)
+        for (int i = 0; i < n; i++) v[i] = v[i] > v[i + n] ? v[i] : v[i + n];
+    return v[0];
+}
+
+// e^x for x <= 0, to 2 units in the last place; 0 below -87. Coefficients: Cephes' expf.
+inline F exp(F x) {
+    const F n = round(mul(x, set(1.44269504f)));
+    const F r = nfma(n, set(-2.12194440e-4f), nfma(n, set(0.693359375f), x));
+    F p = set(1.9875691500e-4f);
+    p = fma(p, r, set(1.3981999507e-3f));
+    p = fma(p, r, set(8.3334519073e-3f));
+    p = fma(p, r, set(4.1665795894e-2f));
+    p = fma(p, r, set(1.6666665459e-1f));
+    p = fma(p, r, set(5.0000001201e-1f));
+    p = fma(p, mul(r, r), add(r, set(1.0f)));
+    return keep_above(mul(p, power_of_2(max(n, set(-126.0f)))), x, -87.0f);
+}
