@@ -100,6 +100,6 @@ struct Extra {
 
 using ExtraTypes = std::vector<BufferType *> & (*)();
 
-inline int64_t n_rows(const Tensor * t) { return t->ne[1] * t->ne[2] * t->ne[3]; }
+static inline int64_t n_rows(const Tensor * t) { return t->ne[1] * t->ne[2] * t->ne[3]; }
 
 }  // namespace ggml

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #if defined(UAD_NEON)
 #include <arm_neon.h>
@@ -20,11 +21,13 @@
 #define UAD_JOIN(a, b) a##b
 #define UAD_IN(kind) UAD_JOIN(in_, kind)
 #define UAD_SPACE UAD_IN(UAD_KIND)
-#include "planes.h"
 
 namespace uad {
 namespace UAD_SPACE {
+// Everything compiled for this kind has internal linkage: the linker would keep one of several equal inline functions,
+// and a processor without AVX-512 might get that of AVX-512.
 namespace {
+#include "planes.h"
 #include "vec.h"
 #include "product.h"
 #include "attend.h"
@@ -34,7 +37,7 @@ namespace {
 #define UAD_TEXT(x) #x
 #define UAD_NAME(x) UAD_TEXT(x)
 const Kind UAD_KIND = {
-    UAD_NAME(UAD_KIND), UAD_SPACE::takes, UAD_SPACE::matrix_bytes, UAD_SPACE::repack, UAD_SPACE::product_size,
+    UAD_NAME(UAD_KIND), UAD_SPACE::takes, UAD_SPACE::matrix_bytes, UAD_SPACE::repack, UAD_SPACE::row_offset, UAD_SPACE::product_size,
     UAD_SPACE::product, UAD_SPACE::attends, UAD_SPACE::attend_size, UAD_SPACE::attend,
 };
 }  // namespace uad

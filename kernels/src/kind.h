@@ -25,13 +25,16 @@ struct Ops {
 };
 extern Ops ops;
 
+constexpr int kGroup = 16;  // rows that are repacked together
+
 struct Kind {
     const char * name;
 
     // Products with repacked weights (product.h).
     bool (*takes)(int type);
     size_t (*matrix_bytes)(int type, int64_t k, int64_t rows);
-    void (*repack)(int type, int64_t k, int64_t rows, const void * from, void * to);
+    void (*repack)(int type, int64_t k, int64_t rows, const void * from, void * to, int64_t first_group, int64_t last_group);
+    int64_t (*row_offset)(const ggml::Tensor * view);
     size_t (*product_size)(int n_threads, const ggml::Tensor * op);
     void (*product)(ggml::Compute * compute, ggml::Tensor * op);
 
@@ -43,6 +46,6 @@ struct Kind {
 
 extern const Kind avx512bf16, avx512, avxvnni, avx2, neon;
 
-inline uintptr_t aligned(const void * p) { return ((uintptr_t) p + 63) & ~(uintptr_t) 63; }
+static inline uintptr_t aligned(const void * p) { return ((uintptr_t) p + 63) & ~(uintptr_t) 63; }
 
 }  // namespace uad

@@ -2,28 +2,27 @@
 #pragma once
 #include <cstdint>
 
-extern "C" {
+#define UAD_API extern "C" __attribute__((visibility("default")))
+
 
 // Version of this interface.
-int uad_kernels_abi(void);
+UAD_API int uad_kernels_abi(void);
 
 // Kinds of processor that this machine can run, the fastest first, with spaces between: "avx512bf16 avx512 avx2".
-const char * uad_kernels_kinds(void);
+UAD_API const char * uad_kernels_kinds(void);
 
 // What can be taken over, with spaces between: names of weight types as ggml_type_name gives them, and "attention".
-const char * uad_kernels_parts(void);
+UAD_API const char * uad_kernels_parts(void);
 
 // Names of the functions of ggml whose addresses `uad_kernels_register` needs, in order, with spaces between.
-const char * uad_kernels_functions(void);
+UAD_API const char * uad_kernels_functions(void);
 
 // Put the buffer type before llama.cpp's own, for models that are loaded from now on. kind: one of uad_kernels_kinds.
 // Returns null, or what is wrong. Call it before the first model is loaded: llama.cpp copies its list then.
-const char * uad_kernels_register(const char * kind, void * const * functions, int n_functions);
+UAD_API const char * uad_kernels_register(const char * kind, void * const * functions, int n_functions);
 
 // Take a part over, or leave it to llama.cpp, from the next model (weights) or pass (attention) on; false: no such part.
-bool uad_kernels_set(const char * part, bool is_on);
+UAD_API bool uad_kernels_set(const char * part, bool is_on);
 
 // How many operations ran in this library: "products", "experts", "attention".
-uint64_t uad_kernels_count(const char * what);
-
-}
+UAD_API uint64_t uad_kernels_count(const char * what);

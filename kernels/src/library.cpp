@@ -1,0 +1,289 @@
+// The buffer type that llama.cpp puts weights into, and what takes its operations over.
+#include "library.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "kind.h"
+
+namespace uad {
+
+Ggml calls;
+Ops ops;
+
+namespace {
+
+const Kind * kind = nullptr;
+
+// ---- which kinds this processor runs
+
+#if defined(__x86_64__)
+uint32_t leaf7(int subleaf, int which) {
+    uint32_t r[4] = {0, 0, 0, 0};
+    __get_cpuid_count(7, subleaf, &r[0], &r[1], &r[2], &r[3]);
+    return r[which];
+}
+
+bool runs(const Kind & one) {
+    __builtin_cpu_init();
+    if (&one == &avx2 || &one == &avxvnni) {
+        const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+        return has && (&one == &avx2 || (leaf7(1, 0) >> 4 & 1));
+    }
+    const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+    return has && (&one == &avx512 || (leaf7(1, 0) >> 5 & 1));
+}
+const Kind * const kinds[] = {&avx512bf16, &avx512, &avxvnni, &avx2};
+#elif defined(__aarch64__)
+bool runs(const Kind &) {
+#if defined(__linux__)
+    return getauxval(AT_HWCAP) & (1 << 20);  // dot products of bytes (HWCAP_ASIMDDP)
+#else
+    return true;  // all of Apple's
+#endif
+}
+const Kind * const kinds[] = {&neon};
+#endif
+
+// ---- parts that may be switched off
+
+struct PartOf {
+    const char * name;
+    int type;  // of weights; -1: attention
+    std::atomic<bool> is_on;
+};
+PartOf parts[] = {
+    {"q8_0", ggml::Q8_0, {true}}, {"q4_0", ggml::Q4_0, {true}}, {"q4_1", ggml::Q4_1, {true}}, {"q5_0", ggml::Q5_0, {true}},
+    {"q5_1", ggml::Q5_1, {true}}, {"q2_K", ggml::Q2_K, {true}}, {"q3_K", ggml::Q3_K, {true}}, {"q4_K", ggml::Q4_K, {true}},
+    {"q5_K", ggml::Q5_K, {true}}, {"q6_K", ggml::Q6_K, {true}}, {"iq4_nl", ggml::IQ4_NL, {true}}, {"iq4_xs", ggml::IQ4_XS, {true}},
+    {"mxfp4", ggml::MXFP4, {true}}, {"bf16", ggml::BF16, {true}}, {"f16", ggml::F16, {true}}, {"f32", ggml::F32, {true}},
+    {"attention", -1, {true}},
+};
+
+bool is_on(int type) {
+    for (const PartOf & part : parts)
+        if (part.type == type) return part.is_on;
+    return false;
+}
+
+std::atomic<uint64_t> n_products, n_experts, n_attended;
+
+// ---- the buffer
+
+ggml::BufferType * buffer_type();
+
+bool is_ours(const ggml::Tensor * t) { return t->buffer && t->buffer->buft == buffer_type(); }
+
+size_t packed_bytes(const ggml::Tensor * t) {
+    return kind->matrix_bytes(t->type, t->ne[0], t->ne[1]) * t->ne[2] * t->ne[3];
+}
+
+const char * name_of(ggml::BufferType *) { return "CPU_UAD"; }
+size_t alignment(ggml::BufferType *) { return 64; }
+size_t size_of(ggml::BufferType *, const ggml::Tensor * t) { return packed_bytes(t); }
+
+// The rows of all matrices are packed by as many threads as there are cores: llama.cpp loads with one.
+void set_tensor(ggml::Buffer *, ggml::Tensor * t, const void * data, size_t, size_t) {
+    const int64_t k = t->ne[0], rows = t->ne[1], n = t->ne[2] * t->ne[3], n_groups = (rows + kGroup - 1) / kGroup;
+    const size_t file = t->nb[2], packed = kind->matrix_bytes(t->type, k, rows);
+    auto share = [&](int64_t first, int64_t last) {  // of all matrices' groups
+        for (int64_t g = first; g < last;) {
+            const int64_t m = g / n_groups, until = std::min(last, (m + 1) * n_groups);
+            kind->repack(t->type, k, rows, (const char *) data + m * file, (char *) t->data + m * packed, g - m * n_groups, until - m * n_groups);
+            g = until;
+        }
+    };
+    const int64_t total = n * n_groups;
+    const int64_t n_threads = total * (int64_t) k < (1 << 16) ? 1 : std::max(1u, std::min(std::thread::hardware_concurrency(), 16u));
+    std::vector<std::thread> threads;
+    for (int64_t i = 1; i < n_threads; i++) threads.emplace_back(share, total * i / n_threads, total * (i + 1) / n_threads);
+    share(0, total / n_threads);
+    for (std::thread & thread : threads) thread.join();
+}
+
+int init_tensor(ggml::Buffer *, ggml::Tensor *) { return 0; }
+
+ggml::Buffer * allocate(ggml::BufferType * type, size_t size) {
+    ggml::Buffer * buffer = calls.alloc_buffer(calls.cpu_buffer_type(), size + 8192);  // kernels fetch a little ahead
+    if (!buffer) return nullptr;
+    buffer->buft = type;
+    buffer->iface.init_tensor = init_tensor;
+    buffer->iface.set_tensor = set_tensor;
+    buffer->iface.get_tensor = nullptr;
+    buffer->iface.cpy_tensor = nullptr;
+#if defined(MADV_HUGEPAGE)
+    const uintptr_t page = 1 << 21, from = ((uintptr_t) buffer->iface.get_base(buffer) + page - 1) & ~(page - 1);
+    const uintptr_t to = ((uintptr_t) buffer->iface.get_base(buffer) + size) & ~(page - 1);
+    if (from < to) madvise((void *) from, to - from, MADV_HUGEPAGE);
+#endif
+    return buffer;
+}
+
+// ---- the operations
+
+struct Products : ggml::Operation {
+    bool work_size(int n_threads, const ggml::Tensor * op, size_t & size) override {
+        size = kind->product_size(n_threads, op);
+        return true;
+    }
+    bool compute_forward(ggml::Compute * compute, ggml::Tensor * op) override {
+        if (compute->ith == 0) (op->op == ops.mul_mat ? n_products : n_experts).fetch_add(1, std::memory_order_relaxed);
+        kind->product(compute, op);
+        return true;
+    }
+};
+
+struct Attention : ggml::Operation {
+    bool work_size(int n_threads, const ggml::Tensor * op, size_t & size) override {
+        size = kind->attend_size(n_threads, op);
+        return true;
+    }
+    bool compute_forward(ggml::Compute * compute, ggml::Tensor * op) override {
+        if (compute->ith == 0) n_attended.fetch_add(1, std::memory_order_relaxed);
+        kind->attend(compute, op);
+        return true;
+    }
+};
+
+// Whether an operation is a product with weights in our buffer that can be computed here.
+bool multiplies(const ggml::Tensor * op) {
+    const ggml::Tensor *w = op->src[0], *x = op->src[1];
+    if (op->op != ops.mul_mat && op->op != ops.mul_mat_id) return false;
+    if (!is_ours(w) || kind->row_offset(w) < 0 || x->type != ggml::F32 || op->type != ggml::F32) return false;
+    return op->op == ops.mul_mat || (op->src[2]->type == ggml::I32 && w->ne[3] == 1);
+}
+
+struct Extra : ggml::Extra {
+    Products products;
+    Attention attention;
+
+    // Asked by the loader, for weights that lie in an empty buffer of ours, and by whoever plans a graph.
+    bool supports_op(void *, const ggml::Tensor * op) override {
+        if (!multiplies(op)) return false;
+        const ggml::Tensor *w = op->src[0], *x = op->src[1];
+        const bool is_plain = w->view_src || (w->nb[1] == w->nb[0] * (w->ne[0] / columns_of(w->type)) && w->nb[2] == w->nb[1] * w->ne[1]);
+        const bool is_taken = w->view_src || (is_on(w->type) && packed_bytes(w) > 0 && is_plain);
+        return is_taken && (!x->buffer || calls.is_host(x->buffer->buft));
+    }
+    ggml::Operation * get_tensor_traits(const ggml::Tensor * op) override {
+        if ((op->op == ops.mul_mat || op->op == ops.mul_mat_id) && is_ours(op->src[0])) return &products;
+        if (op->op == ops.flash_attn_ext && is_on(-1) && kind->attends(op)) return &attention;
+        return nullptr;
+    }
+
+    static int64_t columns_of(int type) {
+        switch (type) {
+            case ggml::F32: case ggml::F16: case ggml::BF16: return 1;
+            case ggml::Q2_K: case ggml::Q3_K: case ggml::Q4_K: case ggml::Q5_K: case ggml::Q6_K: case ggml::IQ4_XS: return 256;
+            default: return 32;
+        }
+    }
+};
+
+ggml::BufferType * buffer_type() {
+    static ggml::BufferType type = {
+        {name_of, allocate, alignment, nullptr, size_of, nullptr}, calls.device_of(calls.cpu_buffer_type()), new Extra()};
+    return &type;
+}
+
+constexpr const char * kFunctions =
+    "ggml_barrier _Z39ggml_backend_cpu_get_extra_buffer_typesv ggml_backend_cpu_buffer_type ggml_backend_buft_alloc_buffer "
+    "ggml_backend_buft_is_host ggml_op_name ggml_backend_buft_get_device";
+constexpr int kNFunctions = 7;
+
+}  // namespace
+}  // namespace uad
+
+using namespace uad;
+
+extern "C" {
+
+int uad_kernels_abi(void) { return 1; }
+
+const char * uad_kernels_kinds(void) {
+    static const std::string names = [] {
+        std::string all;
+        for (const Kind * one : kinds)
+            if (runs(*one)) all += (all.empty() ? "" : " ") + std::string(one->name);
+        return all;
+    }();
+    return names.c_str();
+}
+
+const char * uad_kernels_parts(void) {
+    static const std::string names = [] {
+        std::string all;
+        for (const PartOf & part : parts) all += (all.empty() ? "" : " ") + std::string(part.name);
+        return all;
+    }();
+    return names.c_str();
+}
+
+const char * uad_kernels_functions(void) { return kFunctions; }
+
+const char * uad_kernels_register(const char * name, void * const * functions, int n_functions) {
+    if (kind) return "the kernels are registered already";
+    if (n_functions != kNFunctions) return "this library and uad do not fit together: another number of functions";
+    for (int i = 0; i < n_functions; i++)
+        if (!functions[i]) return "a function of ggml is missing";
+    const Kind * wanted = nullptr;
+    for (const Kind * one : kinds)
+        if (!strcmp(one->name, name) && runs(*one)) wanted = one;
+    if (!wanted) return "this processor does not run that kind of kernels";
+
+    auto set = [&](auto & call, int i) { memcpy(&call, &functions[i], sizeof(void *)); };
+    set(calls.barrier, 0);
+    set(calls.extra_types, 1);
+    set(calls.cpu_buffer_type, 2);
+    set(calls.alloc_buffer, 3);
+    set(calls.is_host, 4);
+    set(calls.op_name, 5);
+    set(calls.device_of, 6);
+    ops = {-1, -1, -1};
+    for (int i = 0; i < 64; i++) {  // ggml has a hundred operations; these are among the first half
+        const char * op = calls.op_name(i);
+        if (!strcmp(op, "MUL_MAT")) ops.mul_mat = i;
+        if (!strcmp(op, "MUL_MAT_ID")) ops.mul_mat_id = i;
+        if (!strcmp(op, "FLASH_ATTN_EXT")) ops.flash_attn_ext = i;
+    }
+    for (int i = 64; i < 80 && ops.flash_attn_ext < 0; i++)
+        if (!strcmp(calls.op_name(i), "FLASH_ATTN_EXT")) ops.flash_attn_ext = i;
+    if (ops.mul_mat < 0 || ops.mul_mat_id < 0 || ops.flash_attn_ext < 0) return "an operation of ggml is missing";
+    kind = wanted;
+    auto & types = calls.extra_types();
+    types.insert(types.begin(), buffer_type());
+    return nullptr;
+}
+
+bool uad_kernels_set(const char * name, bool is_on) {
+    for (PartOf & part : parts)
+        if (!strcmp(part.name, name)) {
+            part.is_on = is_on;
+            return true;
+        }
+    return false;
+}
+
+uint64_t uad_kernels_count(const char * what) {
+    if (!strcmp(what, "products")) return n_products;
+    if (!strcmp(what, "experts")) return n_experts;
+    if (!strcmp(what, "attention")) return n_attended;
+    return 0;
+}
+
+}

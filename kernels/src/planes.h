@@ -1,0 +1,253 @@
+// How weights lie in memory: planes of bits of 16 rows side by side, and how they come there from a file's blocks.
+//
+// A group is 16 rows. 32 columns of it are a cell, whose values are q[row][column], unsigned, of BITS bits (8: signed).
+// Step i of a cell (0 to 7) is 64 bytes: four values, of columns 4 i to 4 i + 3, of each of the 16 rows. So a row's four
+// values fill one 32-bit lane, and one instruction multiplies them by four values of a column. Bits lie in planes:
+//   4 bits: four vectors of 64 bytes; vector v has step v in its low nibbles, step v + 4 in its high ones
+//   2 bits: two vectors; vector v has steps v, v + 2, v + 4, v + 6 from its low bits up
+//   1 bit:  one vector, with step i in bit i
+//   8 bits: eight vectors
+// BITS 5 is a plane of 4 and one of 1 above it, 6 is 4 and 2, 3 is 2 and 1. A block of the file's type (32 or 256 columns)
+// is a header with scales of 16 rows, and the planes of its cells.
+constexpr int kRows = kGroup;  // of a group
+constexpr int kCell = 32;  // columns of a cell
+
+// How a cell is scaled. With s the sum of a column's quantized values, S its scale:
+enum class Scale {
+    Whole,   // d S dot                                Q8_0 Q4_0 Q5_0 IQ4_NL MXFP4 IQ4_XS
+    Min,     // d S dot + m S s                        Q4_1 Q5_1 Q4_K Q5_K
+    Halves,  // d S (c0 dot0 + c1 dot1)                Q6_K Q3_K: an integer scale for each 16 columns
+    HalvesMin,  // the same, + m S (n0 s0 + n1 s1)     Q2_K
+};
+
+// Bytes of a group's block, before they are packed: of one row.
+struct Row {
+    uint16_t d = 0, m = 0;  // halves (MXFP4: the exponent's byte in d)
+    uint8_t scales[16] = {}; // of cells, or of halves of cells
+    uint8_t mins[8] = {};    // of cells
+    uint8_t q[256] = {};
+};
+
+inline uint16_t half_at(const uint8_t * p) {
+    uint16_t x;
+    memcpy(&x, p, 2);
+    return x;
+}
+
+inline void nibbles(const uint8_t * from, uint8_t * q, int n) {  // low ones first, then high ones
+    for (int i = 0; i < n; i++) {
+        q[i] = from[i] & 15;
+        q[i + n] = from[i] >> 4;
+    }
+}
+
+inline void fifth_bits(const uint8_t * from, uint8_t * q) {
+    uint32_t bits;
+    memcpy(&bits, from, 4);
+    for (int i = 0; i < 32; i++) q[i] |= (bits >> i & 1) << 4;
+}
+
+// 8 scales and 8 minima of 6 bits in 12 bytes
+inline void scales_and_mins(const uint8_t * p, Row & row) {
+    for (int i = 0; i < 4; i++) {
+        row.scales[i] = p[i] & 63;
+        row.mins[i] = p[i + 4] & 63;
+        row.scales[i + 4] = (p[i + 8] & 15) | (p[i] >> 6 << 4);
+        row.mins[i + 4] = (p[i + 8] >> 4) | (p[i + 4] >> 6 << 4);
+    }
+}
+
+// One type of weights. FILE: bytes of a block in the file; COLUMNS of a block; OFFSET is taken off each value; scales and
+// mins: bytes a row for each block. read: a block of the file.
+template <int TYPE> struct Format;
+
+template <int COLUMNS_, int FILE_, int BITS_, Scale SCALE_, int OFFSET_ = 0, int N_SCALES_ = 0, int N_MINS_ = 0> struct Layout {
+    static constexpr int COLUMNS = COLUMNS_, FILE = FILE_, BITS = BITS_, OFFSET = OFFSET_, N_SCALES = N_SCALES_, N_MINS = N_MINS_;
+    static constexpr Scale SCALE = SCALE_;
+    static constexpr bool HAS_MIN = SCALE == Scale::Min || SCALE == Scale::HalvesMin;
+    static constexpr bool HAS_TABLE = false;          // nibbles stand for the values of TABLE
+    static constexpr bool SIGNED = BITS == 8;         // the values that are multiplied have all of a byte's range
+    static constexpr bool BYTE_SCALE = false;         // d is the exponent of a power of two
+    static constexpr int LARGEST = (1 << BITS) - 1;   // of unsigned values
+};
+
+template <> struct Format<ggml::Q8_0> : Layout<32, 34, 8, Scale::Whole> {
+    static void read(const uint8_t * p, Row & row) {
+        row.d = half_at(p);
+        memcpy(row.q, p + 2, 32);
+    }
+};
+template <> struct Format<ggml::Q4_0> : Layout<32, 18, 4, Scale::Whole, 8> {
+    static void read(const uint8_t * p, Row & row) {
+        row.d = half_at(p);
+        nibbles(p + 2, row.q, 16);
+    }
+};
+template <> struct Format<ggml::Q4_1> : Layout<32, 20, 4, Scale::Min> {
+    static void read(const uint8_t * p, Row & row) {
+        row.d = half_at(p);
+        row.m = half_at(p + 2);
+        nibbles(p + 4, row.q, 16);
+    }
+};
+template <> struct Format<ggml::Q5_0> : Layout<32, 22, 5, Scale::Whole, 16> {
+    static void read(const uint8_t * p, Row & row) {
+        row.d = half_at(p);
+        nibbles(p + 6, row.q, 16);
+        fifth_bits(p + 2, row.q);
+    }
+};
+template <> struct Format<ggml::Q5_1> : Layout<32, 24, 5, Scale::Min> {
+    static void read(const uint8_t * p, Row & row) {
+        row.d = half_at(p);
+        row.m = half_at(p + 2);
+        nibbles(p + 8, row.q, 16);
+        fifth_bits(p + 4, row.q);
+    }
+};
+constexpr int8_t kIq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+constexpr int8_t kFp4[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};  // twice the value, plus 12
+
+template <> struct Format<ggml::IQ4_NL> : Layout<32, 18, 4, Scale::Whole> {
+    static constexpr bool HAS_TABLE = true;
+    static constexpr const int8_t * TABLE = kIq4;
+    static constexpr bool SIGNED = true;
+    static void read(const uint8_t * p, Row & row) {
+        row.d = half_at(p);
+        nibbles(p + 2, row.q, 16);
+    }
+};
+template <> struct Format<ggml::MXFP4> : Layout<32, 17, 4, Scale::Whole, 12> {
+    static constexpr bool HAS_TABLE = true;
+    static constexpr const int8_t * TABLE = kFp4;
+    static constexpr bool BYTE_SCALE = true;
+    static constexpr int LARGEST = 24;
+    static void read(const uint8_t * p, Row & row) {
+        row.d = p[0];
+        nibbles(p + 1, row.q, 16);
+    }
+};
+template <> struct Format<ggml::Q2_K> : Layout<256, 84, 2, Scale::HalvesMin, 0, 16> {  // scale and minimum in one byte
+    static void read(const uint8_t * p, Row & row) {
+        memcpy(row.scales, p, 16);
+        for (int i = 0; i < 256; i++) row.q[i] = p[16 + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+        row.d = half_at(p + 80);
+        row.m = half_at(p + 82);
+    }
+};
+template <> struct Format<ggml::Q3_K> : Layout<256, 110, 3, Scale::Halves, 4, 16> {
+    static void read(const uint8_t * p, Row & row) {
+        for (int i = 0; i < 256; i++) {
+            const int low = p[32 + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+            row.q[i] = low | (p[i % 32] >> (i / 32) & 1) << 2;
+        }
+        const uint8_t * s = p + 96;  // 16 scales of 6 bits, 32 too large
+        for (int i = 0; i < 16; i++) {
+            const int low = i < 8 ? s[i] & 15 : s[i - 8] >> 4, high = s[8 + i % 4] >> (i / 4 * 2) & 3;
+            row.scales[i] = (uint8_t) ((low | high << 4) - 32);
+        }
+        row.d = half_at(p + 108);
+    }
+};
+template <> struct Format<ggml::Q4_K> : Layout<256, 144, 4, Scale::Min, 0, 8, 8> {
+    static void read(const uint8_t * p, Row & row) {
+        row.d = half_at(p);
+        row.m = half_at(p + 2);
+        scales_and_mins(p + 4, row);
+        for (int i = 0; i < 4; i++) nibbles(p + 16 + 32 * i, row.q + 64 * i, 32);
+    }
+};
+template <> struct Format<ggml::Q5_K> : Layout<256, 176, 5, Scale::Min, 0, 8, 8> {
+    static void read(const uint8_t * p, Row & row) {
+        row.d = half_at(p);
+        row.m = half_at(p + 2);
+        scales_and_mins(p + 4, row);
+        for (int i = 0; i < 4; i++) nibbles(p + 48 + 32 * i, row.q + 64 * i, 32);
+        for (int i = 0; i < 256; i++) row.q[i] |= (p[16 + i % 32] >> (i / 32) & 1) << 4;
+    }
+};
+template <> struct Format<ggml::Q6_K> : Layout<256, 210, 6, Scale::Halves, 32, 16> {
+    static void read(const uint8_t * p, Row & row) {
+        for (int i = 0; i < 256; i++) {
+            const int low = p[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4) & 15;
+            row.q[i] = low | (p[128 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3) << 4;
+        }
+        memcpy(row.scales, p + 192, 16);
+        row.d = half_at(p + 208);
+    }
+};
+template <> struct Format<ggml::IQ4_XS> : Layout<256, 136, 4, Scale::Whole, 0, 8> {
+    static constexpr bool HAS_TABLE = true;
+    static constexpr const int8_t * TABLE = kIq4;
+    static constexpr bool SIGNED = true;
+    static void read(const uint8_t * p, Row & row) {
+        row.d = half_at(p);
+        const int high = half_at(p + 2);
+        for (int i = 0; i < 8; i++) {
+            row.scales[i] = (uint8_t) (((p[4 + i / 2] >> (i % 2 * 4) & 15) | (high >> (2 * i) & 3) << 4) - 32);
+            nibbles(p + 8 + 16 * i, row.q + 32 * i, 16);
+        }
+    }
+};
+
+// Offsets in a group's block.
+template <class T> struct Place {
+    static constexpr int D = 0;
+    static constexpr int M = D + kRows * (T::BYTE_SCALE ? 1 : 2);
+    static constexpr int SCALES = M + (T::HAS_MIN ? kRows * 2 : 0);
+    static constexpr int MINS = SCALES + kRows * T::N_SCALES;
+    static constexpr int CELLS = MINS + kRows * T::N_MINS;
+    static constexpr int CELL = kRows * kCell * T::BITS / 8;
+    // planes within a cell
+    static constexpr int P4 = 0, P2 = T::BITS == 6 ? 256 : 0, P1 = T::BITS == 5 ? 256 : 128;
+    static constexpr int N_CELLS = T::COLUMNS / kCell;
+    static constexpr int BLOCK = CELLS + CELL * N_CELLS;
+};
+
+// The 16 rows' 32 values of a cell, as 8 words a row, into planes.
+template <int BITS> inline void pack(const uint32_t w[kRows][8], uint8_t * cell) {
+    uint32_t * out = (uint32_t *) cell;
+    auto plane = [&](int at, int n_vectors, int bits, int shift) {  // `bits` bits of each value, from bit `shift` on
+        const uint32_t mask = 0x01010101u * ((1u << bits) - 1);
+        for (int v = 0; v < n_vectors; v++)
+            for (int r = 0; r < kRows; r++) {
+                uint32_t x = 0;
+                for (int u = 0; u < 8 / n_vectors; u++) x |= (w[r][v + n_vectors * u] >> shift & mask) << (bits * u);
+                out[at / 4 + v * kRows + r] = x;
+            }
+    };
+    if constexpr (BITS == 8)
+        for (int v = 0; v < 8; v++)
+            for (int r = 0; r < kRows; r++) out[v * kRows + r] = w[r][v];
+    if constexpr (BITS == 4 || BITS == 5 || BITS == 6) plane(0, 4, 4, 0);
+    if constexpr (BITS == 2 || BITS == 3) plane(0, 2, 2, 0);
+    if constexpr (BITS == 6) plane(256, 2, 2, 4);
+    if constexpr (BITS == 5) plane(256, 1, 1, 4);
+    if constexpr (BITS == 3) plane(128, 1, 1, 2);
+}
+
+// A matrix of k columns (whole blocks) and any number of rows into groups; rows that a group lacks are zero. groups: from
+// and to, for threads that share the work.
+template <class T> void pack_groups(int64_t k, int64_t rows, const uint8_t * from, uint8_t * to, int64_t first, int64_t last) {
+    using At = Place<T>;
+    const int64_t n_blocks = k / T::COLUMNS;
+    for (int64_t g = first; g < last; g++)
+        for (int64_t b = 0; b < n_blocks; b++) {
+            uint8_t * block = to + (g * n_blocks + b) * At::BLOCK;
+            static thread_local Row row[kRows];
+            for (int r = 0; r < kRows; r++) {
+                if (g * kRows + r < rows) T::read(from + ((g * kRows + r) * n_blocks + b) * T::FILE, row[r]);
+                else row[r] = Row();
+                if (T::BYTE_SCALE) block[At::D + r] = (uint8_t) row[r].d;
+                else memcpy(block + At::D + 2 * r, &row[r].d, 2);
+                if (T::HAS_MIN) memcpy(block + At::M + 2 * r, &row[r].m, 2);
+                for (int i = 0; i < T::N_SCALES; i++) block[At::SCALES + i * kRows + r] = row[r].scales[i];
+                for (int i = 0; i < T::N_MINS; i++) block[At::MINS + i * kRows + r] = row[r].mins[i];
+            }
+            for (int c = 0; c < At::N_CELLS; c++) {
+                uint32_t w[kRows][8];
+                for (int r = 0; r < kRows; r++) memcpy(w[r], row[r].q + kCell * c, kCell);
+                pack<T::BITS>(w, block + At::CELLS + At::CELL * c);
+            }
+        }
+}

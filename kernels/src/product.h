@@ -1,0 +1,631 @@
+// Products of repacked weights (planes.h) and float columns: MUL_MAT and MUL_MAT_ID.
+//
+// A result depends on its row of weights and its column alone: it is a sum over cells in order, whatever the number of
+// columns, whatever the thread. Columns in a tile share the weights that were loaded and unpacked, not sums. Dot products
+// of cells are whole numbers, so all kinds of processors give the same bits for quantized types.
+
+// ---- columns
+
+// 32 values of a column, quantized: y S is near the value. What weights add to that is worked out once.
+struct Cell {
+    int8_t y[kCell];
+    float scale;      // S
+    float scaled_sum; // S times the sum of y
+    int32_t off;      // minus the weights' offset times the sum of y
+    int16_t sum[2];   // of each half of y
+};
+
+#if defined(UAD_AVX512) || defined(UAD_AVXVNNI)
+constexpr int kBias = 128;  // signed weights are multiplied as unsigned ones, 128 too large
+#else
+constexpr int kBias = 0;
+#endif
+
+inline void quantize(const float * x, size_t stride, int offset, Cell & c) {
+    float v[kCell];
+    if (stride != sizeof(float)) {
+        for (int i = 0; i < kCell; i++) v[i] = *(const float *) ((const char *) x + i * stride);
+        x = v;
+    }
+    F most = zero();
+    for (int i = 0; i < kCell; i += W) most = max(most, abs(load(x + i)));
+    const float scale = greatest(most) / 127.0f, inverse = scale > 0 ? 1.0f / scale : 0.0f;
+    int sums[2] = {0, 0};
+    for (int i = 0; i < kCell; i += W) {
+        int32_t whole[W];
+        istore(whole, to_int(mul(load(x + i), set(inverse))));
+        for (int j = 0; j < W; j++) {
+            c.y[i + j] = (int8_t) whole[j];
+            sums[(i + j) / 16] += whole[j];
+        }
+    }
+    c.scale = scale;
+    c.scaled_sum = scale * (float) (sums[0] + sums[1]);
+    c.off = -offset * (sums[0] + sums[1]);
+    c.sum[0] = (int16_t) sums[0];
+    c.sum[1] = (int16_t) sums[1];
+}
+
+// ---- dot products of bytes
+
+inline I word(const void * p) {  // four bytes of a column, for all lanes
+    int32_t x;
+    memcpy(&x, p, 4);
+    return iset(x);
+}
+
+// Sums of products of 4 weights and 4 column values in each lane. T says how large weights get. `total` is whole
+// after step n - 1.
+#if defined(UAD_AVX512) || defined(UAD_AVXVNNI)
+struct Weight {
+    I q;
+};
+template <class T> inline Weight weight(I q) {
+    if constexpr (T::SIGNED) return {ixor(q, bytes(0x80))};
+    else return {q};
+}
+template <class T> struct Dot {
+    I total;
+    template <int i, int n> void step(const Weight & w, I y) {
+#if defined(UAD_AVX512)
+        total = _mm512_dpbusd_epi32(total, w.q, y);
+#else
+        total = _mm256_dpbusd_avx_epi32(total, w.q, y);
+#endif
+    }
+    I scaled(I scale) const { return imul(total, scale); }
+};
+inline I two(I low, I high) { return ior(iand(low, iset(0xffff)), left32<16>(high)); }  // 16-bit halves of a lane
+inline I dot_two(I pair, I sums) {
+#if defined(UAD_AVX512)
+    return _mm512_madd_epi16(pair, sums);
+#else
+    return _mm256_madd_epi16(pair, sums);
+#endif
+}
+#elif defined(UAD_AVX2)
+// Pairs of products are added in 16 bits, which hold a few of them: 2 x 15 x 127 = 3,810 fit eight times. Signed bytes
+// are multiplied as their absolute value by the column's value with their sign; two of them fit: 2 x 128 x 127 = 32,512.
+struct Weight {
+    I q, sign;
+};
+template <class T> inline Weight weight(I q) {
+    if constexpr (T::SIGNED) return {_mm256_abs_epi8(q), q};
+    else return {q, q};
+}
+template <class T> struct Dot {
+    static constexpr int FITS = T::SIGNED ? 1 : 32767 / (2 * T::LARGEST * 127);
+    I total, pairs;
+    template <int i, int n> void step(const Weight & w, I y) {
+        if constexpr (T::SIGNED) {
+            pairs = _mm256_maddubs_epi16(w.q, _mm256_sign_epi8(y, w.sign));
+            total = iadd(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        } else {
+            const I more = _mm256_maddubs_epi16(w.q, y);
+            pairs = i % FITS ? _mm256_add_epi16(pairs, more) : more;
+            if (i % FITS == FITS - 1 || i == n - 1) total = iadd(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        }
+    }
+    I scaled(I scale) const { return imul(total, scale); }
+};
+inline I two(I low, I high) { return ior(iand(low, iset(0xffff)), left32<16>(high)); }
+inline I dot_two(I pair, I sums) { return _mm256_madd_epi16(pair, sums); }
+#else
+struct Weight {
+    I q;
+};
+template <class T> inline Weight weight(I q) { return {q}; }
+template <class T> struct Dot {
+    I total;
+    template <int i, int n> void step(const Weight & w, I y) { total = vdotq_s32(total, vreinterpretq_s8_s32(w.q), vreinterpretq_s8_s32(y)); }
+    I scaled(I scale) const { return imul(total, scale); }
+};
+inline I two(I low, I high) { return ior(iand(low, iset(0xffff)), left32<16>(high)); }
+inline I dot_two(I pair, I sums) {
+    const int16x8_t a = vreinterpretq_s16_s32(pair), b = vreinterpretq_s16_s32(sums);
+    return vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(b)), vmull_s16(vget_high_s16(a), vget_high_s16(b)));
+}
+#endif
+
+// body(0), body(1) ... body(n - 1), each with its number as a constant
+template <int... i, class Body> inline void each(std::integer_sequence<int, i...>, Body body) {
+    (body(std::integral_constant<int, i>()), ...);
+}
+
+// ---- a tile: 16 rows of weights by N columns
+
+// Step i of a cell's values, unpacked. cell: at the first of the 4 W bytes that these lanes have of each vector.
+template <class T, int i> inline I unpacked(const uint8_t * cell) {
+    using At = Place<T>;
+    auto plane = [&](int at, int n_vectors) { return iload(cell + at + i % n_vectors * 64); };
+    // bits of a value, moved from where the plane has them to bit `to`
+    auto moved = [](I x, auto from, auto to) {
+        constexpr int by = decltype(to)::value - decltype(from)::value;
+        if constexpr (by >= 0) return left<by>(x);
+        else return right<-by>(x);
+    };
+    using std::integral_constant;
+    if constexpr (T::BITS == 8) return plane(0, 8);
+    I q{};
+    if constexpr (T::BITS == 4 || T::BITS == 5 || T::BITS == 6)
+        q = iand(moved(plane(At::P4, 4), integral_constant<int, i / 4 * 4>(), integral_constant<int, 0>()), bytes(15));
+    if constexpr (T::BITS == 2 || T::BITS == 3)
+        q = iand(moved(plane(0, 2), integral_constant<int, i / 2 * 2>(), integral_constant<int, 0>()), bytes(3));
+    if constexpr (T::BITS == 6)
+        q = ior(q, iand(moved(plane(At::P2, 2), integral_constant<int, i / 2 * 2>(), integral_constant<int, 4>()), bytes(48)));
+    if constexpr (T::BITS == 5)
+        q = ior(q, iand(moved(plane(At::P1, 1), integral_constant<int, i>(), integral_constant<int, 4>()), bytes(16)));
+    if constexpr (T::BITS == 3)
+        q = ior(q, iand(moved(plane(At::P1, 1), integral_constant<int, i>(), integral_constant<int, 2>()), bytes(4)));
+    if constexpr (T::HAS_TABLE) q = look_up(T::TABLE, q);
+    return q;
+}
+
+template <class T> inline F block_scale(const uint8_t * p) {  // p: of W rows
+    if constexpr (T::BYTE_SCALE) {
+        // 2^(e - 128), as MXFP4's values are doubled; the two smallest are no normal numbers
+        float d[W];
+        for (int i = 0; i < W; i++) {
+            const uint32_t bits = p[i] < 2 ? 0x00200000u << p[i] : (uint32_t) (p[i] - 1) << 23;
+            memcpy(&d[i], &bits, 4);
+        }
+        return load(d);
+    } else return halves((const uint16_t *) p);
+}
+
+// P vectors of W rows by N columns. out: N times 16 floats.
+template <class T, int N, int P> inline void quantized_tile(const uint8_t * group, int64_t n_cells, const Cell * columns, float * out) {
+    using At = Place<T>;
+    constexpr int PARTS = kRows / W;
+    static_assert(PARTS % P == 0, "");
+    for (int part = 0; part < PARTS; part += P) {
+        F sums[N][P];
+        for (int j = 0; j < N; j++)
+            for (int p = 0; p < P; p++) sums[j][p] = zero();
+        const uint8_t * block = group;
+        for (int64_t b = 0; b < n_cells; b += At::N_CELLS, block += At::BLOCK) {
+            F d[P], m[P];
+            for (int p = 0; p < P; p++) {
+                const int lane = (part + p) * W;
+                d[p] = block_scale<T>(block + At::D + lane * (T::BYTE_SCALE ? 1 : 2));
+                if constexpr (T::HAS_MIN) m[p] = halves((const uint16_t *) (block + At::M + lane * 2));
+            }
+            for (int c = 0; c < At::N_CELLS; c++) {
+                const uint8_t * cell = block + At::CELLS + c * At::CELL + part * W * 4;
+                const Cell * y = columns + (b + c) * N;
+                for (int at = 0; at < At::CELL; at += 64) __builtin_prefetch(cell + 4096 + at);
+                constexpr bool IN_HALVES = T::SCALE == Scale::Halves || T::SCALE == Scale::HalvesMin;
+                Dot<T> dots[N][P];
+                I whole[N][P];
+                auto multiply = [&](auto first, auto n) {  // n steps
+                    each(std::make_integer_sequence<int, decltype(n)::value>(), [&](auto i) {
+                        constexpr int step = decltype(first)::value + decltype(i)::value;
+                        Weight w[P];
+                        for (int p = 0; p < P; p++) w[p] = weight<T>(unpacked<T, step>(cell + p * W * 4));
+                        for (int j = 0; j < N; j++) {
+                            const I values = word(y[j].y + 4 * step);
+                            for (int p = 0; p < P; p++)
+                                dots[j][p].template step<decltype(i)::value, decltype(n)::value>(w[p], values);
+                        }
+                    });
+                };
+                using std::integral_constant;
+                if constexpr (!IN_HALVES) {
+                    constexpr bool HAS_OFF = T::OFFSET != 0 || (T::SIGNED && kBias != 0);
+                    for (int j = 0; j < N; j++)
+                        for (int p = 0; p < P; p++) dots[j][p].total = HAS_OFF ? iset(y[j].off) : izero();
+                    multiply(integral_constant<int, 0>(), integral_constant<int, 8>());
+                    for (int p = 0; p < P; p++) {
+                        const int lane = (part + p) * W;
+                        F scale = d[p], least{};
+                        if constexpr (T::N_SCALES > 0) {
+                            const uint8_t * s = block + At::SCALES + c * kRows + lane;
+                            scale = mul(scale, to_float(T::HAS_TABLE ? signed_bytes(s) : unsigned_bytes(s)));
+                        }
+                        if constexpr (T::HAS_MIN) {
+                            least = m[p];
+                            if constexpr (T::N_MINS > 0)
+                                least = mul(least, to_float(unsigned_bytes(block + At::MINS + c * kRows + lane)));
+                        }
+                        for (int j = 0; j < N; j++) {
+                            F & sum = sums[j][p];
+                            sum = fma(to_float(dots[j][p].total), mul(scale, set(y[j].scale)), sum);
+                            if constexpr (T::HAS_MIN && T::N_MINS > 0) sum = nfma(least, set(y[j].scaled_sum), sum);
+                            else if constexpr (T::HAS_MIN) sum = fma(least, set(y[j].scaled_sum), sum);
+                        }
+                    }
+                } else {
+                    I scales[2][P], mins[P];
+                    for (int p = 0; p < P; p++) {
+                        const uint8_t * s = block + At::SCALES + 2 * c * kRows + (part + p) * W;
+                        if constexpr (T::SCALE == Scale::Halves) {
+                            for (int h = 0; h < 2; h++) scales[h][p] = signed_bytes(s + h * kRows);
+                            mins[p] = two(imul(scales[0][p], iset(-T::OFFSET)), imul(scales[1][p], iset(-T::OFFSET)));
+                        } else {
+                            I low[2], high[2];
+                            for (int h = 0; h < 2; h++) {
+                                low[h] = unsigned_bytes(s + h * kRows);
+                                high[h] = right<4>(low[h]);
+                                scales[h][p] = iand(low[h], iset(15));
+                            }
+                            mins[p] = two(high[0], high[1]);
+                        }
+                    }
+                    for (int h = 0; h < 2; h++) {
+                        for (int j = 0; j < N; j++)
+                            for (int p = 0; p < P; p++) dots[j][p].total = izero();
+                        if (h == 0) multiply(integral_constant<int, 0>(), integral_constant<int, 4>());
+                        else multiply(integral_constant<int, 4>(), integral_constant<int, 4>());
+                        for (int j = 0; j < N; j++)
+                            for (int p = 0; p < P; p++) {
+                                const I scaled = dots[j][p].scaled(scales[h][p]);
+                                whole[j][p] = h ? iadd(whole[j][p], scaled) : scaled;
+                            }
+                    }
+                    for (int j = 0; j < N; j++)
+                        for (int p = 0; p < P; p++) {
+                            F & sum = sums[j][p];
+                            const I of_mins = dot_two(mins[p], word(y[j].sum));
+                            if constexpr (T::SCALE == Scale::Halves) whole[j][p] = iadd(whole[j][p], of_mins);
+                            sum = fma(to_float(whole[j][p]), mul(d[p], set(y[j].scale)), sum);
+                            if constexpr (T::SCALE == Scale::HalvesMin)
+                                sum = nfma(to_float(of_mins), mul(m[p], set(y[j].scale)), sum);
+                        }
+                }
+            }
+        }
+        for (int j = 0; j < N; j++)
+            for (int p = 0; p < P; p++) store(out + j * kRows + (part + p) * W, sums[j][p]);
+    }
+}
+
+// ---- floats
+
+// F32 and F16: column after column of 16 rows. BF16: pairs of columns, a row's two values in each lane. Columns of a tile
+// lie beside each other, each value or pair of values as it is multiplied.
+template <int TYPE, int N, int P> inline void float_tile(const uint8_t * group, int64_t n_cells, const float * columns, float * out) {
+    constexpr int PARTS = kRows / W;
+    constexpr int BYTES = TYPE == ggml::F32 ? 4 : 2;
+    for (int part = 0; part < PARTS; part += P) {
+        F sums[N][P];
+        for (int j = 0; j < N; j++)
+            for (int p = 0; p < P; p++) sums[j][p] = zero();
+        const uint8_t * w = group + part * W * (TYPE == ggml::BF16 ? 4 : BYTES);
+        const float * x = columns;
+        for (int64_t b = 0; b < n_cells; b++) {
+            F part_sums[N][P];  // of a cell: sums of sums are nearer to the truth than one long sum
+            for (int j = 0; j < N; j++)
+                for (int p = 0; p < P; p++) part_sums[j][p] = zero();
+            __builtin_prefetch(w + 4096);
+            if constexpr (TYPE == ggml::BF16) {
+#if defined(UAD_BF16)
+                for (int k = 0; k < kCell; k += 2, w += 64, x += N)
+                    for (int p = 0; p < P; p++)
+                        for (int j = 0; j < N; j++) part_sums[j][p] = _mm512_dpbf16_ps(part_sums[j][p], (__m512bh) iload(w + p * W * 4), (__m512bh) word(x + j));
+#else
+                for (int k = 0; k < kCell; k += 2, w += 64, x += 2 * N)
+                    for (int p = 0; p < P; p++) {
+                        const I both = iload(w + p * W * 4);
+                        const F low = as_float(left32<16>(both)), high = as_float(iand(both, iset((int32_t) 0xffff0000)));
+                        for (int j = 0; j < N; j++) {
+                            part_sums[j][p] = fma(low, set(x[j]), part_sums[j][p]);
+                            part_sums[j][p] = fma(high, set(x[N + j]), part_sums[j][p]);
+                        }
+                    }
+#endif
+            } else {
+                for (int k = 0; k < kCell; k++, w += kRows * BYTES, x += N)
+                    for (int p = 0; p < P; p++) {
+                        F one;
+                        if constexpr (TYPE == ggml::F32) one = load((const float *) w + p * W);
+                        else one = halves((const uint16_t *) w + p * W);
+                        for (int j = 0; j < N; j++) part_sums[j][p] = fma(one, set(x[j]), part_sums[j][p]);
+                    }
+            }
+            for (int j = 0; j < N; j++)
+                for (int p = 0; p < P; p++) sums[j][p] = add(sums[j][p], part_sums[j][p]);
+        }
+        for (int j = 0; j < N; j++)
+            for (int p = 0; p < P; p++) store(out + j * kRows + (part + p) * W, sums[j][p]);
+    }
+}
+
+template <int TYPE> void pack_floats(int64_t k, int64_t rows, const uint8_t * from, uint8_t * to, int64_t first, int64_t last) {
+    constexpr int BYTES = TYPE == ggml::F32 ? 4 : 2, WIDTH = TYPE == ggml::BF16 ? 2 : 1;  // WIDTH: columns side by side
+    const int64_t padded = (k + kCell - 1) / kCell * kCell;
+    for (int64_t g = first; g < last; g++) {
+        uint8_t * group = to + g * padded * kRows * BYTES;
+        for (int r = 0; r < kRows; r++)
+            for (int64_t c = 0; c < padded; c++) {
+                uint8_t * one = group + ((c / WIDTH * kRows + r) * WIDTH + c % WIDTH) * BYTES;
+                if (c < k && g * kRows + r < rows) memcpy(one, from + ((g * kRows + r) * k + c) * BYTES, BYTES);
+                else memset(one, 0, BYTES);
+            }
+    }
+}
+
+// ---- one table row for each type
+
+#if defined(UAD_AVX512)
+constexpr int kTile = 8, kParts = 1, kFloatTile = 8, kFloatParts = 1;
+#elif defined(UAD_NEON)
+constexpr int kTile = 4, kParts = 4, kFloatTile = 4, kFloatParts = 4;
+#else
+#ifndef KT
+#define KT 4
+#define KP 2
+#endif
+constexpr int kTile = KT, kParts = KP, kFloatTile = 4, kFloatParts = 2;
+#endif
+
+struct Type {
+    int number;
+    int columns;      // of a block
+    int offset;       // that columns are quantized for
+    int tile;         // columns of a tile
+    bool is_float;
+    size_t block;     // bytes of a group's block
+    void (*pack)(int64_t k, int64_t rows, const uint8_t * from, uint8_t * to, int64_t first, int64_t last);
+    void (*tiles[9])(const uint8_t * group, int64_t n_cells, const void * columns, float * out);  // by number of columns
+};
+
+template <int TYPE, int N> void one_tile(const uint8_t * group, int64_t n_cells, const void * columns, float * out) {
+    if constexpr (TYPE == ggml::F32 || TYPE == ggml::F16 || TYPE == ggml::BF16) {
+        if constexpr (N <= kFloatTile) float_tile<TYPE, N, kFloatParts>(group, n_cells, (const float *) columns, out);
+    } else if constexpr (N <= kTile) quantized_tile<Format<TYPE>, N, kParts>(group, n_cells, (const Cell *) columns, out);
+}
+
+template <int TYPE> constexpr Type row_of() {
+    if constexpr (TYPE == ggml::F32 || TYPE == ggml::F16 || TYPE == ggml::BF16)
+        return {TYPE, 1, 0, kFloatTile, true, (TYPE == ggml::F32 ? 4u : 2u) * kRows * kCell, pack_floats<TYPE>,
+                {nullptr, one_tile<TYPE, 1>, one_tile<TYPE, 2>, one_tile<TYPE, 3>, one_tile<TYPE, 4>, one_tile<TYPE, 5>,
+                 one_tile<TYPE, 6>, one_tile<TYPE, 7>, one_tile<TYPE, 8>}};
+    else
+        return {TYPE, Format<TYPE>::COLUMNS, Format<TYPE>::SIGNED ? kBias : Format<TYPE>::OFFSET, kTile, false, (size_t) Place<Format<TYPE>>::BLOCK,
+                pack_groups<Format<TYPE>>,
+                {nullptr, one_tile<TYPE, 1>, one_tile<TYPE, 2>, one_tile<TYPE, 3>, one_tile<TYPE, 4>, one_tile<TYPE, 5>,
+                 one_tile<TYPE, 6>, one_tile<TYPE, 7>, one_tile<TYPE, 8>}};
+}
+
+const Type kTypes[] = {
+    row_of<ggml::Q8_0>(), row_of<ggml::Q4_0>(), row_of<ggml::Q4_1>(), row_of<ggml::Q5_0>(), row_of<ggml::Q5_1>(),
+    row_of<ggml::Q2_K>(), row_of<ggml::Q3_K>(), row_of<ggml::Q4_K>(), row_of<ggml::Q5_K>(), row_of<ggml::Q6_K>(),
+    row_of<ggml::IQ4_NL>(), row_of<ggml::IQ4_XS>(), row_of<ggml::MXFP4>(), row_of<ggml::BF16>(), row_of<ggml::F16>(),
+    row_of<ggml::F32>(),
+};
+
+inline const Type * type_of(int number) {
+    for (const Type & type : kTypes)
+        if (type.number == number) return &type;
+    return nullptr;
+}
+
+// ---- whole operations
+
+inline bool takes(int type) { return type_of(type) != nullptr; }
+
+inline size_t group_bytes(const Type & type, int64_t k) {
+    return type.is_float ? (size_t) ((k + kCell - 1) / kCell) * type.block : (size_t) (k / type.columns) * type.block;
+}
+
+// Bytes of a repacked matrix, or 0 where its columns fill no blocks.
+inline size_t matrix_bytes(int number, int64_t k, int64_t rows) {
+    const Type * type = type_of(number);
+    if (!type || k % type->columns) return 0;
+    return group_bytes(*type, k) * ((rows + kRows - 1) / kRows);
+}
+
+inline void repack(int number, int64_t k, int64_t rows, const void * from, void * to, int64_t first, int64_t last) {
+    type_of(number)->pack(k, rows, (const uint8_t *) from, (uint8_t *) to, first, last);
+}
+
+// The row of the repacked tensor that a view of it begins at, -1 where the view is none of whole rows.
+inline int64_t row_offset(const ggml::Tensor * w) {
+    const ggml::Tensor * whole = w->view_src;
+    if (!whole) return 0;
+    const bool is_same = w->ne[1] == whole->ne[1] && w->nb[2] == whole->nb[2] && w->nb[3] == whole->nb[3];
+    // 64 rows may be cut or joined at will where groups have no rows of padding
+    const bool is_dense = whole->ne[1] % kRows == 0 && w->ne[1] % kRows == 0 && w->nb[2] == w->nb[1] * w->ne[1] && w->nb[3] == w->nb[2] * w->ne[2];
+    const bool is_cut = whole->ne[2] * whole->ne[3] == 1 && w->ne[2] * w->ne[3] == 1;  // the last group may be cut short
+    if (w->ne[0] != whole->ne[0] || w->nb[0] != whole->nb[0] || w->nb[1] != whole->nb[1] || !(is_same || is_dense || is_cut)) return -1;
+    const int64_t row = (int64_t) (w->view_offs / whole->nb[1]);
+    return w->view_offs % whole->nb[1] == 0 && row % kRows == 0 && (!is_same || row % whole->ne[1] == 0) ? row : -1;
+}
+
+// One column of a product: where it is read and where its results go.
+struct Column {
+    const char * x;
+    float * y;
+};
+
+// Columns that one matrix of the weights is multiplied by: `first` of all columns, and how many.
+struct Part {
+    int64_t first, n;
+};
+
+// What threads share in an operation's scratch.
+struct Shared {
+    std::atomic<int64_t> next;
+};
+
+struct Plan {
+    const ggml::Tensor *w, *x, *ids, *op;
+    const Type * type;
+    int64_t k, rows, n_cells, n_columns, n_matrices, n_groups;
+    size_t cell_bytes;  // of a column's cell
+    size_t matrix;      // bytes of a repacked matrix
+    const uint8_t * weights;
+
+    Shared * shared;
+    Part * parts;  // of matrices
+    Column * columns;
+    char * cells;
+
+    explicit Plan(const ggml::Tensor * product) {
+        op = product;
+        w = op->src[0], x = op->src[1], ids = op->src[2];
+        type = type_of(w->type);
+        k = w->ne[0], rows = w->ne[1];
+        n_cells = (k + kCell - 1) / kCell;
+        n_matrices = w->ne[2] * w->ne[3];
+        n_columns = ids ? ids->ne[0] * ids->ne[1] : ggml::n_rows(x);
+        n_groups = (rows + kRows - 1) / kRows;
+        cell_bytes = !type->is_float ? sizeof(Cell) : bf16_pairs() ? 2 * kCell : 4 * kCell;
+        matrix = group_bytes(*type, k) * n_groups;
+        const ggml::Tensor * whole = w->view_src ? w->view_src : w;
+        const int64_t first = row_offset(w) / kRows;  // of groups
+        weights = (const uint8_t *) whole->data + first * group_bytes(*type, k);
+    }
+
+    bool bf16_pairs() const {
+#if defined(UAD_BF16)
+        return type->number == ggml::BF16;
+#else
+        return false;
+#endif
+    }
+
+    size_t size() const { return 256 + sizeof(Part) * n_matrices + sizeof(Column) * n_columns + cell_bytes * n_cells * n_columns + 64; }
+
+    void lay_out(void * scratch) {
+        uintptr_t at = aligned(scratch);
+        shared = (Shared *) at, at += 64;
+        parts = (Part *) at, at += sizeof(Part) * n_matrices;
+        columns = (Column *) at, at += sizeof(Column) * n_columns;
+        cells = (char *) aligned((void *) at);
+    }
+
+    // The columns of MUL_MAT, a matrix's after the other's: a matrix of the weights may serve several of x.
+    void list_products() const {
+        const int64_t by2 = x->ne[2] / w->ne[2], by3 = x->ne[3] / w->ne[3];
+        int64_t c = 0;
+        for (int64_t m3 = 0; m3 < w->ne[3]; m3++)
+            for (int64_t m2 = 0; m2 < w->ne[2]; m2++) {
+                parts[m3 * w->ne[2] + m2] = {c, x->ne[1] * by2 * by3};
+                for (int64_t i3 = m3 * by3; i3 < (m3 + 1) * by3; i3++)
+                    for (int64_t i2 = m2 * by2; i2 < (m2 + 1) * by2; i2++)
+                        for (int64_t i1 = 0; i1 < x->ne[1]; i1++, c++)
+                            columns[c] = {(const char *) x->data + i1 * x->nb[1] + i2 * x->nb[2] + i3 * x->nb[3],
+                                          (float *) ((char *) op->data + i1 * op->nb[1] + i2 * op->nb[2] + i3 * op->nb[3])};
+            }
+    }
+
+    // The columns of MUL_MAT_ID, by expert: ids[u, t] is the expert that multiplies x[:, u, t].
+    void list_experts() const {
+        auto expert = [&](int64_t u, int64_t t) { return *(const int32_t *) ((const char *) ids->data + u * ids->nb[0] + t * ids->nb[1]); };
+        for (int64_t m = 0; m < n_matrices; m++) parts[m] = {0, 0};
+        for (int64_t t = 0; t < ids->ne[1]; t++)
+            for (int64_t u = 0; u < ids->ne[0]; u++) parts[expert(u, t)].n++;
+        for (int64_t m = 1; m < n_matrices; m++) parts[m].first = parts[m - 1].first + parts[m - 1].n;
+        for (int64_t m = 0; m < n_matrices; m++) parts[m].n = 0;
+        for (int64_t t = 0; t < ids->ne[1]; t++)
+            for (int64_t u = 0; u < ids->ne[0]; u++) {
+                Part & part = parts[expert(u, t)];
+                columns[part.first + part.n++] = {(const char *) x->data + u % x->ne[1] * x->nb[1] + t * x->nb[2],
+                                                  (float *) ((char *) op->data + u * op->nb[1] + t * op->nb[2])};
+            }
+    }
+
+    // Where the cells of the tile that begins at this column of a part lie: those of earlier columns are before it.
+    char * tile(int64_t column) const { return cells + column * n_cells * cell_bytes; }
+
+    // Quantizes (or copies) cells `first` to `last` of a part's column into its tile.
+    void prepare(const Part & part, int64_t at, int64_t first, int64_t last) const {
+        const int64_t begin = at / type->tile * type->tile, n = std::min<int64_t>(type->tile, part.n - begin), j = at - begin;
+        char * to = tile(part.first + begin);
+        const char * from = columns[part.first + at].x;
+        const size_t stride = x->nb[0];
+        for (int64_t b = first; b < last; b++) {
+            const char * values = from + b * kCell * stride;
+            if (!type->is_float) {
+                quantize((const float *) values, stride, type->offset, ((Cell *) to)[b * n + j]);
+                continue;
+            }
+            float v[kCell];
+            for (int i = 0; i < kCell; i++) v[i] = b * kCell + i < k ? *(const float *) (values + i * stride) : 0.0f;
+#if defined(UAD_BF16)
+            if (bf16_pairs()) {
+                for (int i = 0; i < kCell; i += 2) ((uint32_t *) to)[(b * kCell + i) / 2 * n + j] = to_bf16(v[i]) | to_bf16(v[i + 1]) << 16;
+                continue;
+            }
+#endif
+            for (int i = 0; i < kCell; i++) ((float *) to)[(b * kCell + i) * n + j] = v[i];
+        }
+    }
+
+#if defined(UAD_BF16)
+    static uint32_t to_bf16(float x) {  // to nearest, ties to even; quiet NaNs stay so
+        uint32_t bits;
+        memcpy(&bits, &x, 4);
+        if ((bits & 0x7fffffff) > 0x7f800000) return bits >> 16 | 64;
+        return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    }
+#endif
+
+    // Groups of a matrix by all the columns of its part. Several groups are taken by one tile of columns after the
+    // other, so that both stay in the nearest caches.
+    void multiply(int64_t m, int64_t first, int64_t last) const {
+        const Part & part = parts[m];
+        const size_t bytes = group_bytes(*type, k);
+        float out[8 * kRows];
+        for (int64_t at = 0; at < part.n; at += type->tile) {
+            const int64_t n = std::min<int64_t>(type->tile, part.n - at);
+            for (int64_t g = first; g < last; g++) {
+                const int64_t n_rows = std::min<int64_t>(kRows, rows - g * kRows);
+                type->tiles[n](weights + m * matrix + g * bytes, n_cells, tile(part.first + at), out);
+                for (int64_t j = 0; j < n; j++) memcpy(columns[part.first + at + j].y + g * kRows, out + j * kRows, n_rows * sizeof(float));
+            }
+        }
+    }
+};
+
+inline size_t product_size(int, const ggml::Tensor * op) { return Plan(op).size(); }
+
+inline void product(ggml::Compute * compute, ggml::Tensor * op) {
+    Plan plan(op);
+    plan.lay_out(compute->wdata);
+    const int64_t ith = compute->ith, nth = compute->nth;
+    if (ith == 0) {
+        plan.shared->next.store(0, std::memory_order_relaxed);
+        if (plan.ids) plan.list_experts();
+        else plan.list_products();
+    }
+    calls.barrier(compute->threadpool);
+
+    // cells are prepared in equal shares; a single column's, too
+    const int64_t n = plan.n_columns * plan.n_cells, begin = n * ith / nth, end = n * (ith + 1) / nth;
+    int64_t before = 0;
+    for (int64_t m = 0; m < plan.n_matrices && before < end; m++) {
+        const Part & part = plan.parts[m];
+        const int64_t last = before + part.n * plan.n_cells;
+        for (int64_t i = std::max(begin, before); i < std::min(end, last);) {
+            const int64_t column = (i - before) / plan.n_cells, cell = (i - before) % plan.n_cells;
+            const int64_t until = std::min(plan.n_cells, cell + std::min(end, last) - i);
+            plan.prepare(part, column, cell, until);
+            i += until - cell;
+        }
+        before = last;
+    }
+    calls.barrier(compute->threadpool);
+
+    // groups are taken as threads get to them: a thread that the system has stopped holds up nobody for long
+    const size_t group = group_bytes(*plan.type, plan.k);
+    int64_t n_used = 0;
+    for (int64_t m = 0; m < plan.n_matrices; m++) n_used += plan.parts[m].n > 0;
+    const int64_t total = n_used * plan.n_groups;
+    int64_t take = std::max<int64_t>(1, std::min<int64_t>(total / (nth * 8), (128 << 10) / group));
+    if (nth == 1) take = std::max<int64_t>(1, (128 << 10) / group);
+    for (;;) {
+        const int64_t first = plan.shared->next.fetch_add(take, std::memory_order_relaxed);
+        if (first >= total) break;
+        int64_t m = -1, used = first / plan.n_groups;  // the used-th matrix that has columns
+        for (int64_t seen = -1; seen < used;) seen += plan.parts[++m].n > 0;
+        int64_t g = first % plan.n_groups;
+        for (int64_t left = std::min(take, total - first); left > 0;) {
+            const int64_t n = std::min(left, plan.n_groups - g);
+            plan.multiply(m, g, g + n);
+            left -= n, g = 0;
+            if (left > 0) while (!plan.parts[++m].n) {}
+        }
+    }
+}
