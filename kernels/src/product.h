@@ -20,6 +20,11 @@ constexpr int kBias = 128;  // signed weights are multiplied as unsigned ones, 1
 #else
 constexpr int kBias = 0;
 #endif
+#if defined(UAD_AVX2) && !defined(UAD_AVXVNNI)
+constexpr bool kScalesPairs = true;
+#else
+constexpr bool kScalesPairs = false;
+#endif
 
 inline void quantize(const float * x, size_t stride, int offset, Cell & c) {
     float v[kCell];
@@ -54,8 +59,8 @@ inline I word(const void * p) {  // four bytes of a column, for all lanes
     return iset(x);
 }
 
-// Sums of products of 4 weights and 4 column values in each lane. T says how large weights get. `total` is whole
-// after step n - 1.
+// Sums of products of 4 weights and 4 column values in each lane. T says how large weights get. `total` is whole after
+// step n - 1. Where kScalesPairs, it is the sum times `factor`, which has a lane's factor in both of its 16-bit halves.
 #if defined(UAD_AVX512) || defined(UAD_AVXVNNI)
 struct Weight {
     I q;
@@ -66,14 +71,13 @@ template <class T> inline Weight weight(I q) {
 }
 template <class T> struct Dot {
     I total;
-    template <int i, int n> void step(const Weight & w, I y) {
+    template <int i, int n> void step(const Weight & w, I y, I) {
 #if defined(UAD_AVX512)
         total = _mm512_dpbusd_epi32(total, w.q, y);
 #else
         total = _mm256_dpbusd_avx_epi32(total, w.q, y);
 #endif
     }
-    I scaled(I scale) const { return imul(total, scale); }
 };
 inline I two(I low, I high) { return ior(iand(low, iset(0xffff)), left32<16>(high)); }  // 16-bit halves of a lane
 inline I dot_two(I pair, I sums) {
@@ -96,17 +100,19 @@ template <class T> inline Weight weight(I q) {
 template <class T> struct Dot {
     static constexpr int FITS = T::SIGNED ? 1 : 32767 / (2 * T::LARGEST * 127);
     I total, pairs;
-    template <int i, int n> void step(const Weight & w, I y) {
+    template <int i, int n> void step(const Weight & w, I y, I factor) {
         if constexpr (T::SIGNED) {
             pairs = _mm256_maddubs_epi16(w.q, _mm256_sign_epi8(y, w.sign));
-            total = iadd(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+            total = iadd(total, _mm256_madd_epi16(pairs, factor));
+            asm("" : "+x"(total));
         } else {
             const I more = _mm256_maddubs_epi16(w.q, y);
             pairs = i % FITS ? _mm256_add_epi16(pairs, more) : more;
-            if (i % FITS == FITS - 1 || i == n - 1) total = iadd(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+            // Compilers like to add up products as a tree, at the end, and run out of registers before.
+            asm("" : "+x"(pairs));
+            if (i % FITS == FITS - 1 || i == n - 1) total = iadd(total, _mm256_madd_epi16(pairs, factor));
         }
     }
-    I scaled(I scale) const { return imul(total, scale); }
 };
 inline I two(I low, I high) { return ior(iand(low, iset(0xffff)), left32<16>(high)); }
 inline I dot_two(I pair, I sums) { return _mm256_madd_epi16(pair, sums); }
@@ -117,8 +123,7 @@ struct Weight {
 template <class T> inline Weight weight(I q) { return {q}; }
 template <class T> struct Dot {
     I total;
-    template <int i, int n> void step(const Weight & w, I y) { total = vdotq_s32(total, vreinterpretq_s8_s32(w.q), vreinterpretq_s8_s32(y)); }
-    I scaled(I scale) const { return imul(total, scale); }
+    template <int i, int n> void step(const Weight & w, I y, I) { total = vdotq_s32(total, vreinterpretq_s8_s32(w.q), vreinterpretq_s8_s32(y)); }
 };
 inline I two(I low, I high) { return ior(iand(low, iset(0xffff)), left32<16>(high)); }
 inline I dot_two(I pair, I sums) {
@@ -163,13 +168,8 @@ template <class T, int i> inline I unpacked(const uint8_t * cell) {
 
 template <class T> inline F block_scale(const uint8_t * p) {  // p: of W rows
     if constexpr (T::BYTE_SCALE) {
-        // 2^(e - 128), as MXFP4's values are doubled; the two smallest are no normal numbers
-        float d[W];
-        for (int i = 0; i < W; i++) {
-            const uint32_t bits = p[i] < 2 ? 0x00200000u << p[i] : (uint32_t) (p[i] - 1) << 23;
-            memcpy(&d[i], &bits, 4);
-        }
-        return load(d);
+        // 2^(e - 128), as MXFP4's values are doubled; 2^-128, no normal number, counts as 0
+        return mul(as_float(left32<23>(unsigned_bytes(p))), set(0.5f));
     } else return halves((const uint16_t *) p);
 }
 
@@ -197,7 +197,7 @@ template <class T, int N, int P> inline void quantized_tile(const uint8_t * grou
                 constexpr bool IN_HALVES = T::SCALE == Scale::Halves || T::SCALE == Scale::HalvesMin;
                 Dot<T> dots[N][P];
                 I whole[N][P];
-                auto multiply = [&](auto first, auto n) {  // n steps
+                auto multiply = [&](auto first, auto n, const I * factors) {  // n steps
                     each(std::make_integer_sequence<int, decltype(n)::value>(), [&](auto i) {
                         constexpr int step = decltype(first)::value + decltype(i)::value;
                         Weight w[P];
@@ -205,7 +205,7 @@ template <class T, int N, int P> inline void quantized_tile(const uint8_t * grou
                         for (int j = 0; j < N; j++) {
                             const I values = word(y[j].y + 4 * step);
                             for (int p = 0; p < P; p++)
-                                dots[j][p].template step<decltype(i)::value, decltype(n)::value>(w[p], values);
+                                dots[j][p].template step<decltype(i)::value, decltype(n)::value>(w[p], values, factors[p]);
                         }
                     });
                 };
@@ -214,7 +214,9 @@ template <class T, int N, int P> inline void quantized_tile(const uint8_t * grou
                     constexpr bool HAS_OFF = T::OFFSET != 0 || (T::SIGNED && kBias != 0);
                     for (int j = 0; j < N; j++)
                         for (int p = 0; p < P; p++) dots[j][p].total = HAS_OFF ? iset(y[j].off) : izero();
-                    multiply(integral_constant<int, 0>(), integral_constant<int, 8>());
+                    I ones[P];
+                    for (int p = 0; p < P; p++) ones[p] = iset(0x00010001);
+                    multiply(integral_constant<int, 0>(), integral_constant<int, 8>(), ones);
                     for (int p = 0; p < P; p++) {
                         const int lane = (part + p) * W;
                         F scale = d[p], least{};
@@ -251,17 +253,20 @@ template <class T, int N, int P> inline void quantized_tile(const uint8_t * grou
                             mins[p] = two(high[0], high[1]);
                         }
                     }
-                    for (int h = 0; h < 2; h++) {
+                    each(std::make_integer_sequence<int, 2>(), [&](auto half) {
+                        constexpr int h = decltype(half)::value;
                         for (int j = 0; j < N; j++)
-                            for (int p = 0; p < P; p++) dots[j][p].total = izero();
-                        if (h == 0) multiply(integral_constant<int, 0>(), integral_constant<int, 4>());
-                        else multiply(integral_constant<int, 4>(), integral_constant<int, 4>());
+                            for (int p = 0; p < P; p++)
+                                if (h == 0 || !kScalesPairs) dots[j][p].total = izero();
+                        I factors[P];
+                        for (int p = 0; p < P; p++) factors[p] = two(scales[h][p], scales[h][p]);
+                        multiply(integral_constant<int, 4 * h>(), integral_constant<int, 4>(), factors);
                         for (int j = 0; j < N; j++)
                             for (int p = 0; p < P; p++) {
-                                const I scaled = dots[j][p].scaled(scales[h][p]);
-                                whole[j][p] = h ? iadd(whole[j][p], scaled) : scaled;
+                                const I scaled = kScalesPairs ? dots[j][p].total : imul(dots[j][p].total, scales[h][p]);
+                                whole[j][p] = h == 0 || kScalesPairs ? scaled : iadd(whole[j][p], scaled);
                             }
-                    }
+                    });
                     for (int j = 0; j < N; j++)
                         for (int p = 0; p < P; p++) {
                             F & sum = sums[j][p];
@@ -304,23 +309,28 @@ template <int TYPE, int N, int P> inline void float_tile(const uint8_t * group, 
                         for (int j = 0; j < N; j++) part_sums[j][p] = _mm512_dpbf16_ps(part_sums[j][p], (__m512bh) iload(w + p * W * 4), (__m512bh) word(x + j));
 #else
                 for (int k = 0; k < kCell; k += 2, w += 64, x += 2 * N)
+                {
+                    F low[P], high[P];
                     for (int p = 0; p < P; p++) {
                         const I both = iload(w + p * W * 4);
-                        const F low = as_float(left32<16>(both)), high = as_float(iand(both, iset((int32_t) 0xffff0000)));
-                        for (int j = 0; j < N; j++) {
-                            part_sums[j][p] = fma(low, set(x[j]), part_sums[j][p]);
-                            part_sums[j][p] = fma(high, set(x[N + j]), part_sums[j][p]);
-                        }
+                        low[p] = as_float(left32<16>(both)), high[p] = as_float(iand(both, iset((int32_t) 0xffff0000)));
                     }
+                    for (int j = 0; j < N; j++) {
+                        const F first = set(x[j]), second = set(x[N + j]);
+                        for (int p = 0; p < P; p++) part_sums[j][p] = fma(high[p], second, fma(low[p], first, part_sums[j][p]));
+                    }
+                }
 #endif
             } else {
-                for (int k = 0; k < kCell; k++, w += kRows * BYTES, x += N)
+                for (int k = 0; k < kCell; k++, w += kRows * BYTES, x += N) {
+                    F values[P];
                     for (int p = 0; p < P; p++) {
-                        F one;
-                        if constexpr (TYPE == ggml::F32) one = load((const float *) w + p * W);
-                        else one = halves((const uint16_t *) w + p * W);
-                        for (int j = 0; j < N; j++) part_sums[j][p] = fma(one, set(x[j]), part_sums[j][p]);
+                        if constexpr (TYPE == ggml::F32) values[p] = load((const float *) w + p * W);
+                        else values[p] = halves((const uint16_t *) w + p * W);
                     }
+                    for (int j = 0; j < N; j++)
+                        for (int p = 0; p < P; p++) part_sums[j][p] = fma(values[p], set(x[j]), part_sums[j][p]);
+                }
             }
             for (int j = 0; j < N; j++)
                 for (int p = 0; p < P; p++) sums[j][p] = add(sums[j][p], part_sums[j][p]);
@@ -351,11 +361,7 @@ constexpr int kTile = 8, kParts = 1, kFloatTile = 8, kFloatParts = 1;
 #elif defined(UAD_NEON)
 constexpr int kTile = 4, kParts = 4, kFloatTile = 4, kFloatParts = 4;
 #else
-#ifndef KT
-#define KT 4
-#define KP 2
-#endif
-constexpr int kTile = KT, kParts = KP, kFloatTile = 4, kFloatParts = 2;
+constexpr int kTile = 8, kParts = 1, kFloatTile = 8, kFloatParts = 1;
 #endif
 
 struct Type {
