@@ -85,8 +85,8 @@ inline const Type * type_of(const ggml::Tensor * t) {
 }
 
 // c = a b, or c += a b: R rows of a (n columns), N vectors of columns of b (n rows). Each sum is one chain, from 0 to n.
-template <int R, int N>
-void block(const float * a, size_t a_row, const float * b, size_t b_row, int64_t n, float * c, size_t c_row, bool adds) {
+template <int R, int N, bool adds>
+void block(const float * a, size_t a_row, const float * b, size_t b_row, int64_t n, float * c, size_t c_row) {
     F s[R][N];
     for (int i = 0; i < R; i++)
         for (int j = 0; j < N; j++) s[i][j] = adds ? load(c + i * c_row + j * W) : zero();
@@ -108,16 +108,16 @@ constexpr int vectors(int n_rows) {  // as many as there are registers for, and 
     return n;
 }
 
-template <int R = kBlock> void multiply(const float * a, size_t a_row, int64_t n_rows, const float * b, size_t b_row, int64_t n,
-                                        float * c, size_t c_row, int64_t width, bool adds) {
+template <bool adds, int R = kBlock> void multiply(const float * a, size_t a_row, int64_t n_rows, const float * b, size_t b_row,
+                                                   int64_t n, float * c, size_t c_row, int64_t width) {
     constexpr int N = vectors(R);
     for (; n_rows >= R; n_rows -= R, a += R * a_row, c += R * c_row) {
         int64_t j = 0;
-        for (; j + N * W <= width; j += N * W) block<R, N>(a, a_row, b + j, b_row, n, c + j, c_row, adds);
-        for (; j < width; j += W) block<R, 1>(a, a_row, b + j, b_row, n, c + j, c_row, adds);
+        for (; j + N * W <= width; j += N * W) block<R, N, adds>(a, a_row, b + j, b_row, n, c + j, c_row);
+        for (; j < width; j += W) block<R, 1, adds>(a, a_row, b + j, b_row, n, c + j, c_row);
     }
     if constexpr (R > 1)
-        if (n_rows) multiply<R - 1>(a, a_row, n_rows, b, b_row, n, c, c_row, width, adds);
+        if (n_rows) multiply<adds, R - 1>(a, a_row, n_rows, b, b_row, n, c, c_row, width);
 }
 
 // Of some cells, for each pair: the greatest score, the sum of e^(score - greatest), and with that the sum of V.
@@ -358,7 +358,7 @@ struct Worker {
             if (!is_live[step]) continue;
             widen_keys(step0 + step);
             runs(step0 + step, [&](int64_t i, int64_t n) {
-                multiply(q + i * plan.d, plan.d, n, keys, kStep, plan.d, scores + i * kChunk + step * kStep, kChunk, kStep, false);
+                multiply<false>(q + i * plan.d, plan.d, n, keys, kStep, plan.d, scores + i * kChunk + step * kStep, kChunk, kStep);
             });
         }
         for (int64_t i = 0; i < n_pairs; i++) soften(i, chunk, to.of_pair(i, plan.v_row));
@@ -373,8 +373,8 @@ struct Worker {
     }
 
     void add_values(int64_t pair, int64_t n, int step, Sums to) const {
-        multiply(scores + pair * kChunk + step * kStep, kChunk, n, values, plan.v_row, kStep, to.v + pair * plan.v_row, plan.v_row,
-                 up(plan.v->ne[0], W), true);
+        multiply<true>(scores + pair * kChunk + step * kStep, kChunk, n, values, plan.v_row, kStep, to.v + pair * plan.v_row, plan.v_row,
+                       up(plan.v->ne[0], W));
     }
 
     bool is_finite(const float * p) const {
