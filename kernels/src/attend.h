@@ -34,27 +34,31 @@ inline F tanh(F x) {  // (a - b) / (a + b), a = e^(-2 max(-x, 0)), b = e^(-2 max
     return div(sub(a, b), add(a, b));
 }
 
+template <int TYPE> constexpr bool is_plain = TYPE == ggml::F32 || TYPE == ggml::F16 || TYPE == ggml::BF16;
+template <int TYPE> constexpr int bytes_of = TYPE == ggml::F32 ? 4 : 2;  // plain types
+
+template <int TYPE> F floats(const char * p) {
+    if constexpr (TYPE == ggml::F32) return load((const float *) p);
+    else if constexpr (TYPE == ggml::F16) return halves((const uint16_t *) p);
+    else return bfloats((const uint16_t *) p);
+}
+
 // n values of a row of K or V as floats. Up to W - 1 more are written.
 template <int TYPE> void widen(const char * row, int64_t n, float * to) {
-    if constexpr (TYPE == ggml::F32 || TYPE == ggml::F16 || TYPE == ggml::BF16) {
-        constexpr int size = TYPE == ggml::F32 ? 4 : 2;
-        auto floats = [](const char * p) {
-            if constexpr (TYPE == ggml::F32) return load((const float *) p);
-            else if constexpr (TYPE == ggml::F16) return halves((const uint16_t *) p);
-            else return bfloats((const uint16_t *) p);
-        };
+    if constexpr (is_plain<TYPE>) {
+        constexpr int size = bytes_of<TYPE>;
         int64_t i = 0;
-        for (; i + W <= n; i += W) store(to + i, floats(row + i * size));
+        for (; i + W <= n; i += W) store(to + i, floats<TYPE>(row + i * size));
         if (i == n) return;
         char last[4 * W] = {};
         memcpy(last, row + i * size, (n - i) * size);
-        store(to + i, floats(last));
+        store(to + i, floats<TYPE>(last));
     } else {
         using T = Format<TYPE>;
         for (int64_t b = 0; b < n; b += T::COLUMNS, row += T::FILE) {
             Row block;
             T::read((const uint8_t *) row, block);
-            if constexpr (T::TABLE != nullptr)
+            if constexpr (T::HAS_TABLE)
                 for (int i = 0; i < T::COLUMNS; i += 4 * W) istore(block.q + i, look_up(T::TABLE, iload(block.q + i)));
             const F d = set_half(block.d), m = set_half(block.m);
             for (int i = 0; i < T::COLUMNS; i += W) {
@@ -66,33 +70,38 @@ template <int TYPE> void widen(const char * row, int64_t n, float * to) {
     }
 }
 
-struct Type {
-    int number, n_values, n_bytes;  // of a block
-    void (*widen)(const char * row, int64_t n, float * to);
-};
-
-template <int TYPE> constexpr Type quantized() { return {TYPE, Format<TYPE>::COLUMNS, Format<TYPE>::FILE, widen<TYPE>}; }
-
-inline const Type * type_of(const ggml::Tensor * t) {
-    static constexpr Type types[] = {
-        {ggml::F32, 1, 4, widen<ggml::F32>}, {ggml::F16, 1, 2, widen<ggml::F16>}, {ggml::BF16, 1, 2, widen<ggml::BF16>},
-        quantized<ggml::Q8_0>(), quantized<ggml::Q4_0>(), quantized<ggml::Q4_1>(), quantized<ggml::Q5_0>(),
-        quantized<ggml::Q5_1>(), quantized<ggml::IQ4_NL>(),
-    };
-    for (const Type & type : types)
-        if (type.number == t->type) return t->ne[0] % type.n_values == 0 && t->nb[0] == (size_t) type.n_bytes ? &type : nullptr;
-    return nullptr;
+// Keys of W cells side by side, element by element: to[element][cell]. Only n are there, the others are zeros. rows: W
+// rows of scratch.
+template <int TYPE> void turn(const char * k, size_t stride, int64_t n, int64_t d, float * rows, float * to) {
+    if constexpr (is_plain<TYPE>) {
+        if (n >= W && d % W == 0) {
+            for (int64_t j = 0; j < d; j += W) {
+                F r[W];
+                for (int i = 0; i < W; i++) r[i] = floats<TYPE>(k + i * stride + j * bytes_of<TYPE>);
+                transpose(r);
+                for (int i = 0; i < W; i++) store(to + (j + i) * kStep, r[i]);
+            }
+            return;
+        }
+    }
+    const int64_t width = up(d, W), row = width + 16;  // rows of 2^n floats would share few places of the cache
+    for (int64_t i = 0; i < W; i++) {
+        if (i < n) widen<TYPE>(k + i * stride, d, rows + i * row);
+        else memset(rows + i * row, 0, width * 4);
+    }
+    turn<ggml::F32>((const char *) rows, row * 4, W, width, nullptr, to);
 }
 
-// c = a b, or c += a b: R rows of a (n columns), N vectors of columns of b (n rows). Each sum is one chain, from 0 to n.
-template <int R, int N, bool adds>
-void block(const float * a, size_t a_row, const float * b, size_t b_row, int64_t n, float * c, size_t c_row) {
+// c = a b, or c += a b: R rows of a (n columns), N vectors of columns of b (n rows, of a plain type, b_row in bytes). Each
+// sum is one chain, from 0 to n.
+template <int TYPE, bool adds, int R, int N>
+void block(const float * a, size_t a_row, const char * b, size_t b_row, int64_t n, float * c, size_t c_row) {
     F s[R][N];
     for (int i = 0; i < R; i++)
         for (int j = 0; j < N; j++) s[i][j] = adds ? load(c + i * c_row + j * W) : zero();
     for (int64_t k = 0; k < n; k++) {
         F v[N];
-        for (int j = 0; j < N; j++) v[j] = load(b + k * b_row + j * W);
+        for (int j = 0; j < N; j++) v[j] = floats<TYPE>(b + k * b_row + j * W * bytes_of<TYPE>);
         for (int i = 0; i < R; i++) {
             const F x = set(a[i * a_row + k]);
             for (int j = 0; j < N; j++) s[i][j] = fma(x, v[j], s[i][j]);
@@ -108,16 +117,36 @@ constexpr int vectors(int n_rows) {  // as many as there are registers for, and 
     return n;
 }
 
-template <bool adds, int R = kBlock> void multiply(const float * a, size_t a_row, int64_t n_rows, const float * b, size_t b_row,
-                                                   int64_t n, float * c, size_t c_row, int64_t width) {
+template <int TYPE, bool adds, int R = kBlock> void multiply(const float * a, size_t a_row, int64_t n_rows, const char * b, size_t b_row,
+                                                             int64_t n, float * c, size_t c_row, int64_t width) {
     constexpr int N = vectors(R);
     for (; n_rows >= R; n_rows -= R, a += R * a_row, c += R * c_row) {
         int64_t j = 0;
-        for (; j + N * W <= width; j += N * W) block<R, N, adds>(a, a_row, b + j, b_row, n, c + j, c_row);
-        for (; j < width; j += W) block<R, 1, adds>(a, a_row, b + j, b_row, n, c + j, c_row);
+        for (; j + N * W <= width; j += N * W) block<TYPE, adds, R, N>(a, a_row, b + j * bytes_of<TYPE>, b_row, n, c + j, c_row);
+        for (; j < width; j += W) block<TYPE, adds, R, 1>(a, a_row, b + j * bytes_of<TYPE>, b_row, n, c + j, c_row);
     }
     if constexpr (R > 1)
-        if (n_rows) multiply<adds, R - 1>(a, a_row, n_rows, b, b_row, n, c, c_row, width);
+        if (n_rows) multiply<TYPE, adds, R - 1>(a, a_row, n_rows, b, b_row, n, c, c_row, width);
+}
+
+// A type of K and V.
+struct Type {
+    int number, n_values, n_bytes;  // of a block
+    decltype(&widen<ggml::F32>) widen;
+    decltype(&turn<ggml::F32>) turn;
+    decltype(&multiply<ggml::F32, true>) add;  // without widening; null where that is not possible
+};
+template <int TYPE> constexpr Type plain() { return {TYPE, 1, bytes_of<TYPE>, widen<TYPE>, turn<TYPE>, multiply<TYPE, true>}; }
+template <int TYPE> constexpr Type quantized() { return {TYPE, Format<TYPE>::COLUMNS, Format<TYPE>::FILE, widen<TYPE>, turn<TYPE>, nullptr}; }
+
+inline const Type * type_of(const ggml::Tensor * t) {
+    static constexpr Type types[] = {
+        plain<ggml::F32>(), plain<ggml::F16>(), plain<ggml::BF16>(), quantized<ggml::Q8_0>(), quantized<ggml::Q4_0>(),
+        quantized<ggml::Q4_1>(), quantized<ggml::Q5_0>(), quantized<ggml::Q5_1>(), quantized<ggml::IQ4_NL>(),
+    };
+    for (const Type & type : types)
+        if (type.number == t->type) return t->ne[0] % type.n_values == 0 && t->nb[0] == (size_t) type.n_bytes ? &type : nullptr;
+    return nullptr;
 }
 
 // Of some cells, for each pair: the greatest score, the sum of e^(score - greatest), and with that the sum of V.
@@ -287,27 +316,19 @@ struct Worker {
         }
     }
 
-    void widen_keys(int64_t step) const {  // element by element, those of 32 cells side by side
-        const int64_t n = up(plan.d, W), stride = n + 16;
+    void turn_keys(int64_t step) const {
         const char * k = (const char *) plan.k->data + head * plan.k->nb[2] + stream * plan.k->nb[3];
-        for (int c = 0; c < kStep; c += W) {
-            for (int64_t i = 0, cell = step * kStep + c; i < W; i++, cell++) {
-                if (cell < plan.n_cells) plan.k_type->widen(k + cell * plan.k->nb[1], plan.d, rows + i * stride);
-                else memset(rows + i * stride, 0, n * 4);
-            }
-            for (int64_t j = 0; j < n; j += W) {
-                F r[W];
-                for (int i = 0; i < W; i++) r[i] = load(rows + i * stride + j);
-                transpose(r);
-                for (int i = 0; i < W; i++) store(keys + (j + i) * kStep + c, r[i]);
-            }
-        }
+        for (int64_t i = 0, cell = step * kStep; i < kStep; i += W, cell += W)
+            plan.k_type->turn(k + cell * plan.k->nb[1], plan.k->nb[1], plan.n_cells - cell, plan.d, rows, keys + i);
+    }
+
+    const char * values_at(int64_t cell) const {
+        return (const char *) plan.v->data + cell * plan.v->nb[1] + head * plan.v->nb[2] + stream * plan.v->nb[3];
     }
 
     void widen_values(int64_t step, const float * p) const {  // p: zeros for cells of p = 0
-        const char * v = (const char *) plan.v->data + head * plan.v->nb[2] + stream * plan.v->nb[3];
         for (int64_t i = 0, cell = step * kStep; i < kStep; i++, cell++) {
-            if (cell < plan.n_cells && (!p || p[i] != 0.0f)) plan.v_type->widen(v + cell * plan.v->nb[1], plan.v->ne[0], values + i * plan.v_row);
+            if (cell < plan.n_cells && (!p || p[i] != 0.0f)) plan.v_type->widen(values_at(cell), plan.v->ne[0], values + i * plan.v_row);
             else memset(values + i * plan.v_row, 0, plan.v_row * 4);
         }
     }
@@ -356,25 +377,32 @@ struct Worker {
         const int64_t step0 = chunk * kSteps;
         for (int step = 0; step < kSteps; step++) {
             if (!is_live[step]) continue;
-            widen_keys(step0 + step);
+            turn_keys(step0 + step);
             runs(step0 + step, [&](int64_t i, int64_t n) {
-                multiply<false>(q + i * plan.d, plan.d, n, keys, kStep, plan.d, scores + i * kChunk + step * kStep, kChunk, kStep);
+                multiply<ggml::F32, false>(q + i * plan.d, plan.d, n, (const char *) keys, kStep * 4, plan.d, scores + i * kChunk + step * kStep, kChunk, kStep);
             });
         }
         for (int64_t i = 0; i < n_pairs; i++) soften(i, chunk, to.of_pair(i, plan.v_row));
         memset(to.v, 0, n_pairs * plan.v_row * 4);
         for (int step = 0; step < kSteps; step++) {
             if (!is_live[step]) continue;
-            widen_values(step0 + step, nullptr);
-            runs(step0 + step, [&](int64_t i, int64_t n) { add_values(i, n, step, to); });
+            const int64_t cell = (step0 + step) * kStep;
+            if (n_pairs <= kBlock && plan.v_type->add && plan.v->ne[0] % W == 0 && cell + kStep <= plan.n_cells) {  // they are used once
+                runs(step0 + step, [&](int64_t i, int64_t n) { add_values(plan.v_type->add, values_at(cell), plan.v->nb[1], i, n, step, to); });
+            } else {
+                widen_values(step0 + step, nullptr);
+                runs(step0 + step, [&](int64_t i, int64_t n) { add_widened(i, n, step, to); });
+            }
         }
         for (int64_t i = 0; i < n_pairs; i++)
             if (!is_finite(to.v + i * plan.v_row)) repair(i, chunk, to);
     }
 
-    void add_values(int64_t pair, int64_t n, int step, Sums to) const {
-        multiply<true>(scores + pair * kChunk + step * kStep, kChunk, n, values, plan.v_row, kStep, to.v + pair * plan.v_row, plan.v_row,
-                       up(plan.v->ne[0], W));
+    template <class Add> void add_values(Add add, const char * from, size_t stride, int64_t pair, int64_t n, int step, Sums to) const {
+        add(scores + pair * kChunk + step * kStep, kChunk, n, from, stride, kStep, to.v + pair * plan.v_row, plan.v_row, up(plan.v->ne[0], W));
+    }
+    void add_widened(int64_t pair, int64_t n, int step, Sums to) const {
+        add_values(multiply<ggml::F32, true>, (const char *) values, plan.v_row * 4, pair, n, step, to);
     }
 
     bool is_finite(const float * p) const {
@@ -389,7 +417,7 @@ struct Worker {
         for (int step = 0; step < kSteps; step++) {
             if (!pair_live[pair][chunk * kSteps + step]) continue;
             widen_values(chunk * kSteps + step, scores + pair * kChunk + step * kStep);
-            add_values(pair, 1, step, to);
+            add_widened(pair, 1, step, to);
         }
     }
 

@@ -4,7 +4,7 @@
 //   ./check                                    a line for each kind of check; exit status 1 if one fails
 //   ./check time ROWS CELLS THREADS [HEADS KV_HEADS HEAD_SIZE TYPE]
 //
-// AVX-512 by simde on any processor: -DUAD_AVX512 -DUAD_EMULATED. NEON: aarch64-linux-gnu-g++ -static -DUAD_NEON.
+// AVX-512 by simde on any processor with AVX2: -DUAD_AVX512 -DUAD_EMULATED. NEON: aarch64-linux-gnu-g++ -static -DUAD_NEON.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -22,20 +22,17 @@
 #if defined(UAD_NEON)
 #include <arm_neon.h>
 #elif defined(UAD_EMULATED)
-#define SIMDE_ENABLE_NATIVE_ALIASES
-#include <simde/x86/avx512.h>
-#include <simde/x86/f16c.h>
-#include <simde/x86/fma.h>
+#include "emulated.h"
 #else
 #include <immintrin.h>
 #endif
 
 #include "kind.h"
-#include "planes.h"
 
 namespace uad {
 Ggml calls;
 namespace {
+#include "planes.h"
 #include "vec.h"
 #include "attend.h"
 }  // namespace
