@@ -236,7 +236,10 @@ struct Plan {
     // The scratch: Shared, `live`, sums of all tasks if ranges have to be joined, and a part for each thread.
     size_t live_size() const { return up(live_rows * n_steps, 64); }
     size_t parts_size() const { return n_ranges > 1 ? up(n_tasks * sums_size * 4, 64) : 0; }
-    size_t thread_size() const { return up(4 * (tile * (d + kChunk) + (up(d, W) + v_row + W) * kStep + W * (up(d, W) + 16) + tree_slots * sums_size), 64); }
+    size_t thread_size() const {
+        const int64_t keys = up(d, W) * kStep, values = (v_row + W) * kStep, rows = W * (up(d, W) + 16);
+        return up(4 * (up(tile * d, 16) + tile * kChunk + keys + values + rows + tree_slots * sums_size), 64);
+    }
     size_t size() const { return 128 + live_size() + parts_size() + n_threads * thread_size(); }
 
     Sums sums_at(float * p) const { return {p, p + tile, p + up(2 * tile, 16)}; }
@@ -248,7 +251,8 @@ struct Plan {
                         : std::pow(std::pow(2.0f, -max_bias / 2.0f / n), (float) (2 * (head - n) + 1));
     }
     const uint16_t * mask_row(int64_t row, int64_t head, int64_t stream) const {
-        return (const uint16_t *) ((const char *) mask->data + row * mask->nb[1] + head % mask_heads * mask->nb[2] + stream % mask_streams * mask->nb[3]);
+        const char * p = (const char *) mask->data + row * mask->nb[1] + head % mask_heads * mask->nb[2];
+        return (const uint16_t *) (p + stream % mask_streams * mask->nb[3]);
     }
 };
 
@@ -266,7 +270,7 @@ struct Worker {
         live = (uint8_t *) at, at += p.live_size();
         parts = (float *) at, at += p.parts_size();
         q = (float *) (at + ith * p.thread_size());
-        scores = q + p.tile * p.d, keys = scores + p.tile * kChunk, values = keys + up(p.d, W) * kStep;
+        scores = q + up(p.tile * p.d, 16), keys = scores + p.tile * kChunk, values = keys + up(p.d, W) * kStep;
         rows = values + (p.v_row + W) * kStep, stack = rows + W * (up(p.d, W) + 16);
     }
 
@@ -281,7 +285,12 @@ struct Worker {
             bool any = !plan.mask && cell < end;
             if (plan.mask) {
                 const uint16_t * m = plan.mask_row(r % plan.n_rows, r / plan.n_rows % plan.mask_heads, r / plan.n_rows / plan.mask_heads);
-                for (int64_t c = cell; c < end; c++) any |= m[c] != kMasked;
+                uint16_t differs = 0;
+                if (end == cell + kStep)
+                    for (int64_t c = 0; c < kStep; c++) differs |= m[cell + c] ^ kMasked;
+                else
+                    for (int64_t c = cell; c < end; c++) differs |= m[c] ^ kMasked;
+                any = differs;
             }
             live[i] = any;
         }
@@ -314,6 +323,14 @@ struct Worker {
             if (end > i) body(i, end - i);
             else end++;
         }
+    }
+
+    // A step's cells on their way into the nearest cache: rows of a head are too short for the processor to guess them.
+    void fetch(const ggml::Tensor * t, const Type & type, int64_t step) const {
+        const char * p = (const char *) t->data + step * kStep * t->nb[1] + head * t->nb[2] + stream * t->nb[3];
+        const int64_t n = std::min<int64_t>(kStep, plan.n_cells - step * kStep), bytes = t->ne[0] / type.n_values * type.n_bytes;
+        for (int64_t i = 0; i < n; i++, p += t->nb[1])
+            for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(p + b);
     }
 
     void turn_keys(int64_t step) const {
@@ -377,9 +394,12 @@ struct Worker {
         const int64_t step0 = chunk * kSteps;
         for (int step = 0; step < kSteps; step++) {
             if (!is_live[step]) continue;
+            fetch(plan.k, *plan.k_type, step0 + step + 1);
+            fetch(plan.v, *plan.v_type, step0 + step);
             turn_keys(step0 + step);
             runs(step0 + step, [&](int64_t i, int64_t n) {
-                multiply<ggml::F32, false>(q + i * plan.d, plan.d, n, (const char *) keys, kStep * 4, plan.d, scores + i * kChunk + step * kStep, kChunk, kStep);
+                float * to = scores + i * kChunk + step * kStep;
+                multiply<ggml::F32, false>(q + i * plan.d, plan.d, n, (const char *) keys, kStep * 4, plan.d, to, kChunk, kStep);
             });
         }
         for (int64_t i = 0; i < n_pairs; i++) soften(i, chunk, to.of_pair(i, plan.v_row));
