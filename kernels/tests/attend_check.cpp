@@ -403,6 +403,12 @@ std::vector<Case> cases() {
         few.cells = cells, few.rows = 3, few.heads = 2, few.kv_heads = cells % 2 ? 2 : 1, few.d = few.dv = 32;
         all.push_back(few);
     }
+    Case cut;  // 1, 2 and 3 threads take ranges of all, 2 and 1 chunks
+    cut.rows = 2, cut.heads = cut.kv_heads = 6, cut.d = cut.dv = 16, cut.cells = 3000;
+    for (Mask mask : {Absent, Causal, Window}) {
+        cut.mask = mask;
+        all.push_back(cut);
+    }
     Case empty_sinks;
     empty_sinks.mask = Empty, empty_sinks.sinks = true;
     all.push_back(empty_sinks);
