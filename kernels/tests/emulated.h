@@ -59,3 +59,24 @@ inline F512 blocks(F512 a, F512 b, int which) {  // of 128 bits: two of a, then 
 #define _mm512_cvtph_ps emulated::halves
 #define _mm512_cvtps_ph(x, mode) emulated::to_halves(x)
 #define _mm512_shuffle_f32x4 emulated::blocks
+
+namespace emulated {
+inline I512 madd(I512 a, I512 b) {
+    __m256i x[2], y[2];
+    memcpy(x, &a, 64), memcpy(y, &b, 64);
+    for (int i = 0; i < 2; i++) x[i] = _mm256_madd_epi16(x[i], y[i]);
+    return as<I512>(x);
+}
+inline I512 dot_bytes(I512 sum, I512 a, I512 b) {  // unsigned by signed bytes
+    uint8_t x[64];
+    int8_t y[64];
+    int32_t z[16];
+    memcpy(x, &a, 64), memcpy(y, &b, 64), memcpy(z, &sum, 64);
+    for (int i = 0; i < 64; i++) z[i / 4] += x[i] * y[i];
+    return as<I512>(z);
+}
+}  // namespace emulated
+#undef _mm512_madd_epi16
+#define _mm512_madd_epi16 emulated::madd
+#undef _mm512_dpbusd_epi32
+#define _mm512_dpbusd_epi32 emulated::dot_bytes
