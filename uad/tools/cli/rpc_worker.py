@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from uad.base.common.cache import cache_folder
 from uad.base.common.files import size_text
 from uad.base.config.argv import Parser, typed
 from uad.base.config.kinds import DEVICES, ONE_NAME, THREADS, integer
@@ -162,8 +163,6 @@ def _check_port(host: str, port: int) -> None:
 
 
 def _cache_folder() -> str:
-    from uad.runtime.costs.profile_store import cache_folder
-
     folder = cache_folder() / "rpc"
     try:
         folder.mkdir(parents=True, exist_ok=True)
