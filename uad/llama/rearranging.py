@@ -76,6 +76,7 @@ def refused(config: ModelConfig) -> Iterator[str]:
     reserve = function(next(name for name in _RESERVE if has(name)), c_void_p, c_void_p, c_uint32, c_uint32, c_uint32)
     with closing(Buffers()) as buffers:
         for context, n_seq in contexts(replace(config, repack=False), None):
+            kernels.load(config)  # whose buffers are asked, though nothing lies in them
             for n in (n_seq, n_seq * _ROWS):
                 if graph := reserve(context, n, n_seq, n):
                     yield from buffers.refused(graph)
@@ -104,6 +105,7 @@ def contexts(config: ModelConfig, plain: Sequence[str] | None) -> Iterator[tuple
     params.load_mode, params.check_tensors, params.no_alloc = 0, False, True
     if plain is not None:
         params.use_extra_bufts = True
+        kernels.load(config)
         placement.put(params, config.places, plain)
     model = lib.llama_model_load_from_file(os.fsencode(config.path), params)
     if not model:

@@ -63,14 +63,12 @@ def quantized(kind: int, values: Floats) -> bytes:
     if kind == F32:
         return rows.tobytes()
     out = ctypes.create_string_buffer(row_bytes(kind, rows.shape[1]) * len(rows))
-    chunk = function(
-        "ggml_quantize_chunk", c_size_t, c_int, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p
-    )
+    chunk = function("ggml_quantize_chunk", c_size_t, c_int, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p)
     chunk(kind, rows.ctypes.data, out, 0, *rows.shape, None)
     return out.raw
 
 
-class Backend(native.Owner):
+class CpuBackend(native.Owner):
     """llama.cpp's CPU backend, and the kinds of buffers that it has."""
 
     def __init__(self) -> None:
@@ -191,7 +189,7 @@ class How:
     n_rows: int = 0
 
 
-def product(backend: Backend, weight: Weight, x: Floats, how: How = How()) -> Floats | None:  # noqa: B008
+def product(backend: CpuBackend, weight: Weight, x: Floats, how: How = How()) -> Floats | None:  # noqa: B008
     """x @ weight.T for each matrix of x [n3, n2, n, k], with the weight shared as ggml shares it: [n3, n2, n, rows].
     None where the backend refuses that.
     """
@@ -218,7 +216,7 @@ def product(backend: Backend, weight: Weight, x: Floats, how: How = How()) -> Fl
         return get(node, (n3, n2, n, rows))
 
 
-def experts(backend: Backend, weight: Weight, x: Floats, ids: Ids, n_threads: int = 1) -> Floats | None:
+def experts(backend: CpuBackend, weight: Weight, x: Floats, ids: Ids, n_threads: int = 1) -> Floats | None:
     """Rows x [n, m, k] by the experts that each row uses, ids [n, used]; m is 1 or used: [n, used, rows]. None where
     the backend refuses that.
     """
@@ -235,7 +233,7 @@ def experts(backend: Backend, weight: Weight, x: Floats, ids: Ids, n_threads: in
         return get(node, (*ids.shape, weight.shape[1]))
 
 
-def values_of(backend: Backend, weight: Weight) -> Floats:
+def values_of(backend: CpuBackend, weight: Weight) -> Floats:
     """The numbers that the weights of a matrix in plain memory stand for, [n, rows, k]."""
     n, rows, k = weight.shape
     with closing(Tensors()) as tensors:
@@ -310,7 +308,7 @@ def queries(case: Attention, n: int, random: np.random.Generator) -> Queries:
     return Queries(case, **made, mask=np.repeat(mask[None], case.n_streams, 0), sinks=sinks)
 
 
-def attend(backend: Backend, given: Queries, n_threads: int = 1) -> Floats | None:
+def attend(backend: CpuBackend, given: Queries, n_threads: int = 1) -> Floats | None:
     """[streams, n, heads, width] of flash attention, laid out as llama.cpp's graphs have it. None where the backend
     refuses that.
     """
@@ -349,7 +347,7 @@ def _crossed(tensors: Tensors, kind: int, values: Floats) -> tuple[int, int]:
 
 
 @contextmanager
-def weights(backend: Backend, kind: int, values: Floats, *buffer_types: int) -> Iterator[tuple[Weight, ...]]:
+def weights(backend: CpuBackend, kind: int, values: Floats, *buffer_types: int) -> Iterator[tuple[Weight, ...]]:
     """The matrices [n, rows, k], quantized once, in buffers of each of these kinds."""
     data = quantized(kind, values)
     made: list[Weight] = []
@@ -361,5 +359,3 @@ def weights(backend: Backend, kind: int, values: Floats, *buffer_types: int) -> 
     finally:
         for weight in made:
             weight.close()
-
-

@@ -20,7 +20,7 @@ from uad.base.errors import UadError
 from uad.llama.backend import native
 from uad.llama.context import physical_cores
 from uad.llama.kernels import graphs
-from uad.llama.kernels.graphs import Attention, Backend, Floats, How, Ids, Queries, Weight
+from uad.llama.kernels.graphs import Attention, CpuBackend, Floats, How, Ids, Queries, Weight
 from uad.llama.kernels.library import ATTENTION, BUFFER, Library, NoKernelsError, load
 
 REGISTER = "register"
@@ -76,7 +76,7 @@ def prove(path: Path, kind: str, parts: Sequence[str]) -> Iterator[tuple[str, st
     except (NoKernelsError, OSError, AttributeError) as error:
         yield REGISTER, str(error)
         return
-    with closing(Backend()) as backend:
+    with closing(CpuBackend()) as backend:
         is_there = BUFFER in backend.buffers
         yield REGISTER, "" if is_there else f"llama.cpp does not list the buffer {BUFFER}"
         for part in parts if is_there else ():
@@ -92,7 +92,7 @@ def prove(path: Path, kind: str, parts: Sequence[str]) -> Iterator[tuple[str, st
 class Proof:
     """Proves one part after another. Raises WrongError."""
 
-    def __init__(self, library: Library, backend: Backend) -> None:
+    def __init__(self, library: Library, backend: CpuBackend) -> None:
         self._library, self._backend = library, backend
         self._ours = backend.buffers[BUFFER]
         self._threads = sorted({1, 2, 3, min(physical_cores(), _MOST_THREADS)})
