@@ -189,9 +189,10 @@ class Buffers:
     def does(self, weight: int, uses: Sequence[tuple[int, bool]], name: str) -> bool:
         """Whether all operations are supported there, and computed rightly.
 
-        A view into rearranged weights would read them wrongly; uad's kernels can read rows of theirs. And of a product with several matrices, as recurrent
-        models have one for each sequence, llama.cpp's AMX kernels compute the first alone: they add offsets in bytes to
-        pointers to numbers, and go beyond a weight that all matrices share (0.3.36, ggml-cpu/amx/mmq.cpp).
+        A view into rearranged weights would read them wrongly; uad's kernels can read rows of theirs. And of a product
+        with several matrices, as recurrent models have one for each sequence, llama.cpp's AMX kernels compute the first
+        alone: they add offsets in bytes to pointers to numbers, and go beyond a weight that all matrices share (0.3.36,
+        ggml-cpu/amx/mmq.cpp).
         """
         return all(
             (not is_view or name == BUFFER)

@@ -24,7 +24,11 @@ Ids = npt.NDArray[np.int32]
 
 F32, F16, I32 = 0, 1, 26  # ggml's numbers of types
 _META, _NODES = 1 << 16, 64
-_MOST_TYPES = 128
+# as files have them, which never change
+_NUMBERS = dict(zip(("f32", "f16", "q4_0", "q4_1"), range(4), strict=True))
+_NUMBERS |= dict(zip(("q5_0", "q5_1", "q8_0"), range(6, 9), strict=True))
+_NUMBERS |= dict(zip(("q2_K", "q3_K", "q4_K", "q5_K", "q6_K"), range(10, 15), strict=True))
+_NUMBERS |= {"iq4_nl": 20, "iq4_xs": 23, "bf16": 30, "mxfp4": 39}
 _MASK_ROWS = 64  # rows of a mask are filled up to a multiple of these
 _FAILED = "ggml could not compute {what} on the CPU"
 
@@ -35,16 +39,9 @@ class GraphError(UadError):
 
 @cache
 def types() -> dict[str, int]:
-    """ggml's numbers of its types, by their names."""
+    """Numbers of types, by the names that ggml has for them: those of this table that this ggml knows by that name."""
     name = function("ggml_type_name", c_char_p, c_int)
-    found = {}
-    for number in range(_MOST_TYPES):
-        text = name(number)
-        if text == b"NONE":  # past the last one
-            break
-        if text:
-            found[text.decode()] = number
-    return found
+    return {text: number for text, number in _NUMBERS.items() if name(number) == text.encode()}
 
 
 def block(kind: int) -> int:
@@ -189,7 +186,7 @@ class How:
     n_rows: int = 0
 
 
-def product(backend: CpuBackend, weight: Weight, x: Floats, how: How = How()) -> Floats | None:  # noqa: B008
+def product(backend: CpuBackend, weight: Weight, x: Floats, how: How = How()) -> Floats | None:
     """x @ weight.T for each matrix of x [n3, n2, n, k], with the weight shared as ggml shares it: [n3, n2, n, rows].
     None where the backend refuses that.
     """

@@ -1,4 +1,5 @@
-"""Which parts of the library are proven on this machine: tried in another process (`proof.py`), and remembered in a file.
+"""Which parts of the library are proven on this machine: tried in another process (`proof.py`), and remembered in a
+file.
 
 The file's name is made of all that the result depends on: the library, llama.cpp's, the processor, and the kind.
 """

@@ -1,5 +1,5 @@
-"""Uses what is proven of the kernels: registers them before the first model of a process, and switches them by what each
-model wants. Knows no weights.
+"""Uses what is proven of the kernels: registers them before the first model of a process, and switches them by what
+each model wants. Knows no weights.
 """
 
 from __future__ import annotations

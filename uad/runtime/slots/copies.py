@@ -16,8 +16,8 @@ from uad.engine.decode.guard import reason, warn
 from uad.llama.backend import native
 from uad.llama.backend.devices import devices
 from uad.llama.context import Context
-from uad.llama.memory import SequenceCopies
 from uad.llama.kernels import use as kernels
+from uad.llama.memory import SequenceCopies
 from uad.llama.rearranged import rearranged
 from uad.runtime.costs.profile_store import fingerprint
 from uad.runtime.slots.file import Facts, SavedSlot, SavedState
