@@ -4,7 +4,7 @@ each model wants. Knows no weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from ctypes import c_int, c_void_p
 from dataclasses import dataclass, field
 from functools import cache
@@ -41,6 +41,12 @@ class Kernels:
         if self.library is None:
             return {}
         return {"kernels": f"{self.kind} {self.library.version}: {' '.join(self.parts)}"}
+
+    def put(self, types: Collection[str]) -> None:
+        """Of the types that can be, take these over from the next model on."""
+        if self.library is not None:
+            for part in self.types:
+                self.library.put(part, part in types)
 
     def note(self) -> str:
         """The line at start."""
@@ -101,10 +107,7 @@ def load(config: ModelConfig) -> None:
     kernels = of(config)
     if kernels.library is None and not started.cache_info().currsize:
         return  # there is nothing to switch off
-    own = started()
-    if own.library is not None:
-        for part in own.types:
-            own.library.put(part, part in kernels.parts)
+    started().put(kernels.types)
 
 
 def attend(is_wanted: bool) -> None:
