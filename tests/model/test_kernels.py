@@ -34,6 +34,7 @@ from uad.llama.model import Model
 
 PARTS = ("q8_0", "q4_K", "attention")
 CONFIG = ModelConfig(TARGET, n_ctx=512, n_threads=1)
+use.started()  # before a model without them is loaded: llama.cpp reads its list of buffers once
 
 
 class Functions:
