@@ -26,6 +26,7 @@ from uad.llama import backend_sampling
 from uad.llama.backend import abort, native
 from uad.llama.backend.devices import has_cpu_kernels
 from uad.llama.backend_sampling import BackendSampling
+from uad.llama.kernels import use as kernels
 from uad.llama.memory import TAIL, Memory, Way
 from uad.llama.model import Model
 from uad.llama.nextn import HiddenRows
@@ -53,6 +54,7 @@ class Context(native.Owner):
         if 0 < config.n_seq < n_seq:  # which weights were rearranged depends on it
             raise ValueError(f"the {role} was loaded for {config.n_seq} sequences, not {n_seq}")
         self._role, self._config = role, config
+        self._attends = kernels.attends(config)
         self.model = model
         self.vocab = model.vocab
         self.n_seq = n_seq
@@ -193,6 +195,7 @@ class Context(native.Owner):
             self.hidden.ask(rows)
         if self._sampling is not None:
             self._sampling.attach(rows)
+        kernels.attend(self._attends)
         self._check(int(lib.llama_decode(self._handle, batch.seal())), batch.n)
         for row in rows:
             self.memory.decoded(row)
@@ -224,6 +227,7 @@ class Context(native.Owner):
             self.hidden.skip(seq, placed.start)
         if self._sampling is not None:
             self._sampling.attach(())
+        kernels.attend(self._attends)
         self._check(decode_rows(self.handle, seq, placed.start, image, n_done, n), n)
         if n_done + n == image.n:
             self.memory.seen(seq, placed.start, placed.end)

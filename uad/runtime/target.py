@@ -14,6 +14,7 @@ from uad.engine.decode.layout import Least, longest_draft
 from uad.llama.backend import amx
 from uad.llama.backend.devices import has_cpu_kernels, offloads
 from uad.llama.context import Context, attention
+from uad.llama.kernels import use as kernels
 from uad.llama.memory import Way
 from uad.llama.model import Model, training_note
 from uad.llama.probe import least_agreeing_rows
@@ -59,6 +60,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
             *memory_note(context),
             *attention_note(config.target, context.n_ctx, on_cpu=not offloads(config.target)),
             *amx.notes(),
+            *kernel_notes(own),
             *rearranged_notes(own, "target"),
             *tokenizer_notes(config.target, "target"),
             *(f"adapter {one.id}: {one.path}, scale {one.scale:g}" for one in model.adapters.infos),
@@ -96,6 +98,11 @@ def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, 
             "(--exact for equal bits)"
         ),
     )
+
+
+def kernel_notes(config: ModelConfig) -> tuple[str, ...]:
+    """The line that says which kernels compute a model, where CPUs do."""
+    return (kernels.of(config).note(),) if has_cpu_kernels(config) else ()
 
 
 def memory_note(context: Context) -> tuple[str, ...]:

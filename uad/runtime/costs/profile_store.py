@@ -16,15 +16,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
-from uad.base.common.files import path_of, read_text, why_not_writable, write_atomically
+from uad.base.common.cache import cache_folder
+from uad.base.common.files import read_text, why_not_writable, write_atomically
 from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError, ModelLoadError
 from uad.engine.policy.cost import CostSample
 from uad.llama.backend import native
 from uad.llama.backend.devices import devices, has_cpu_kernels, offloads
 from uad.llama.context import Context, attention, physical_cores
+from uad.llama.kernels import use as kernels
 from uad.llama.rearranged import rearranged
 from uad.runtime.costs import profile
 
@@ -71,6 +71,8 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
         "overrides": [[one.key, one.value] for one in config.overrides],
     }
     facts |= {name: value for name, value in changed.items() if value}
+    if has_cpu_kernels(config):
+        facts |= kernels.of(config).facts
     if added := [fingerprint(one.path, "adapter") for one in config.loras if config.apply_loras and one.scale]:
         facts["adapters"] = added
     if config.devices is not None:
@@ -100,12 +102,6 @@ def fingerprint(path: Path, role: str = "model") -> str:
 def folder() -> Path:
     """Where curves are kept, in `cache_folder()`."""
     return cache_folder() / "profiles"
-
-
-def cache_folder() -> Path:
-    """$UAD_CACHE_DIR if set, else the user's cache directory; it need not exist."""
-    given = os.environ.get("UAD_CACHE_DIR")
-    return path_of(given) if given else user_cache_path("uad", appauthor=False)
 
 
 def path(key: ProfileKey) -> Path:

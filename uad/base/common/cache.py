@@ -1,0 +1,16 @@
+"""Where uad keeps what it has measured and proven on a machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from uad.base.common.files import path_of
+
+
+def cache_folder() -> Path:
+    """$UAD_CACHE_DIR if set, else the user's cache directory; it need not exist."""
+    given = os.environ.get("UAD_CACHE_DIR")
+    return path_of(given) if given else user_cache_path("uad", appauthor=False)
