@@ -1,4 +1,4 @@
-"""Texts that would end a tab, in a real Chromium: what is too deep stays as written. A page that failed starts safely."""
+"""Texts that would end a tab, in a real Chromium: too deep ones stay as written, a page that failed starts safely."""
 
 from __future__ import annotations
 
