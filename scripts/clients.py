@@ -7,8 +7,8 @@
     python scripts/clients.py --peer LLAMA_SERVER  what failed is repeated there; what fails there, too, is the model's
 
 The clients are installed into a folder of their own, in the versions of scripts/client_checks/requirements.txt and
-package-lock.json. Prints two tables in Markdown, of clients and of checks. Exit code 1: something failed. Clients that could not be installed are
-listed as not run.
+package-lock.json. Prints two tables in Markdown, of clients and of checks. Exit code 1: something failed. Clients that
+could not be installed are listed as not run.
 """
 
 from __future__ import annotations

@@ -78,7 +78,13 @@ function drawGiven(message) {
   });
   paper.draw();
   const title = message.role === "tool" ? `Result of ${message.name}` : "You";
-  const element = h("article", { class: "turn user" }, h("h2", {}, title), ...(message.images ? [shown(message.images)] : []), paper.root);
+  const element = h(
+    "article",
+    { class: "turn user" },
+    h("h2", {}, title),
+    ...(message.images ? [shown(message.images)] : []),
+    paper.root,
+  );
   return { element, papers: [], changed: () => {}, draw: () => {} };
 }
 
@@ -94,8 +100,7 @@ function drawCall(call) {
 /** With a line for each member. What is nested deeply stays as it is: a line begins with two blanks for each level. */
 function pretty(text) {
   let depth = 0;
-  for (const sign of text.match(/[[\]{}]/g) ?? [])
-    if ((depth += "[{".includes(sign) ? 1 : -1) > DEEPEST) return text;
+  for (const sign of text.match(/[[\]{}]/g) ?? []) if ((depth += "[{".includes(sign) ? 1 : -1) > DEEPEST) return text;
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
   } catch {
