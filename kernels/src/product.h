@@ -349,12 +349,18 @@ template <int TYPE> void pack_floats(int64_t k, int64_t rows, const uint8_t * fr
     const int64_t padded = (k + kCell - 1) / kCell * kCell;
     for (int64_t g = first; g < last; g++) {
         uint8_t * group = to + g * padded * kRows * BYTES;
-        for (int r = 0; r < kRows; r++)
-            for (int64_t c = 0; c < padded; c++) {
-                uint8_t * one = group + ((c / WIDTH * kRows + r) * WIDTH + c % WIDTH) * BYTES;
-                if (c < k && g * kRows + r < rows) memcpy(one, from + ((g * kRows + r) * k + c) * BYTES, BYTES);
-                else memset(one, 0, BYTES);
+        for (int r = 0; r < kRows; r++) {
+            const bool is_row = g * kRows + r < rows;
+            const uint8_t * row = from + (g * kRows + r) * k * BYTES;
+            for (int64_t c = 0; c < padded; c += WIDTH) {
+                uint8_t * to_one = group + (c * kRows + r * WIDTH) * BYTES;
+                if (is_row && c + WIDTH <= k) memcpy(to_one, row + c * BYTES, WIDTH * BYTES);
+                else {
+                    memset(to_one, 0, WIDTH * BYTES);
+                    if (is_row && c < k) memcpy(to_one, row + c * BYTES, BYTES);
+                }
             }
+        }
     }
 }
 

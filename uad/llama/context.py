@@ -366,12 +366,14 @@ def _finds_the_likeliest(context: Context, sampling: BackendSampling) -> bool:
 def attention(config: ModelConfig, on_cpu: bool) -> tuple[str, int]:
     """The flash attention setting, and up to how many rows of a sequence every pass gives a row the same bits.
 
-    On the CPU flash attention has another kernel from 64 rows on: the faster one for prompts, the slower one for
-    drafts. Without flash attention a single row of a sequence is computed by another kernel than several: then even
-    quantized weights need `--exact`.
+    Attention of uad's kernels gives a row the same bits in any pass. llama.cpp's on the CPU has another kernel from 64
+    rows on: the faster one for prompts, the slower one for drafts. Without flash attention a single row of a sequence is
+    computed by another kernel than several: then even quantized weights need `--exact`.
     """
     if not on_cpu:
         return config.flash_attn, config.n_ubatch
+    if config.flash_attn != "off" and kernels.attends(config):
+        return "on", config.n_ubatch
     return ("off", 128) if config.flash_attn == "off" else ("on", 60)
 
 

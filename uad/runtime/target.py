@@ -87,10 +87,10 @@ def as_wanted(config: Config) -> ModelConfig:
 
 
 def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, ...]:
-    """A line where there is room for long texts and neither setting was chosen: neither is best for all lengths on a
-    CPU.
+    """A line where there is room for long texts and neither setting was chosen: of llama.cpp's two kinds of attention
+    neither is best for all lengths on a CPU.
     """
-    if not on_cpu or config.flash_attn != "auto" or n_ctx < _LONG or config.type_v not in _WITHOUT_IT:
+    if not on_cpu or kernels.attends(config) or config.flash_attn != "auto" or n_ctx < _LONG or config.type_v not in _WITHOUT_IT:
         return ()
     return (
         (
