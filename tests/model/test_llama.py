@@ -147,7 +147,7 @@ def test_a_bias_on_a_token_that_the_target_has_not_is_found_at_start() -> None:
 )
 def test_threads_are_chosen_where_nobody_said_how_many(context, monkeypatch, cores, fields, expected) -> None:
     set_threads, told = amx.lib.llama_set_n_threads, []
-    monkeypatch.setattr("uad.llama.context.physical_cores", lambda: cores)
+    monkeypatch.setattr("uad.llama.context.usable_cores", lambda: cores)
     monkeypatch.setattr(
         "uad.llama.context.lib.llama_set_n_threads", lambda *args: told.append(args[1:]) or set_threads(*args)
     )

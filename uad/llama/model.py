@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import llama_cpp.llama_cpp as lib
 
+from uad.base.common.cores import usable_cores
 from uad.base.common.files import no_such_file
 from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError, ModelLoadError
@@ -327,5 +328,5 @@ def written_as(source: Path, out: Path, ftype: int) -> int:
     """The same by llama.cpp's number of the type; returns its exit code."""
     native.start()
     params = lib.llama_model_quantize_default_params()
-    params.allow_requantize, params.ftype, params.nthread = True, ftype, os.cpu_count() or 1
+    params.allow_requantize, params.ftype, params.nthread = True, ftype, usable_cores()
     return int(lib.llama_model_quantize(os.fsencode(source), os.fsencode(out), ctypes.byref(params)))

@@ -18,13 +18,14 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from uad.base.common.cores import cpu_quota, usable_cores
 from uad.base.common.files import path_of, read_text, why_not_writable, write_atomically
 from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError, ModelLoadError
 from uad.engine.policy.cost import CostSample
 from uad.llama.backend import native
 from uad.llama.backend.devices import devices, has_cpu_kernels, offloads
-from uad.llama.context import Context, attention, physical_cores
+from uad.llama.context import Context, attention
 from uad.llama.rearranged import rearranged
 from uad.runtime.costs import profile
 
@@ -54,7 +55,7 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
         "role": role,
         "llama_cpp": native.build_info(),
         "devices": devices(),
-        "threads": config.n_threads or f"auto of {physical_cores()}",
+        "threads": config.n_threads or f"auto of {usable_cores()}",
         "threads_batch": config.n_threads_batch or "as threads",
         "gpu_layers": config.n_gpu_layers if offloads(config) else 0,
         "flash_attn": flash_attn,
@@ -71,6 +72,8 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
         "overrides": [[one.key, one.value] for one in config.overrides],
     }
     facts |= {name: value for name, value in changed.items() if value}
+    if quota := _held_back(config):
+        facts["cpu_quota"] = quota
     if added := [fingerprint(one.path, "adapter") for one in config.loras if config.apply_loras and one.scale]:
         facts["adapters"] = added
     if config.devices is not None:
@@ -79,6 +82,15 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
         facts["tensor_split"] = config.tensor_split
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     return ProfileKey(f"{config.path.stem[:60]}-{digest[:16]}", facts)
+
+
+def _held_back(config: ModelConfig) -> float | None:
+    """The quota of this process's control groups, where its threads want more: they wait then, which no other machine's
+    curve shows.
+    """
+    quota = cpu_quota()
+    n_threads = max(config.n_threads or usable_cores(), config.n_threads_batch)
+    return None if quota is None or n_threads <= quota else round(quota, 2)
 
 
 def fingerprint(path: Path, role: str = "model") -> str:
