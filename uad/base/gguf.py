@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from uad.base.common.files import no_such_file
+from uad.base.common.files import is_file, is_there, no_such_file
 from uad.base.errors import ModelLoadError
 
 STRING, ARRAY = 8, 9
@@ -128,10 +128,10 @@ class GgufFile:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All tensors. Raises ModelLoadError where the type of one is not known: the values can be read all the same."""
+        """All tensors. Raises ModelLoadError where the type of one is not known; the values are there all the same."""
         if self._unknown:
             raise ModelLoadError(
-                f"{self.path}: {self._unknown}, which this llama.cpp does not know; a newer llama-cpp-python may know it"
+                f"{self.path}: {self._unknown}, which is not known here; a newer llama-cpp-python may know it"
             )
         return self._tensors
 
@@ -279,9 +279,9 @@ class _Cursor:
 
 
 def _mapped(path: Path) -> mmap.mmap:
-    if not path.exists():
+    if not is_there(path):
         raise ModelLoadError(f"{path}: {no_such_file(path)}")
-    if not path.is_file():
+    if not is_file(path):
         raise ModelLoadError(f"{path}: not a file; give the path of a .gguf file")
     try:
         with path.open("rb") as file:

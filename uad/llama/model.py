@@ -13,7 +13,7 @@ from typing import Any, Final
 import llama_cpp.llama_cpp as lib
 
 from uad.base.common.cores import usable_cores
-from uad.base.common.files import no_such_file
+from uad.base.common.files import is_file, is_there, no_such_file
 from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError, ModelLoadError
 from uad.base.events import ModelInfo
@@ -133,9 +133,9 @@ def check_files(config: ModelConfig, role: str) -> None:
 
 def check_file(path: Path, role: str) -> None:
     """Raises ModelLoadError unless it can be read and begins like a GGUF file, with all its parts beside it."""
-    if not path.exists():
+    if not is_there(path):
         raise ModelLoadError(f"{role} {path}: {no_such_file(path)}")
-    if not path.is_file():
+    if not is_file(path):
         raise ModelLoadError(f"{role} {path}: not a file; give the path of a .gguf file")
     try:
         with path.open("rb") as file:
@@ -152,7 +152,7 @@ def check_file(path: Path, role: str) -> None:
         return
     if part.index != 1:
         raise ModelLoadError(f"{role} {path}: part {part.index} of {part.count}; give the first, {part.names()[0]}")
-    if missing := [name for name in part.names() if not path.with_name(name).exists()]:
+    if missing := [name for name in part.names() if not is_there(path.with_name(name))]:
         raise ModelLoadError(f"{role} {path}: of {part.count} parts are missing in its folder: {', '.join(missing)}")
 
 

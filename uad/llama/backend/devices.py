@@ -12,12 +12,20 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
+from uad.base.common.files import is_there
 from uad.base.common.names import did_you_mean
 from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError
 from uad.llama.backend import ggml, native
 
-_NEEDED = tuple(f"ggml_backend_dev_{name}" for name in ("count", "get", "name", "description", "type", "memory"))
+_NEEDED = (
+    "ggml_backend_dev_count",
+    "ggml_backend_dev_description",
+    "ggml_backend_dev_get",
+    "ggml_backend_dev_memory",
+    "ggml_backend_dev_name",
+    "ggml_backend_dev_type",
+)
 _GPUS = (1, 2)  # ggml_backend_dev_type of graphics processors with memory of their own, and in the machine's
 _REMOTE = b"RPC"
 
@@ -131,7 +139,7 @@ def place(params: Any, config: ModelConfig) -> None:
 
 def _processor() -> str:
     path = Path("/proc/cpuinfo")
-    lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+    lines = path.read_text(errors="replace").splitlines() if is_there(path) else []
     model = next(
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
     )

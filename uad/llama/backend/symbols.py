@@ -287,7 +287,7 @@ GGML: Mapping[str, tuple[Any, ...]] = {
     "ggml_view_tensor": (_P, _P, _P),
     "llama_graph_reserve": (_P, _P, c_uint32, c_uint32, c_uint32),
 }
-"""Functions that the binding has no names for, looked up in its library (`ggml.py`): their result, then their arguments.
+"""Functions that the binding has no names for, looked up in its library (`ggml.py`): the result, then the arguments.
 C has no way to ask for these, so they are llama.cpp 0.3.36's.
 """
 REGISTERED: Mapping[str, tuple[Any, ...]] = {

@@ -14,12 +14,13 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
 from uad.base.common.cores import cpu_quota, usable_cores
-from uad.base.common.files import path_of, read_text, why_not_writable, write_atomically
+from uad.base.common.files import is_there, path_of, read_text, why_hidden, why_not_writable, write_atomically
 from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError, ModelLoadError
 from uad.engine.policy.cost import CostSample
@@ -110,33 +111,47 @@ def fingerprint(path: Path, role: str = "model") -> str:
 
 
 def folder() -> Path:
-    """Where curves are kept, in `cache_folder()`."""
+    """Where curves are kept, in `cache_folder()`. Raises ConfigError for a user without a home."""
     return cache_folder() / "profiles"
 
 
 def cache_folder() -> Path:
-    """$UAD_CACHE_DIR if set, else the user's cache directory; it need not exist."""
+    """$UAD_CACHE_DIR if set, else the user's cache directory; it need not exist. Raises ConfigError for a user without
+    a home.
+    """
     given = os.environ.get("UAD_CACHE_DIR")
-    return path_of(given) if given else user_cache_path("uad", appauthor=False)
+    try:
+        return path_of(given) if given else user_cache_path("uad", appauthor=False)
+    except RuntimeError:
+        raise ConfigError("this user has no home directory; set UAD_CACHE_DIR to a directory") from None
 
 
 def path(key: ProfileKey) -> Path:
-    """The file of a curve, in `folder()`; it need not exist."""
+    """The file of a curve, in `folder()`; it need not exist. Raises ConfigError for a user without a home."""
     return folder() / f"{key.name}.json"
 
 
 def load(key: ProfileKey) -> tuple[CostSample, ...] | None:
-    """The stored curve; None where there is none, and for a damaged file or one of another version, which the log
-    names.
+    """The stored curve; None where there is none, for a damaged file or one of another version, and where no curves can
+    be kept; the log says why.
     """
-    file = path(key)
     try:
-        if not file.exists():
-            return None
-        return read(file)
+        file = path(key)
+        if why := why_hidden(file):
+            raise ConfigError(f"{file.parent} cannot be looked at ({why}); set UAD_CACHE_DIR to a directory")
+    except ConfigError as error:
+        _say_once(f"costs are not remembered, they are measured at every start: {error}")
+        return None
+    try:
+        return read(file) if is_there(file) else None
     except (OSError, ConfigError) as error:
         _log.warning("the stored cost curve is not used: %s; `uad profile` writes a new one", error)
         return None
+
+
+@cache
+def _say_once(line: str) -> None:
+    _log.warning("%s", line)
 
 
 def curve(
@@ -181,7 +196,7 @@ def check_folder() -> None:
     """Raises ConfigError where no curve could be written into the folder of curves: before one is measured. Makes
     nothing.
     """
-    there = next(one for one in (folder(), *folder().absolute().parents) if one.exists())
+    there = next(one for one in (folder(), *folder().absolute().parents) if is_there(one))
     if why := why_not_writable(there / "curve.json"):
         raise _not_stored(why)
 
