@@ -89,7 +89,9 @@ def test_of_version_one_too_the_groups_around_count(machine) -> None:
 
 
 def test_other_controllers_of_version_one_say_nothing(machine) -> None:
-    machine.has("4:cpuset:/a\n2:cpuacct:/a\n1:cpu:/", V1, "33 31 0:30 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct")
+    machine.has(
+        "4:cpuset:/a\n2:cpuacct:/a\n1:cpu:/", V1, "33 31 0:30 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct"
+    )
     machine.v1("/sys/fs/cgroup/cpuacct/a", 100_000)
     machine.v1("/sys/fs/cgroup/cpu/a", 100_000)
     assert cpu_quota(machine.root) is None

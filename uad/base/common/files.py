@@ -140,6 +140,8 @@ def why_not_writable(path: Path) -> str:
     """Why no file can be written at this path; "" where it can. Makes a file without a name beside it."""
     if is_folder(path):
         return "it is a folder"
+    if why := why_hidden(path):
+        return why
     try:
         with tempfile.TemporaryFile(dir=path.absolute().parent):
             return ""

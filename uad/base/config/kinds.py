@@ -224,7 +224,7 @@ HOSTS = Kind(
 LOAD_MODE = Kind("one of auto, none, mmap, mlock, mmap+mlock", _load_mode, metavar="MODE")
 SPEC_POLICY = Kind(f"one of {', '.join(SpecPolicy)}", SpecPolicy, metavar="POLICY")
 THREADS = Kind(
-    "a number of threads, or -1 for the physical cores",
+    "a number of threads, or -1 for the usable cores",
     lambda text: max(integer(-1, 4096).parse(text), 0),
     (int,),
     metavar="N",

@@ -40,7 +40,14 @@ def main(argv: Sequence[str]) -> int:
         metavar="NAMES",
         help="devices (default: the GPUs, else the CPU)",
     )
-    add("-t", "--threads", type=typed(THREADS), default=0, metavar="N", help="CPU threads (default: physical cores)")
+    add(
+        "-t",
+        "--threads",
+        type=typed(THREADS),
+        default=0,
+        metavar="N",
+        help="CPU threads (default: physical cores, within the CPU quota)",
+    )
     add(
         "-c",
         "--cache",
