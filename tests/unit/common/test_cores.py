@@ -1,4 +1,4 @@
-"""How many threads compute: the quotas of control groups, of version 1 and 2, in made-up trees of the system's files."""
+"""How many threads compute: quotas of control groups, of version 1 and 2, in made-up trees of the system's files."""
 
 from __future__ import annotations
 

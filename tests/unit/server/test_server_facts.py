@@ -137,7 +137,7 @@ def test_every_metric_keeps_the_rules_of_the_exposition_format():
     fake = FakeRuntime(loaded=(Origin.MODEL, Origin.SUFFIX))
     text = get("/metrics", fake, ServerConfig(port=0, metrics=True))[1]
     families = list(text_string_to_metric_families(text))
-    names = [name for name in re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE)]
+    names = re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE)
     assert len(names) == len(set(names)) == len(families) > 40
     assert text.endswith("\n")
     for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE):
