@@ -226,4 +226,3 @@ def _argmax() -> Any:
     functions.backend_init = binding.llama_sampler_i_backend_init(lambda *_: True)
     functions.backend_apply = binding.llama_sampler_i_backend_apply(build)
     return functions
-

@@ -14,7 +14,7 @@ from uad.base.common.cores import usable_cores
 from uad.base.common.files import size_text
 from uad.base.config.argv import Parser, typed
 from uad.base.config.kinds import DEVICES, ONE_NAME, THREADS, integer
-from uad.base.console import note
+from uad.base.console import heed_interrupts, note
 from uad.base.errors import ConfigError, UadError
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ class Worker:
         """Serve for ever, on another thread, since signals reach only the main one. Raises UadError where that ends."""
         from uad.llama.backend import rpc
 
+        heed_interrupts()
         n_threads = self._config.n_threads or usable_cores()
         handles = [one.handle for one in self._devices]
         arguments = (self._host, self._config.port, handles, n_threads, self._cache)
