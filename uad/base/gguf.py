@@ -293,16 +293,14 @@ def _mapped(path: Path) -> mmap.mmap:
 
 
 def ask_for_types(sizes: TypeSizes) -> None:
-    """From now on `sizes` is asked about types that are not in `BLOCKS`: llama.cpp knows newer ones."""
+    """From now on `sizes` is asked before `BLOCKS`: llama.cpp knows newer types, and reads the files in the end."""
     if sizes not in _askable:
         _askable.append(sizes)
 
 
 def type_sizes(kind: int) -> tuple[int, int] | None:
     """How many numbers of a type share a block, and its bytes; None for a type that nobody knows."""
-    if kind in BLOCKS:
-        return BLOCKS[kind]
-    return next((found for ask in _askable if (found := ask(kind)) is not None), None)
+    return next((found for ask in _askable if (found := ask(kind)) is not None), BLOCKS.get(kind))
 
 
 def all_tensors(path: Path) -> Iterator[Tensor]:
