@@ -6,7 +6,10 @@ import ast
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +33,13 @@ except Exception as error:
 """
 
 
+def spinning_briefly() -> Callable[..., AbstractContextManager[None]]:
+    """That of uad/llama/backend/waiting.py, read without its room, which needs llama.cpp."""
+    names: dict[str, Any] = {}
+    exec(compile((ROOM / "waiting.py").read_text(encoding="utf-8"), "waiting.py", "exec"), names)
+    return names["spinning_briefly"]
+
+
 def seen_by_a_library(**environ: str) -> str:
     """GOMP_SPINCOUNT of the process, as C sees it when llama_cpp is about to be imported."""
     clean = {name: value for name, value in os.environ.items() if name not in NAMES}
@@ -42,6 +52,14 @@ def seen_by_a_library(**environ: str) -> str:
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX")
 def test_a_library_that_is_loaded_then_sees_a_short_spin() -> None:
     assert seen_by_a_library() == "b'10000'"
+
+
+def test_programs_that_are_started_later_do_not_inherit_it() -> None:
+    """A rival that the bench starts waits as it would by itself."""
+    environ = {"A": "b"}
+    with spinning_briefly()(environ):
+        assert environ == {"A": "b", "GOMP_SPINCOUNT": "10000"}
+    assert environ == {"A": "b"}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX")
@@ -62,4 +80,4 @@ def test_no_other_file_of_uad_imports_the_binding_first() -> None:
                 names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
                 assert not [name for name in names if name.split(".")[0] == "llama_cpp"], path
     text = (ROOM / "__init__.py").read_text(encoding="utf-8")
-    assert text.index("spin_briefly()") < text.index("import llama_cpp")
+    assert "    with spinning_briefly():\n        import llama_cpp" in text

@@ -8,16 +8,24 @@ time that the one it waits for would need, at hundreds of barriers a token.
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 
 SPINS = "10000"
 """Some tenths of a millisecond: longer than threads of one program wait where nobody else is on their cores."""
 _CHOSEN = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 
-def spin_briefly(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Have threads that wait sleep soon, unless the environment says how long they spin. OpenMP reads that when it is
-    loaded: to be called before llama.cpp is.
+@contextmanager
+def spinning_briefly(environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
+    """llama.cpp that is loaded inside has threads that sleep soon, unless the environment says how long they spin.
+    OpenMP reads that once, while it is loaded; programs that are started later do not inherit it.
     """
-    if not any(name in environ for name in _CHOSEN):
-        environ["GOMP_SPINCOUNT"] = SPINS
+    if any(name in environ for name in _CHOSEN):
+        yield
+        return
+    environ["GOMP_SPINCOUNT"] = SPINS
+    try:
+        yield
+    finally:
+        del environ["GOMP_SPINCOUNT"]
