@@ -109,7 +109,7 @@ def quota_note(config: Config) -> tuple[str, ...]:
     asked = max(n_threads for one in models for n_threads in (one.n_threads, one.n_threads_batch))
     if quota is None or max(asked, physical_cores()) <= quota:
         return ()
-    share = f"the control group has the time of {quota:g} processors"
+    share = f"the control group has the time of {quota:g} processor{'' if quota == 1 else 's'}"
     if asked > quota:
         return (f"threads: {asked} were asked for, but {share}, so they wait for each other; --threads {n} suits it",)
     return () if config.target.n_threads else (f"threads: {n}, since {share} (--threads says otherwise)",)
