@@ -14,11 +14,12 @@ import llama_cpp.llama_cpp as lib
 
 from uad.base.config import ModelConfig
 from uad.base.errors import ModelLoadError
+from uad.base.model_files import check_files
 from uad.llama import nextn, placement
 from uad.llama.backend import abort, native
 from uad.llama.backend.devices import offloads
 from uad.llama.context import context_params
-from uad.llama.model import cannot_load, check_files, model_params, n_ctx_trained
+from uad.llama.model import cannot_load, model_params, n_ctx_trained
 from uad.llama.rearranged import rearranged
 
 _MIB = 1 << 20

@@ -25,11 +25,12 @@ import numpy.typing as npt
 from uad.base.config import ModelConfig, VisionConfig
 from uad.base.errors import ConfigError, DecodeError, InvalidRequestError, ModelLoadError, UnavailableError
 from uad.base.gguf import GgufFile
+from uad.base.model_files import check_file
 from uad.base.types import MEDIA_MARKER, Image
 from uad.base.types.images import ImagePart, placeholders
 from uad.llama.backend import abort, native, symbols
 from uad.llama.backend.devices import used
-from uad.llama.model import Model, check_file
+from uad.llama.model import Model
 
 _BY_PLACE = frozenset({"deepseek4v", "hunyuanvl"})
 """Projectors whose rows or positions depend on where an image stands in the prompt."""

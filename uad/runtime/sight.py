@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from uad.base.checkpoint import checkpoint
+from uad.base.common.cores import usable_cores
 from uad.base.config import Config
 from uad.base.errors import InvalidRequestError
 from uad.base.types import MEDIA_MARKER, Image, PlacedImage, Request
 from uad.base.types.images import ImagePart
-from uad.llama.context import physical_cores
 from uad.llama.projector import Projector
 from uad.runtime.target import LoadedTarget
 from uad.text.templates.seams import Part
@@ -127,7 +127,7 @@ def open_sight(
     if config.vision.path is None:
         return None, ()
     context, used = target.context, target.config
-    n_threads = used.n_threads_batch or used.n_threads or physical_cores()
+    n_threads = used.n_threads_batch or used.n_threads or usable_cores()
     projector = stack.enter_context(Projector(target.model, config.vision, used, n_threads))
     context.projector = projector
     notes: tuple[str, ...] = (f"images: {config.vision.path.name}",)

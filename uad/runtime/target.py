@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from uad.base.common.cores import cpu_quota, physical_cores, usable_cores
 from uad.base.config import Config, ModelConfig
 from uad.base.errors import ConfigError
 from uad.engine.decode.layout import Least, longest_draft
@@ -57,6 +58,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
             *(["--backend-sampling has no effect with --exact"] if is_ruled_out else []),
             *end_note(model),
             *memory_note(context),
+            *quota_note(config),
             *attention_note(config.target, context.n_ctx, on_cpu=not offloads(config.target)),
             *amx.notes(),
             *rearranged_notes(own, "target"),
@@ -96,6 +98,21 @@ def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, 
             "(--exact for equal bits)"
         ),
     )
+
+
+def quota_note(config: Config) -> tuple[str, ...]:
+    """A line where the quota of this process's control groups allows fewer threads than there are cores, or than were
+    asked for.
+    """
+    quota, n = cpu_quota(), usable_cores()
+    models = [one for one in (config.target, config.draft) if one is not None]
+    asked = max(n_threads for one in models for n_threads in (one.n_threads, one.n_threads_batch))
+    if quota is None or max(asked, physical_cores()) <= quota:
+        return ()
+    share = f"the control group has the time of {quota:g} processor{'' if quota == 1 else 's'}"
+    if asked > quota:
+        return (f"threads: {asked} were asked for, but {share}, so they wait for each other; --threads {n} suits it",)
+    return () if config.target.n_threads else (f"threads: {n}, since {share} (--threads says otherwise)",)
 
 
 def memory_note(context: Context) -> tuple[str, ...]:
