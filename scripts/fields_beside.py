@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parent))
 
 import http_fields
 from pydantic import BaseModel
@@ -60,7 +61,7 @@ ROUTES: dict[type[BaseModel], tuple[str, dict[str, Any]]] = {
     TokenizeBody: ("/tokenize", {"content": "Hello"}),
     DetokenizeBody: ("/detokenize", {"tokens": [1]}),
 }
-OTHER_TYPES = (None, True, 1, 1.5, "5", "", [], {}, [None], {"a": None})
+OTHER_TYPES: tuple[Any, ...] = (None, True, 1, 1.5, "5", "", [], {}, [None], {"a": None})
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,9 @@ def _text(answer: dict[str, Any]) -> str | None:
     if not isinstance(choices, list) or not choices:
         return None
     message = choices[0].get("message")
-    return choices[0].get("text") if message is None else json.dumps([message.get("content"), message.get("tool_calls")])
+    return (
+        choices[0].get("text") if message is None else json.dumps([message.get("content"), message.get("tool_calls")])
+    )
 
 
 def _refusal(status: int, data: bytes) -> Reply:

@@ -13,6 +13,7 @@ from kit.server_kit import with_server
 sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
 
 import fields_beside
+import http_fields
 from fields_beside import Case, Reply, cases, differences, values_of
 
 from uad.base.common.samplers import SETTINGS
@@ -28,7 +29,7 @@ def test_every_field_is_tried_at_its_bounds_past_them_and_with_other_types() -> 
     for name, its in values.items():
         assert None in its, name
         assert "5" in its, name
-    assert {row.name for own in fields_beside.http_fields.all_rows().values() for row in own} <= set(values)
+    assert {row.name for own in http_fields.all_rows().values() for row in own} <= set(values)
 
 
 def test_values_of_texts_lists_and_choices() -> None:

@@ -7,7 +7,6 @@ import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import CHAT, CONFIG, HELLO, events, post, serving, stream
 
-from uad.base.common.settings import INT32_MAX
 from uad.base.errors import DecodeError
 
 

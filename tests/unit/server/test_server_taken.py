@@ -1,4 +1,4 @@
-"""What llama-server takes of a request is taken: numbers of any size, tokens that there are not, slots past the last."""
+"""What llama-server takes of a request is taken: numbers of any size, tokens that there are not, any slot."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_answers_repeat_the_seed_as_it_is_kept() -> None:
     assert (status, answer["generation_settings"]["seed"]) == (200, 4294967291)
 
 
-CUT = {
+CUT: dict[str, list[tuple[float, float]]] = {
     "top_k": [(2**40, INT32_MAX), (-2, -1), (1.9, 1), (-0.5, 0)],
     "top_p": [(2, 1.0), (-0.1, 0.0)],
     "min_p": [(-0.1, 0.0), (1.1, 1.0)],
@@ -76,7 +76,8 @@ CUT = {
 @pytest.mark.parametrize("name", CUT)
 def test_a_number_out_of_bounds_is_the_nearest_one_within(name: str) -> None:
     for value, expected in CUT[name]:
-        assert getattr(asked(**{name: value}).sampling, name) == expected
+        members: dict[str, Any] = {name: value}
+        assert getattr(asked(**members).sampling, name) == expected
 
 
 def test_a_sampler_refuses_only_what_llama_server_refuses_or_would_be_wrong() -> None:
@@ -99,7 +100,8 @@ def test_a_base_of_dry_below_1_is_the_servers_own() -> None:
     ("value", "expected"), [(2**53 - 1, INT32_MAX), (HUGE, INT32_MAX), (2.5, 2), (-1.5, None), (0.5, 0)]
 )
 def test_a_length_of_any_size_is_taken(name: str, value: float, expected: int | None) -> None:
-    assert asked(**{name: value}).max_tokens == expected
+    members: dict[str, Any] = {name: value}
+    assert asked(**members).max_tokens == expected
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_alternatives_as_llama_server_counts_them(path: str, members: Any, expec
     assert (found.logprobs, found.n_probs) == expected
 
 
-@pytest.mark.parametrize(("slot", "expected"), [(-1, -1), (0, 0), (2, 0), (3, 1), (-2, 0), (1.5, 1), (2**40, 1)])
+@pytest.mark.parametrize(("slot", "expected"), [(-1, -1), (0, 0), (2, 0), (3, 1), (-2, -1), (1.5, 1), (2**40, 1)])
 def test_a_slot_past_the_last_is_counted_on_from_the_first(slot: float, expected: int) -> None:
     assert asked(id_slot=slot).slot == expected
 

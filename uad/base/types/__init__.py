@@ -249,7 +249,7 @@ class Request:
         -1,
         "the slot that writes the answer; -1: any; past the last one it is counted on from the first",
         "id_slot",
-        low=-(2**31),
+        low=-1,
         refused="nothing",
         is_echoed=False,
     )

@@ -56,6 +56,7 @@ _ELSEWHERE = ("mcp_servers", "container")
 _NOTHING_RUNS = "nothing runs here; send tools that the client runs"
 _TEXT = {"type": "string"}
 _COUNT = {"type": "integer"}
+_NUMBER = {"type": "number"}
 _PAIR = {"type": "array", "items": _COUNT}
 _RUN_BY_CLIENTS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     "bash": {"command": _TEXT, "restart": {"type": "boolean"}},
@@ -76,7 +77,7 @@ _RUN_BY_CLIENTS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
         "action": _TEXT,
         "text": _TEXT,
         **dict.fromkeys(("coordinate", "start_coordinate"), _PAIR),
-        **dict.fromkeys(("duration", "scroll_amount"), {"type": "number"}),
+        **dict.fromkeys(("duration", "scroll_amount"), _NUMBER),
         "scroll_direction": _TEXT,
     },
 }

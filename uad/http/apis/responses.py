@@ -34,7 +34,7 @@ from uad.http.apis.dialect import (
 from uad.http.apis.messages import Dialogue, Picture, Piece, seal, unsealed
 from uad.http.apis.problems import Problem
 from uad.http.requests.chat import Reading
-from uad.http.requests.fields import Body, Alternatives, Effort, Length
+from uad.http.requests.fields import Alternatives, Body, Effort, Length
 from uad.http.requests.job import Job
 from uad.http.requests.left_out import leave_out
 from uad.http.requests.message_fields import CHOICES, MAX_NAME, MAX_TOOLS, FunctionBody

@@ -159,9 +159,7 @@ DraftLength = Annotated[int, Field(ge=0, le=512), _within(0, 512, "below")]
 Probability = Annotated[float, _Finite, Field(ge=0.0, le=1.0), _within(0.0, 1.0, "nothing", is_whole=False)]
 Seed = Annotated[int, Field(ge=-1, le=2**64 - 1), BeforeValidator(_seed)]
 Logprobs = Annotated[Alternatives | None, BeforeValidator(_alternatives)]
-ChatLogprobs = Annotated[
-    bool | Annotated[int, Field(ge=0, le=MAX_ALTERNATIVES)], BeforeValidator(_switch_or_number)
-]
+ChatLogprobs = Annotated[bool | Annotated[int, Field(ge=0, le=MAX_ALTERNATIVES)], BeforeValidator(_switch_or_number)]
 Effort = Annotated[StrictStr, Field(max_length=64)]
 Id = Annotated[int, Field(ge=0, le=INT32_MAX), _Number]
 Ids = Annotated[list[Id], Field(max_length=MAX_STOP_IDS)]
@@ -198,8 +196,11 @@ def _number_type(one: Setting | RequestField, is_whole: bool) -> Any:
 
 def _sampler_type(one: Setting) -> Any:
     """The type of a member that is a sampler's field. None: the server's own counts."""
-    kind = Optional[_number_type(one, one.is_whole)]  # noqa: UP045
-    return Annotated[kind, BeforeValidator(partial(_usual_below, low=one.low))] if one.usual_below else kind
+    usual = BeforeValidator(partial(_usual_below, low=one.low))
+    if one.usual_below:
+        span, taken = Field(ge=one.low, le=one.high), _within(one.low, one.high, one.refused, is_whole=False)
+        return Annotated[Annotated[float, _Finite, span, taken] | None, usual]
+    return Optional[_number_type(one, one.is_whole)]  # noqa: UP045
 
 
 def _request_type(hint: Any, one: RequestField) -> Any:

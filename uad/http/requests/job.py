@@ -187,11 +187,11 @@ def _probs(body: GenerationBody) -> tuple[int, bool]:
     """
     if isinstance(body, ChatBody):
         # A chat's switch is a number for clients of llama-server, as in completions.
-        asked = 0 if isinstance(body.logprobs, bool) else body.logprobs
+        said = 0 if isinstance(body.logprobs, bool) else body.logprobs
         if body.top_logprobs is not None and not body.logprobs:
             raise InvalidRequestError.at("top_logprobs", "needs logprobs to be true")
-        n_probs = next((one for one in (body.top_logprobs, body.n_probs) if one is not None), asked)
-        return n_probs, bool(body.logprobs) or bool(n_probs)
+        n_alternatives = next((one for one in (body.top_logprobs, body.n_probs) if one is not None), said)
+        return n_alternatives, bool(body.logprobs or n_alternatives)
     n_probs = body.n_probs
     if n_probs is None and isinstance(body, CompletionBody | NativeBody):
         n_probs = body.logprobs
@@ -319,8 +319,9 @@ def _biased_ids(engine: Backend, key: object) -> list[int]:
         return engine.text.tokenize(key, add_special=False, parse_special=False)
     if isinstance(key, str):
         key = int(key) if len(key) <= _MOST_DIGITS else -1
-    is_id = isinstance(key, int) and not isinstance(key, bool) and 0 <= key < engine.info.target.n_vocab
-    return [key] if is_id else []
+    if isinstance(key, bool) or not isinstance(key, int):
+        return []
+    return [key] if 0 <= key < engine.info.target.n_vocab else []
 
 
 def _is_integer(text: str) -> bool:

@@ -100,7 +100,9 @@ def _allowed_tools(given: object) -> AllowedTools:
     mode = given.get("mode", "auto") if isinstance(given, dict) else None
     found = tuple(name for name in names if name is not None)
     if mode not in ("auto", "required") or not found or len(found) < len(names):
-        raise ValueError('of type "allowed_tools" must have allowed_tools with mode "auto" or "required", and functions')
+        raise ValueError(
+            'of type "allowed_tools" must have allowed_tools with mode "auto" or "required", and functions'
+        )
     return AllowedTools(mode=mode, names=found)
 
 
@@ -218,8 +220,6 @@ class MessageBody(Body):
         return self
 
 
-ToolChoice = Annotated[
-    Literal["none", "auto", "required"] | NamedTool | AllowedTools, BeforeValidator(_tool_choice)
-]
+ToolChoice = Annotated[Literal["none", "auto", "required"] | NamedTool | AllowedTools, BeforeValidator(_tool_choice)]
 ReasoningFormat = Annotated[Literal["none", "auto", "deepseek", "deepseek-legacy"], BeforeValidator(_reasoning)]
 Continued = Annotated[bool | Literal["content", "reasoning_content"], BeforeValidator(_continued)]

@@ -90,7 +90,11 @@ def is_trusted_origin(origin: str, host: str) -> bool:
     if origin != "null" and scheme not in {"http", "https"}:
         return True
     page = host_of(origin)
-    return is_loopback(page) or is_unspecified(page) or origin.lower() in {f"http://{host}".lower(), f"https://{host}".lower()}
+    return (
+        is_loopback(page)
+        or is_unspecified(page)
+        or origin.lower() in {f"http://{host}".lower(), f"https://{host}".lower()}
+    )
 
 
 def host_of(url: str) -> str:
