@@ -366,7 +366,7 @@ def test_the_one_model_is_listed_shown_and_running() -> None:
     assert re.fullmatch("[0-9a-f]{64}", listed["digest"])
     assert running["digest"] == listed["digest"]
     assert (running["context_length"], running["expires_at"] > listed["modified_at"]) == (4096, True)
-    for name in ("toy", "toy:latest"):
+    for name in ("toy", "toy:latest", "TOY", "Toy:Latest", "library/toy", "registry.ollama.ai/library/toy:latest"):
         fake = saying("ok")
         target = replace(fake.info.target, arch="qwen2", n_params=1_543_714_304, ftype="Q4_K - Medium")
         fake.info = replace(fake.info, target=target, fim=FimTokens(prefix=1, suffix=2, middle=3))
@@ -378,6 +378,13 @@ def test_the_one_model_is_listed_shown_and_running() -> None:
         assert shown["capabilities"] == ["completion", "tools", "insert"]
         assert ".Suffix" in shown["template"]
         assert re.fullmatch(r"(\S+)\s+(\S+)", shown["parameters"]), "Continue takes lines of two words only"
+
+
+def test_an_empty_name_hides_none_and_capitals_of_an_alias_do_not_count() -> None:
+    config = replace(CONFIG, alias="Big.GGUF")
+    for members in ({"model": "", "name": "big.gguf"}, {"model": None, "name": "BIG.gguf:latest"}):
+        assert post("/api/show", members, saying("ok"), config)[0] == 200
+    assert post("/api/show", {"model": "", "name": "other"}, saying("ok"), config)[0] == 404
 
 
 def test_another_model_is_not_shown() -> None:
