@@ -323,9 +323,10 @@ class ServerConfig:
     )
     reasoning_format: str = setting(
         "auto",
-        "where thoughts go in chats: none leaves them in the text, the others put them into reasoning_content",
+        "where thoughts go in chats: none leaves them in the text, the others put them into reasoning_content, "
+        "deepseek-legacy in whole answers only",
         "--reasoning-format LLAMA_ARG_THINK",
-        kind=choice("none", "auto", "deepseek"),
+        kind=choice("none", "auto", "deepseek", "deepseek-legacy"),
         metavar="FORMAT",
     )
     reasoning_budget: int = setting(

@@ -20,10 +20,10 @@ from uad.http.apis.answer import RunningAnswer
 from uad.http.apis.dialect import AtOnce, ChatApi, Dialect, Served, Translated, spelled
 from uad.http.apis.native import NativeDialect
 from uad.http.apis.openai import CompletionDialect
-from uad.http.requests.chat import PLAIN, chat_job
+from uad.http.requests.chat import PLAIN, chat_job, check_chat
 from uad.http.requests.fields import Body, CompletionBody, InfillBody, NativeBody, TemplateBody, checked
 from uad.http.requests.generation import Generation
-from uad.http.requests.job import Job, check_counts, make_job
+from uad.http.requests.job import Job, check_counts, check_job, make_job
 from uad.http.requests.pictures import (
     PictureSource,
     chat_sources,
@@ -32,7 +32,7 @@ from uad.http.requests.pictures import (
     has_pictures,
     prompt_sources,
 )
-from uad.http.requests.prompt_ids import encode_chat, encode_completion, split_prompts
+from uad.http.requests.prompt_ids import check_begun, check_prompts, encode_chat, encode_completion, split_prompts
 from uad.http.server.connection import hurry
 from uad.http.server.json_in import SMALL
 from uad.http.server.quick import kind_of
@@ -56,21 +56,42 @@ def answering(api: ChatApi[B]) -> Handler:
         api.check(request.headers)
         state = request.app[STATE]
         asked, size = await state.read(request, lambda members: api.at_once(members) or api.read(members))
-        loads = isinstance(asked, Translated) or asked.loads
-        async with state.idle.awake(loads):
-            state.idle.keep(asked.keep_s)
-            if isinstance(asked, AtOnce):
+        if isinstance(asked, AtOnce):
+            async with state.idle.awake(asked.loads):
+                state.idle.keep(asked.keep_s)
                 return reply(asked.answer)
-            with spelled(asked.spelling):
-                n = check_counts(state.engine, asked.chat, 1, state.admission.limit)
+        with spelled(asked.spelling):
+            n = check_counts(asked.chat, 1, state.admission.limit)
+            await _before_waking(state, size, lambda: _check(state, asked))
+        async with state.idle.awake():
             with state.admission.enter(n):
                 async with _images_of(state, size, asked) as images:
                     kind = None if images or asked.relaxed is not None else kind_of(asked.chat, size)
                     with spelled(asked.spelling):
                         dialect = await state.prepared(size, kind, lambda: _chat_dialect(state, api, asked, images))
+                        state.idle.keep(asked.keep_s)  # not by a request that is refused
                         return await _answer(request, dialect)
 
     return handle
+
+
+async def _before_waking(state: State, size: int, check: Callable[[], None]) -> None:
+    """Refuse a request while the models are unloaded, where `check` does so: none is loaded for it. Where they are
+    loaded, what makes its job refuses it.
+    """
+    if state.engine.sleep.is_asleep:
+        await state.off_loop(size, check)
+
+
+def _check(state: State, asked: Translated[B]) -> None:
+    chat = asked.chat
+    if isinstance(chat, CompletionBody):
+        check_job(state.engine, chat)
+        check_prompts(state.engine, chat, [chat.prompt])
+        return
+    check_chat(state.engine, chat)
+    if has_pictures(chat):
+        check_sight(state.engine.sees_images, chat_sources(chat, asked.places))
 
 
 @asynccontextmanager
@@ -115,6 +136,8 @@ def counting(api: ChatApi[B]) -> Handler:
         api.check(request.headers)
         state = request.app[STATE]
         asked, size = await state.read(request, api.read)
+        with spelled(asked.spelling):
+            await _before_waking(state, size, lambda: _check(state, asked))
         async with state.idle.awake(), _images_of(state, size, asked) as images:
             with spelled(asked.spelling):
                 return await state.reply(size, lambda: api.counted(_n_tokens(state, asked.chat, images)))
@@ -126,11 +149,18 @@ async def chat_tokens(request: web.Request) -> web.Response:
     """POST /v1/chat/completions/input_tokens: of a chat that need not be one to answer."""
     state = request.app[STATE]
     body, size = await state.read(request, lambda members: checked(TemplateBody, members))
+    await _before_waking(state, size, lambda: _check_template(state, body))
     async with state.idle.awake():
         sources = await state.off_loop(size, lambda: chat_sources(body)) if has_pictures(body) else []
         async with _seen(state, sources) as images:
             n_tokens = await state.off_loop(size, lambda: _n_tokens(state, body, images))
     return reply({"object": "response.input_tokens", "input_tokens": n_tokens})
+
+
+def _check_template(state: State, body: TemplateBody) -> None:
+    check_begun(body)
+    if has_pictures(body):
+        check_sight(state.engine.sees_images, chat_sources(body))
 
 
 def _n_tokens(state: State, body: TemplateBody | CompletionBody, images: Sequence[Image] = ()) -> int:
@@ -169,8 +199,16 @@ async def _complete(
     state = request.app[STATE]
     (body, prompts), size = await state.read(request, lambda members: _with_prompts(checked(kind, members)))
     engine, ping = state.engine, state.config.sse_ping_interval
+    n = check_counts(body, len(prompts), state.admission.limit)
+
+    def check() -> None:
+        check_job(engine, body)
+        check_prompts(engine, body, prompts)
+        check_sight(engine.sees_images, [one for own in _sources(body, prompts) for one in own])
+
+    await _before_waking(state, size, check)
     async with state.idle.awake():
-        with state.admission.enter(check_counts(engine, body, len(prompts), state.admission.limit)):
+        with state.admission.enter(n):
             sources = _sources(body, prompts)
             async with _seen(state, [one for own in sources for one in own]) as images:
                 pairs = _with_images(prompts, sources, images)

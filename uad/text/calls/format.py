@@ -160,7 +160,7 @@ class AnswerFormat:
 
     def continues_thought(self, prefill: str) -> bool:
         """Whether the beginning of an answer is a thought that has not ended."""
-        start, end = self.thought.start.strip(), self.thought.end.strip()
+        start, end = self.marks.start.strip(), self.marks.end.strip()
         return prefill.lstrip().startswith(start) and end not in prefill
 
 
