@@ -162,6 +162,7 @@ def read_message(members: Mapping[str, object]) -> Translated[MessagesBody]:
     refuse(members, _UNSUPPORTED)
     own = MessagesBody.model_validate(members)
     talk, found = _conversation(own)
+    own = own.model_copy(update={"messages": []})  # they may hold files of pictures, and the answer keeps the rest
     tools, places = _tools(own, found)
     spelling = tools_at(places, renaming(_NAMES))
     chat = {**rest_of(members, own), "messages": talk.messages, "tools": tools, "stop": own.stop_sequences}

@@ -33,6 +33,7 @@ from uad.http.requests.pictures import (
     prompt_sources,
 )
 from uad.http.requests.prompt_ids import encode_chat, encode_completion, split_prompts
+from uad.http.server.bodies import MAX_TEXT, WITH_PICTURES
 from uad.http.server.connection import hurry
 from uad.http.server.json_in import SMALL
 from uad.http.server.quick import kind_of
@@ -55,39 +56,41 @@ def answering(api: ChatApi[B]) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         api.check(request.headers)
         state = request.app[STATE]
-        asked, size = await state.read(request, lambda members: api.at_once(members) or api.read(members))
+        asked, size = await state.read(
+            request, lambda members: api.at_once(members) or api.read(members), WITH_PICTURES
+        )
         loads = isinstance(asked, Translated) or asked.loads
         async with state.idle.awake(loads):
             state.idle.keep(asked.keep_s)
             if isinstance(asked, AtOnce):
                 return reply(asked.answer)
-            with spelled(asked.spelling):
+            spelling = asked.spelling
+            with spelled(spelling):
                 n = check_counts(state.engine, asked.chat, 1, state.admission.limit)
             with state.admission.enter(n):
-                async with _images_of(state, size, asked) as images:
+                async with _seen(state, await _sources_of(state, size, asked)) as images:
                     kind = None if images or asked.relaxed is not None else kind_of(asked.chat, size)
-                    with spelled(asked.spelling):
-                        dialect = await state.prepared(size, kind, lambda: _chat_dialect(state, api, asked, images))
+                    with spelled(spelling):
+                        make = partial(_chat_dialect, state, api, asked, images)
+                        dialect = await state.prepared(size, kind, make)
+                        del asked, make  # the files of pictures are in it, and the answer may be long
                         return await _answer(request, dialect)
 
     return handle
 
 
-@asynccontextmanager
-async def _images_of(state: State, size: int, asked: Translated[B]) -> AsyncIterator[list[Image]]:
+async def _sources_of(state: State, size: int, asked: Translated[B]) -> list[PictureSource]:
     """The pictures of the chat. What is wrong with one is said of its place in the request."""
-    sources: list[PictureSource] = []
-    if not isinstance(asked.chat, CompletionBody) and has_pictures(asked.chat):
-        chat = asked.chat
-        with spelled(asked.spelling):
-            sources = await state.off_loop(size, lambda: chat_sources(chat, asked.places))
-    async with _seen(state, sources) as images:
-        yield images
+    chat = asked.chat
+    if isinstance(chat, CompletionBody) or not has_pictures(chat):
+        return []
+    with spelled(asked.spelling):
+        return await state.off_loop(size, lambda: chat_sources(chat, asked.places))
 
 
 @asynccontextmanager
-async def _seen(state: State, sources: Sequence[PictureSource]) -> AsyncIterator[list[Image]]:
-    """The pictures. Raises NotSupportedError where the model sees none."""
+async def _seen(state: State, sources: list[PictureSource]) -> AsyncIterator[list[Image]]:
+    """The pictures; the list is empty then. Raises NotSupportedError where the model sees none."""
     check_sight(state.engine.sees_images, sources)
     async with state.media.images(sources) as images:
         yield images
@@ -114,8 +117,8 @@ def counting(api: ChatApi[B]) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         api.check(request.headers)
         state = request.app[STATE]
-        asked, size = await state.read(request, api.read)
-        async with state.idle.awake(), _images_of(state, size, asked) as images:
+        asked, size = await state.read(request, api.read, WITH_PICTURES)
+        async with state.idle.awake(), _seen(state, await _sources_of(state, size, asked)) as images:
             with spelled(asked.spelling):
                 return await state.reply(size, lambda: api.counted(_n_tokens(state, asked.chat, images)))
 
@@ -125,7 +128,7 @@ def counting(api: ChatApi[B]) -> Handler:
 async def chat_tokens(request: web.Request) -> web.Response:
     """POST /v1/chat/completions/input_tokens: of a chat that need not be one to answer."""
     state = request.app[STATE]
-    body, size = await state.read(request, lambda members: checked(TemplateBody, members))
+    body, size = await state.read(request, lambda members: checked(TemplateBody, members), WITH_PICTURES)
     async with state.idle.awake():
         sources = await state.off_loop(size, lambda: chat_sources(body)) if has_pictures(body) else []
         async with _seen(state, sources) as images:
@@ -167,28 +170,34 @@ async def _complete(
 ) -> web.StreamResponse:
     """These routes differ in what they take and in the form of the answer."""
     state = request.app[STATE]
-    (body, prompts), size = await state.read(request, lambda members: _with_prompts(checked(kind, members)))
+    most = MAX_TEXT if kind is InfillBody else WITH_PICTURES
+    (body, prompts), size = await state.read(request, lambda members: _with_prompts(checked(kind, members)), most)
     engine, ping = state.engine, state.config.sse_ping_interval
     async with state.idle.awake():
         with state.admission.enter(check_counts(engine, body, len(prompts), state.admission.limit)):
             sources = _sources(body, prompts)
+            counts = [len(own) for own in sources]
             async with _seen(state, [one for own in sources for one in own]) as images:
-                pairs = _with_images(prompts, sources, images)
+                del sources
 
                 def made() -> Job:
+                    pairs = _with_images(prompts, counts, images)
                     encoded = [encode_completion(engine, body, prompt, own) for prompt, own in pairs]
                     return make_job(engine, body, encoded, ping)
 
-                job = await state.prepared(size, None if images else kind_of(body, size), made)
-                return await _answer(request, dialect(job, state.served, body))
+                made_dialect = dialect(
+                    await state.prepared(size, None if images else kind_of(body, size), made), state.served, body
+                )
+                del body, prompts, made  # the files of pictures are in them, and the answer may be long
+                return await _answer(request, made_dialect)
 
 
 def _with_images(
-    prompts: Sequence[object], sources: Sequence[Sequence[PictureSource]], images: Sequence[Image]
+    prompts: Sequence[object], counts: Sequence[int], images: Sequence[Image]
 ) -> list[tuple[object, list[Image]]]:
-    """Each prompt with the images of its sources."""
+    """Each prompt with its images, of which it has so many."""
     left = iter(images)
-    return [(prompt, [*islice(left, len(own))]) for prompt, own in zip(prompts, sources, strict=True)]
+    return [(prompt, [*islice(left, n)]) for prompt, n in zip(prompts, counts, strict=True)]
 
 
 def _with_prompts(body: P) -> tuple[P, list[object]]:
@@ -212,6 +221,9 @@ async def _answer(request: web.Request, dialect: Dialect) -> web.StreamResponse:
     """Generate, and give back the finished response. Everything still running when the client leaves is cancelled."""
     state, job = request.app[STATE], dialect.job
     state.bodies.release(request)  # what is left of it is in the job
+    for one in job.requests:
+        for image in one.images:
+            image.pixels.lend()
     stalled = partial(hurry, request, STALLED_SECONDS)
     with Generation(state.engine, job.requests, stalled, not job.stream, state.ticks) as generation:
         state.live.add(generation)

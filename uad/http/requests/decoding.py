@@ -1,0 +1,278 @@
+"""Pixels of the files of pictures, within bounds of memory and time. **The only importer of PIL.**
+
+Files come from anywhere: their size is checked by their header, before any pixel is decoded. What no pixel depends on
+is passed over, and a file that breaks off is read as far as it goes (`picture_formats`). Large pictures are made
+smaller while they are decoded. All of it is for worker threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from math import isqrt
+from typing import Any, Final
+
+import numpy as np
+from PIL import Image as PilImage
+from PIL import ImageFile
+
+from uad.base.checkpoint import DroppedError, checkpoint
+from uad.base.errors import InvalidRequestError
+from uad.base.types import Image
+from uad.http.requests.picture_formats import (
+    FORMATS,
+    UnreadableError,
+    format_of,
+    jpeg_for_pixels,
+    png_for_pixels,
+    webp_for_pixels,
+    webp_size,
+)
+
+MAX_SIDE: Final = 65535
+MAX_PIXELS: Final = 1 << 28
+"""Of a file that is made smaller while it is read, a JPEG in one scan: 268 million. Phones reach 200."""
+MAX_WHOLE_PIXELS: Final = 1 << 26
+"""Of a file that is decoded as a whole: 67 million."""
+MAX_WEBP_PIXELS: Final = 1 << 25
+"""Its library holds several copies."""
+MAX_SHOWN_PIXELS: Final = 1 << 24
+"""Of a picture as a model gets it: 17 million, three times what any known one looks at."""
+MAX_SHOWN_SIDE: Final = 1 << 14
+MAX_ALL_PIXELS: Final = 1 << 27
+"""Of all pictures of a request as a model gets them."""
+BYTES_PER_PIXEL: Final = 3
+MAX_SCANNED_PIXELS: Final = 1 << 31
+"""Pixels times scans of a JPEG, which each go over the whole picture: seconds."""
+_STRIP_PIXELS: Final = 1 << 20
+_WHITE: Final = (255, 255, 255)
+_ORIENTATION: Final = 0x0112
+_TURNS: Final = {
+    2: PilImage.Transpose.FLIP_LEFT_RIGHT,
+    3: PilImage.Transpose.ROTATE_180,
+    4: PilImage.Transpose.FLIP_TOP_BOTTOM,
+    5: PilImage.Transpose.TRANSPOSE,
+    6: PilImage.Transpose.ROTATE_270,
+    7: PilImage.Transpose.TRANSVERSE,
+    8: PilImage.Transpose.ROTATE_90,
+}
+"""What makes a picture upright, by the orientation in its EXIF."""
+_MOST_PER_BYTE: Final = {"PNG": 8448, "JPEG": 2048, "GIF": 4096, "BMP": 16, "PPM": 16, "TGA": 256}
+"""Pixels that a byte of a large file can stand for, with room for one that breaks off."""
+_HELD: Final = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2}
+"""Bytes of a pixel while a file is decoded; 4 in all other modes."""
+_WEBP_HELD: Final = 20
+_BUFFERED: Final = 6
+"""Bytes of a pixel's coefficients, where a JPEG comes in several scans."""
+
+_log = logging.getLogger("uad")
+
+PilImage.MAX_IMAGE_PIXELS = MAX_PIXELS
+ImageFile.LOAD_TRUNCATED_IMAGES = True  # what is there of a file is read
+warnings.filterwarnings("error", category=PilImage.DecompressionBombWarning)  # it is an error from there on
+warnings.filterwarnings("ignore", category=UserWarning, module="PIL")  # of EXIF that is broken
+
+
+@dataclass(slots=True)
+class Opened:
+    """A picture by its header. It holds the file until it is decoded."""
+
+    where: str
+    kind: str
+    size: tuple[int, int]
+    mode: str
+    is_buffered: bool
+    """Whether its decoder keeps more than the pixels."""
+    _file: tuple[PilImage.Image, bytes] | None
+
+    @property
+    def n_pixels(self) -> int:
+        """As the file has them."""
+        return self.size[0] * self.size[1]
+
+    def take(self) -> tuple[PilImage.Image, bytes]:
+        """The library's picture and the file, which only the caller holds from now on."""
+        assert self._file is not None, "a picture is decoded once"
+        file, self._file = self._file, None
+        return file
+
+    def n_decoding(self, most: int) -> int:
+        """Bytes that are held while it is decoded to at most so many pixels, about."""
+        n = self.n_pixels
+        if self.kind == "WEBP":
+            return n * _WEBP_HELD
+        if self.kind == "JPEG":
+            shown = n // _scale(self.size, most) ** 2
+            return shown * 4 + n * _BUFFERED * self.is_buffered
+        return n * _HELD.get(self.mode, 4)
+
+
+def opened(data: bytes, where: str) -> Opened:
+    """The file by its header, with no pixel decoded. Raises InvalidRequestError for what is no picture of the known
+    formats, and for one that is too large.
+    """
+    if not data:
+        raise InvalidRequestError.at(where, "is empty")
+    kind, n_scans, is_buffered = format_of(data), 1, False
+    if kind not in FORMATS:
+        what = f"is a file of the kind {kind}" if kind else "is no image that can be read"
+        raise InvalidRequestError.at(where, f"{what}; send one of {', '.join(FORMATS)}")
+    n_bytes = len(data)
+    try:
+        match kind:
+            case "PNG":
+                data = png_for_pixels(data)
+            case "JPEG":
+                jpeg = jpeg_for_pixels(data)
+                data, n_scans, is_buffered = jpeg.data, jpeg.n_scans, jpeg.is_buffered
+            case "WEBP":
+                data = _whole_webp(data, where)
+        picture = PilImage.open(BytesIO(data), formats=(kind,))
+    except InvalidRequestError:
+        raise
+    except Exception as error:
+        raise _broken(where, kind, error) from None
+    one = Opened(where, kind, picture.size, picture.mode, is_buffered, (picture, data))
+    _check_size(one)
+    _check_work(one, n_bytes, n_scans)
+    tiles: Any = getattr(picture, "tile", ())
+    if kind in ("BMP", "PPM") and any(tile[0] != "raw" for tile in tiles):
+        raise InvalidRequestError.at(where, f"is a {kind} file of a rare kind; send it as PNG")
+    return one
+
+
+def _whole_webp(data: bytes, where: str) -> bytes:
+    """The file, or what can be read of it where it breaks off. Its size is checked before the library gets it, which
+    makes room for all pixels at once.
+    """
+    if int.from_bytes(data[4:8], "little") + 8 > len(data):
+        data = webp_for_pixels(data)
+    _check_bounds(where, *webp_size(data), MAX_WEBP_PIXELS)
+    return data
+
+
+def _check_size(one: Opened) -> None:
+    most = MAX_PIXELS if one.kind == "JPEG" and not one.is_buffered else MAX_WHOLE_PIXELS
+    _check_bounds(one.where, *one.size, MAX_WEBP_PIXELS if one.kind == "WEBP" else most)
+
+
+def _check_bounds(where: str, width: int, height: int, most: int) -> None:
+    if not (0 < width <= MAX_SIDE and 0 < height <= MAX_SIDE and width * height <= most):
+        raise InvalidRequestError.at(
+            where,
+            f"an image of this kind has at most {most} pixels, and {MAX_SIDE} on a side; this is {width} x {height}",
+        )
+
+
+def _check_work(one: Opened, n_bytes: int, n_scans: int) -> None:
+    """Raises InvalidRequestError for files that are much more work than their size lets expect."""
+    per_byte = _MOST_PER_BYTE.get(one.kind)
+    if per_byte is not None and one.n_pixels > max(MAX_SHOWN_PIXELS, n_bytes * per_byte):
+        raise InvalidRequestError.at(one.where, f"is a broken {one.kind} file: it has few bytes for its many pixels")
+    if one.n_pixels * n_scans > MAX_SCANNED_PIXELS:
+        raise InvalidRequestError.at(one.where, f"is a JPEG of {n_scans} scans, which are too many; save it anew")
+
+
+def most_pixels(pictures: Sequence[Opened]) -> int:
+    """How many pixels each picture of a request may have for the model."""
+    if sum(min(one.n_pixels, MAX_SHOWN_PIXELS) for one in pictures) <= MAX_ALL_PIXELS:
+        return MAX_SHOWN_PIXELS
+    return MAX_ALL_PIXELS // len(pictures)
+
+
+def decoded(one: Opened, most: int = MAX_SHOWN_PIXELS) -> Image:
+    """The picture as a model gets it: its first frame, upright as its EXIF says, transparent parts on white, with at
+    most so many pixels. The file is let go. Raises InvalidRequestError where it is broken.
+    """
+    checkpoint()
+    picture, data = one.take()
+    try:
+        try:
+            return _decoded(picture, one.kind, most)
+        except Exception:
+            if one.kind != "WEBP":
+                raise
+            return _decoded(PilImage.open(BytesIO(webp_for_pixels(data)), formats=("WEBP",)), one.kind, most)
+    except DroppedError:
+        raise
+    except Exception as error:
+        raise _broken(one.where, one.kind, error) from None
+
+
+def _decoded(picture: PilImage.Image, kind: str, most: int) -> Image:
+    with picture:
+        turn = _turn(picture)
+        if kind == "JPEG":
+            scale, (width, height) = _scale(picture.size, most), picture.size
+            picture.draft(None, (max(width // scale, 1), max(height // scale, 1)))
+        picture.load()
+        checkpoint()
+        flat = _flat(picture, _factor(picture.size, most), kind in ("BMP", "TGA"))
+        if flat is not picture:
+            picture.close()
+        if turn is not None:
+            flat = flat.transpose(turn)
+        return Image.of(flat.width, flat.height, flat.tobytes())
+
+
+def _turn(picture: PilImage.Image) -> PilImage.Transpose | None:
+    """What makes it upright; None where nothing has to be done, or its EXIF cannot be read."""
+    try:
+        return _TURNS.get(picture.getexif().get(_ORIENTATION, 1))
+    except Exception:  # a library reads what anybody wrote; a picture is seen without it, too
+        return None
+
+
+def _factor(size: tuple[int, int], most: int) -> int:
+    """By how much both sides are divided, so that at most so many pixels are left."""
+    width, height = size
+    n = max(isqrt(width * height // most), -(-max(size) // MAX_SHOWN_SIDE), 1)
+    while -(-width // n) * -(-height // n) > most:
+        n += 1
+    return n
+
+
+def _scale(size: tuple[int, int], most: int) -> int:
+    """The same, of what a decoder of JPEG can do."""
+    factor = _factor(size, most)
+    return next((scale for scale in (1, 2, 4) if scale >= factor), 8)
+
+
+def _flat(picture: PilImage.Image, factor: int, is_opaque: bool) -> PilImage.Image:
+    """In RGB, with 8 bits for each, and its sides divided. It is made in strips, so that little is held twice."""
+    is_plain = picture.mode == "RGB" and not picture.has_transparency_data
+    if is_plain and factor == 1:
+        return picture
+    width, height = picture.size
+    flat = PilImage.new("RGB", (-(-width // factor), -(-height // factor)))
+    n_rows = factor * max(_STRIP_PIXELS // (width * factor), 1)
+    convert = partial(PilImage.Image.convert, mode="RGB") if is_opaque else _in_rgb
+    for top in range(0, height, n_rows):
+        checkpoint()
+        strip = convert(picture.crop((0, top, width, min(top + n_rows, height))))
+        flat.paste(strip.reduce(factor) if factor > 1 else strip, (0, top // factor))
+    return flat
+
+
+def _in_rgb(picture: PilImage.Image) -> PilImage.Image:
+    if picture.mode.startswith(("I", "F")):  # 16 bits of grey: the upper eight count, as for colours
+        deep = np.clip(np.asarray(picture), 0, 0xFFFF).astype(np.uint16)
+        return PilImage.fromarray((deep >> 8).astype(np.uint8)).convert("RGB")
+    if not picture.has_transparency_data:
+        return picture.convert("RGB")
+    clear = picture.convert("RGBA")
+    flat = PilImage.new("RGB", clear.size, _WHITE)
+    flat.paste(clear, mask=clear.getchannel("A"))
+    return flat
+
+
+def _broken(where: str, kind: str, error: Exception) -> InvalidRequestError:
+    _log.debug("%s: a file of the kind %s could not be read", where, kind, exc_info=error)
+    if isinstance(error, PilImage.DecompressionBombError | PilImage.DecompressionBombWarning):
+        return InvalidRequestError.at(where, f"an image has at most {MAX_PIXELS} pixels; this one has more")
+    why = str(error) if isinstance(error, UnreadableError) else "its pixels cannot be decoded"
+    return InvalidRequestError.at(where, f"is a {kind} file that cannot be read: {why}; save it anew, or send another")
