@@ -14,7 +14,7 @@ from PIL import Image as PilImage
 
 from uad.base.errors import InvalidRequestError
 from uad.base.types import Image
-from uad.http.requests.decoding import MAX_SHOWN_PIXELS, MAX_WHOLE_PIXELS, decoded, most_pixels, opened
+from uad.http.requests.decoding import MAX_SHOWN_PIXELS, MAX_WHOLE_PIXELS, decoded, opened
 from uad.http.requests.pictures import PictureSource, bytes_in
 
 HOSTILE = list(hostile())

@@ -19,9 +19,8 @@ from uad.base.config import ServerConfig
 from uad.base.types import IMAGE_PLACE as PLACE
 from uad.base.types import Image
 from uad.http.requests import decoding
-from uad.http.requests.pictures import MAX_PICTURES
+from uad.http.requests.pictures import MAX_PICTURES, OLD_MARKER
 from uad.http.requests.pictures import MEDIA_MARKER as MARKER
-from uad.http.requests.pictures import OLD_MARKER
 from uad.http.server import state
 
 RESPONSES, MESSAGES, TALK, GENERATE = "/v1/responses", "/v1/messages", "/api/chat", "/api/generate"

@@ -27,9 +27,9 @@ from uad.http.requests.picture_formats import (
     FORMATS,
     UnreadableError,
     format_of,
-    jpeg_for_pixels,
-    png_for_pixels,
-    webp_for_pixels,
+    orientation_in,
+    prepared,
+    webp_anew,
     webp_size,
 )
 
@@ -50,7 +50,6 @@ MAX_SCANNED_PIXELS: Final = 1 << 31
 """Pixels times scans of a JPEG, which each go over the whole picture: seconds."""
 _STRIP_PIXELS: Final = 1 << 20
 _WHITE: Final = (255, 255, 255)
-_ORIENTATION: Final = 0x0112
 _TURNS: Final = {
     2: PilImage.Transpose.FLIP_LEFT_RIGHT,
     3: PilImage.Transpose.ROTATE_180,
@@ -74,7 +73,6 @@ _log = logging.getLogger("uad")
 PilImage.MAX_IMAGE_PIXELS = MAX_PIXELS
 ImageFile.LOAD_TRUNCATED_IMAGES = True  # what is there of a file is read
 warnings.filterwarnings("error", category=PilImage.DecompressionBombWarning)  # it is an error from there on
-warnings.filterwarnings("ignore", category=UserWarning, module="PIL")  # of EXIF that is broken
 
 
 @dataclass(slots=True)
@@ -87,6 +85,8 @@ class Opened:
     mode: str
     is_buffered: bool
     """Whether its decoder keeps more than the pixels."""
+    turn: PilImage.Transpose | None
+    """What makes it upright."""
     _file: tuple[PilImage.Image, bytes] | None
 
     @property
@@ -117,42 +117,40 @@ def opened(data: bytes, where: str) -> Opened:
     """
     if not data:
         raise InvalidRequestError.at(where, "is empty")
-    kind, n_scans, is_buffered = format_of(data), 1, False
+    kind = format_of(data)
     if kind not in FORMATS:
         what = f"is a file of the kind {kind}" if kind else "is no image that can be read"
         raise InvalidRequestError.at(where, f"{what}; send one of {', '.join(FORMATS)}")
-    n_bytes = len(data)
     try:
-        match kind:
-            case "PNG":
-                data = png_for_pixels(data)
-            case "JPEG":
-                jpeg = jpeg_for_pixels(data)
-                data, n_scans, is_buffered = jpeg.data, jpeg.n_scans, jpeg.is_buffered
-            case "WEBP":
-                data = _whole_webp(data, where)
-        picture = PilImage.open(BytesIO(data), formats=(kind,))
+        needed = prepared(data, kind)
+        picture, file = _with_header(needed.data, kind, where)
     except InvalidRequestError:
         raise
     except Exception as error:
         raise _broken(where, kind, error) from None
-    one = Opened(where, kind, picture.size, picture.mode, is_buffered, (picture, data))
+    turn = _TURNS.get(orientation_in(needed.exif))
+    one = Opened(where, kind, picture.size, picture.mode, needed.is_buffered, turn, (picture, file))
     _check_size(one)
-    _check_work(one, n_bytes, n_scans)
+    _check_work(one, len(data), needed.n_scans)
     tiles: Any = getattr(picture, "tile", ())
     if kind in ("BMP", "PPM") and any(tile[0] != "raw" for tile in tiles):
         raise InvalidRequestError.at(where, f"is a {kind} file of a rare kind; send it as PNG")
     return one
 
 
-def _whole_webp(data: bytes, where: str) -> bytes:
-    """The file, or what can be read of it where it breaks off. Its size is checked before the library gets it, which
-    makes room for all pixels at once.
+def _with_header(data: bytes, kind: str, where: str) -> tuple[PilImage.Image, bytes]:
+    """The library's picture, and the file that it is of. The size of a WebP is checked before the library gets it,
+    which makes room for all pixels at once.
     """
-    if int.from_bytes(data[4:8], "little") + 8 > len(data):
-        data = webp_for_pixels(data)
-    _check_bounds(where, *webp_size(data), MAX_WEBP_PIXELS)
-    return data
+    if kind == "WEBP":
+        _check_bounds(where, *webp_size(data), MAX_WEBP_PIXELS)
+    try:
+        return PilImage.open(BytesIO(data), formats=(kind,)), data
+    except Exception:
+        if kind != "WEBP":
+            raise
+        anew = webp_anew(data)
+        return PilImage.open(BytesIO(anew), formats=(kind,)), anew
 
 
 def _check_size(one: Opened) -> None:
@@ -192,39 +190,30 @@ def decoded(one: Opened, most: int = MAX_SHOWN_PIXELS) -> Image:
     picture, data = one.take()
     try:
         try:
-            return _decoded(picture, one.kind, most)
+            return _decoded(picture, one, most)
         except Exception:
             if one.kind != "WEBP":
                 raise
-            return _decoded(PilImage.open(BytesIO(webp_for_pixels(data)), formats=("WEBP",)), one.kind, most)
+            return _decoded(PilImage.open(BytesIO(webp_anew(data)), formats=("WEBP",)), one, most)
     except DroppedError:
         raise
     except Exception as error:
         raise _broken(one.where, one.kind, error) from None
 
 
-def _decoded(picture: PilImage.Image, kind: str, most: int) -> Image:
+def _decoded(picture: PilImage.Image, one: Opened, most: int) -> Image:
     with picture:
-        turn = _turn(picture)
-        if kind == "JPEG":
+        if one.kind == "JPEG":
             scale, (width, height) = _scale(picture.size, most), picture.size
             picture.draft(None, (max(width // scale, 1), max(height // scale, 1)))
         picture.load()
         checkpoint()
-        flat = _flat(picture, _factor(picture.size, most), kind in ("BMP", "TGA"))
+        flat = _flat(picture, _factor(picture.size, most), one.kind in ("BMP", "TGA"))
         if flat is not picture:
             picture.close()
-        if turn is not None:
-            flat = flat.transpose(turn)
+        if one.turn is not None:
+            flat = flat.transpose(one.turn)
         return Image.of(flat.width, flat.height, flat.tobytes())
-
-
-def _turn(picture: PilImage.Image) -> PilImage.Transpose | None:
-    """What makes it upright; None where nothing has to be done, or its EXIF cannot be read."""
-    try:
-        return _TURNS.get(picture.getexif().get(_ORIENTATION, 1))
-    except Exception:  # a library reads what anybody wrote; a picture is seen without it, too
-        return None
 
 
 def _factor(size: tuple[int, int], most: int) -> int:

@@ -28,8 +28,6 @@ _MAGIC: Final = (
     (0, b"P7", "PAM"),
     (0, b"II*\0", "TIFF"),
     (0, b"MM\0*", "TIFF"),
-    (0, b"\0\0\1\0", "ICO"),
-    (0, b"\0\0\2\0", "CUR"),
     (0, b"8BPS", "PSD"),
     (0, b"\xff\x0a", "JPEG XL"),
     (0, b"\0\0\0\x0cJXL ", "JPEG XL"),
@@ -73,7 +71,9 @@ def format_of(data: bytes) -> str:
     head = data[:_HEAD].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if head.startswith(b"<"):
         return next((name for word, name in _WORDS if word in head), "XML")
-    return "TGA" if _is_targa(data) else ""
+    if _is_targa(data):
+        return "TGA"
+    return "ICO" if data.startswith((b"\0\0\1\0", b"\0\0\2\0")) else ""
 
 
 def _is_targa(data: bytes) -> bool:
@@ -90,16 +90,62 @@ def _is_targa(data: bytes) -> bool:
     n_head = 18 + n_name + (n_colours * map_bits // 8 if has_map else 0)
     # of a compressed one only the least is known: a run of 128 pixels has a byte and a pixel
     n_units = -(-width * height // 128) * (1 + bits // 8) if kind & 8 else width * height * (bits // 8)
-    return len(data) >= n_head + n_units
+    return len(data) >= int(n_head + n_units)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a decoder gets of a file, and what it does not have to know."""
+
+    data: bytes
+    exif: bytes = b""
+    n_scans: int = 1
+    is_buffered: bool = False
+    """Whether its decoder keeps more than the pixels: a JPEG comes in several scans."""
+
+
+def prepared(data: bytes, kind: str) -> Prepared:
+    """What is needed of a file of this format. Raises UnreadableError where it has no pixels."""
+    match kind:
+        case "PNG":
+            return _png(data)
+        case "JPEG":
+            return _jpeg(data)
+        case "WEBP":
+            return _webp(data)
+        case _:
+            return Prepared(data)
+
+
+def orientation_in(exif: bytes) -> int:
+    """How a camera was held, 1 to 8; 1, upright, where nothing is said that makes sense. Other entries do not count,
+    whatever they hold.
+    """
+    exif = exif.removeprefix(b"Exif\0\0")
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
+    if order is None or len(exif) < 8:
+        return 1
+    (at,) = struct.unpack_from(f"{order}I", exif, 4)
+    for entry in range(at + 2, min(len(exif), at + 2 + 12 * _MOST_ENTRIES), 12):
+        if len(exif) < entry + 12:
+            break
+        tag, kind = struct.unpack_from(f"{order}HH", exif, entry)
+        if tag == _ORIENTATION:
+            form = {1: "B", 3: "H", 4: "I"}.get(kind, "H")
+            (value,) = struct.unpack_from(order + form, exif, entry + 8)
+            return value if value in range(1, 9) else 1
+    return 1
+
+
+_ORIENTATION: Final = 0x0112
+_MOST_ENTRIES: Final = 512
 
 
 # --- PNG
 
 
-def png_for_pixels(data: bytes) -> bytes:
-    """The chunks that pixels and their orientation depend on, with right checksums, up to where the file breaks off.
-    Raises UnreadableError where there are no pixels.
-    """
+def _png(data: bytes) -> Prepared:
+    """The chunks that pixels depend on, with right checksums, up to where the file breaks off."""
     parts: dict[bytes, list[memoryview]] = {}
     for name, content in _png_chunks(data):
         if name == b"IDAT" or name not in parts:
@@ -117,9 +163,8 @@ def png_for_pixels(data: bytes) -> bytes:
     clear = b"".join(parts.get(b"tRNS", ()))
     if clear and len(clear) == {0: 2, 2: 6, 3: min(len(clear), 256)}.get(colour, 0):
         out += _png_chunk(b"tRNS", clear)
-    if b"eXIf" in parts:
-        out += _png_chunk(b"eXIf", b"".join(parts[b"eXIf"]))
-    return b"".join([*out, *_png_chunk(b"IDAT", rows), *_png_chunk(b"IEND", b"")])
+    whole = b"".join([*out, *_png_chunk(b"IDAT", rows), *_png_chunk(b"IEND", b"")])
+    return Prepared(whole, b"".join(parts.get(b"eXIf", ())))
 
 
 _PNG_CHUNKS: Final = frozenset((b"IHDR", b"PLTE", b"tRNS", b"eXIf", b"IDAT", b"CgBI"))
@@ -157,21 +202,9 @@ _FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 _TABLES: Final = frozenset((0xC4, 0xCC, 0xDB, 0xDD))
 
 
-@dataclass(frozen=True, slots=True)
-class Jpeg:
-    """What is needed of a JPEG file."""
-
-    data: bytes
-    n_scans: int
-    is_buffered: bool
-    """Whether its decoder keeps coefficients of the whole picture: it comes in several scans."""
-
-
-def jpeg_for_pixels(data: bytes) -> Jpeg:
-    """The tables, the frame and the scans, with the parts about colours and orientation that make sense, up to the
-    first end. Raises UnreadableError where there are no pixels.
-    """
-    out, n_colours, is_progressive = [data[:2]], 0, False
+def _jpeg(data: bytes) -> Prepared:
+    """The tables, the frame and the scans, with the parts about colours that make sense, up to the first end."""
+    out, exif, n_colours, is_progressive = [data[:2]], b"", 0, False
     for marker, content, at in _jpeg_segments(data):
         if marker == _SOS:
             if not n_colours or at + len(content) >= len(data):
@@ -180,10 +213,13 @@ def jpeg_for_pixels(data: bytes) -> Jpeg:
             out += [data[at : end if end >= 0 else len(data)], b"\xff\xd9"]
             n_scans = out[-2].count(b"\xff\xda")
             is_buffered = is_progressive or content[:1] != bytes([n_colours])
-            return Jpeg(b"".join(out), n_scans, is_buffered)
+            return Prepared(b"".join(out), exif, n_scans, is_buffered)
         if marker in _FRAMES:
             n_colours = content[5] if len(content) > 5 else 0
             is_progressive = marker not in (0xC0, 0xC1)
+        elif marker == 0xE1 and content.startswith(b"Exif\0\0"):
+            exif = exif or content
+            continue
         elif not (marker in _TABLES or _matters(marker, content)):
             continue
         out.append(b"\xff" + bytes([marker]) + (len(content) + 2).to_bytes(2) + content)
@@ -191,12 +227,10 @@ def jpeg_for_pixels(data: bytes) -> Jpeg:
 
 
 def _matters(marker: int, content: bytes) -> bool:
-    """Whether a part of an application says how colours are stored, or how the picture was held."""
+    """Whether a part of an application says how colours are stored."""
     match marker:
         case 0xE0:
             return content.startswith(b"JFIF\0") and len(content) >= 14
-        case 0xE1:
-            return content.startswith(b"Exif\0\0")
         case 0xEE:
             return content.startswith(b"Adobe") and len(content) >= 12
         case _:
@@ -220,12 +254,19 @@ def _jpeg_segments(data: bytes) -> Iterator[tuple[int, bytes, int]]:
 
 # --- WebP
 
-_ALPHA, _EXIF = 0x10, 0x08
+_ALPHA: Final = 0x10
 _MOST_LACKING: Final = 1 << 24
 _WEBP_CHUNKS: Final = frozenset((b"VP8 ", b"VP8L", b"ALPH", b"EXIF"))
 
 
-def webp_for_pixels(data: bytes) -> bytes:
+def _webp(data: bytes) -> Prepared:
+    """The file as it is where its size is right, for it may be an animation."""
+    exif = next((content for name, content, _ in _webp_chunks(data) if name == b"EXIF"), b"")
+    is_whole = int.from_bytes(data[4:8], "little") + 8 <= len(data)
+    return Prepared(data if is_whole else webp_anew(data), exif)
+
+
+def webp_anew(data: bytes) -> bytes:
     """The first picture of the file in a new container, with zeros for what it lacks at its end. Raises
     UnreadableError where there is none.
     """
@@ -238,10 +279,13 @@ def webp_for_pixels(data: bytes) -> bytes:
             parts.setdefault(name, content)
     name = b"VP8L" if b"VP8L" in parts else b"VP8 "
     width, height = _webp_size(name, parts.get(name, b""))
-    alpha, exif = parts.get(b"ALPH", b"") if name == b"VP8 " else b"", parts.get(b"EXIF", b"")
-    flags = (_ALPHA if alpha or name == b"VP8L" else 0) | (_EXIF if exif else 0)
-    head = bytes([flags, 0, 0, 0]) + (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
-    kept = [(b"VP8X", head), (b"ALPH", alpha), (name, parts[name]), (b"EXIF", exif)]
+    alpha = parts.get(b"ALPH", b"") if name == b"VP8 " else b""
+    head = (
+        bytes([_ALPHA if alpha or name == b"VP8L" else 0, 0, 0, 0])
+        + (width - 1).to_bytes(3, "little")
+        + (height - 1).to_bytes(3, "little")
+    )
+    kept = [(b"VP8X", head), (b"ALPH", alpha), (name, parts[name])]
     body = b"WEBP" + b"".join(
         kind + len(part).to_bytes(4, "little") + part + bytes(len(part) % 2) for kind, part in kept if part
     )

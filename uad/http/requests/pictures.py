@@ -9,7 +9,7 @@ from __future__ import annotations
 import binascii
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote_to_bytes
@@ -24,7 +24,7 @@ MEDIA_MARKER: Final = os.environ.get("LLAMA_MEDIA_MARKER") or f"<__media_{secret
 it by accident, and `/props` has it.
 """
 OLD_MARKER: Final = "<__media__>"
-"""The same, before it was drawn at random. Where a prompt has places for its pictures with this one alone, it counts."""
+"""The same, before it was drawn at random. It counts where it alone stands as often as there are pictures."""
 MAX_PICTURES: Final = 256
 """Of one request."""
 BLIND: Final = "image input is not supported: start the server with --mmproj FILE, or leave images out"

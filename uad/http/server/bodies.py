@@ -57,8 +57,9 @@ class Bodies:
         self._arriving: dict[_HeldBody, None] = {}  # in the order of their beginning
 
     async def read(self, request: web.Request, timeout: float, most: int = MAX_TEXT) -> bytes:
-        """The body, inflated where it is compressed; it has at most so many bytes. Raises TimeoutError where it takes too long, BusyError where all
-        take too much memory, HTTPException or InvalidRequestError for one that cannot be used.
+        """The body, inflated where it is compressed; it has at most so many bytes. Raises TimeoutError where it takes
+        too long, BusyError where all take too much memory, HTTPException or InvalidRequestError for one that cannot be
+        used.
         """
         inflater, most = _inflater(request), min(most, request.client_max_size)
         _check_size(most, request.content_length or 0)

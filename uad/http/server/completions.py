@@ -22,7 +22,7 @@ from uad.http.apis.native import NativeDialect
 from uad.http.apis.openai import CompletionDialect
 from uad.http.requests.chat import PLAIN, chat_job
 from uad.http.requests.fields import Body, CompletionBody, InfillBody, NativeBody, TemplateBody, checked
-from uad.http.requests.generation import Generation
+from uad.http.requests.generation import Backend, Generation
 from uad.http.requests.job import Job, check_counts, make_job
 from uad.http.requests.pictures import (
     PictureSource,
@@ -179,25 +179,25 @@ async def _complete(
             counts = [len(own) for own in sources]
             async with _seen(state, [one for own in sources for one in own]) as images:
                 del sources
-
-                def made() -> Job:
-                    pairs = _with_images(prompts, counts, images)
-                    encoded = [encode_completion(engine, body, prompt, own) for prompt, own in pairs]
-                    return make_job(engine, body, encoded, ping)
-
-                made_dialect = dialect(
-                    await state.prepared(size, None if images else kind_of(body, size), made), state.served, body
-                )
-                del body, prompts, made  # the files of pictures are in them, and the answer may be long
-                return await _answer(request, made_dialect)
+                make = partial(_job, engine, body, prompts, counts, images, ping)
+                job = await state.prepared(size, None if images else kind_of(body, size), make)
+                answer = dialect(job, state.served, body)
+                del body, prompts, make  # the files of pictures are in them, and the answer may be long
+                return await _answer(request, answer)
 
 
-def _with_images(
-    prompts: Sequence[object], counts: Sequence[int], images: Sequence[Image]
-) -> list[tuple[object, list[Image]]]:
-    """Each prompt with its images, of which it has so many."""
+def _job(
+    engine: Backend,
+    body: CompletionBody | NativeBody,
+    prompts: Sequence[object],
+    counts: Sequence[int],
+    images: Sequence[Image],
+    ping: float,
+) -> Job:
+    """What is generated for these prompts, of which each has so many of the images."""
     left = iter(images)
-    return [(prompt, [*islice(left, n)]) for prompt, n in zip(prompts, counts, strict=True)]
+    pairs = [(prompt, [*islice(left, n)]) for prompt, n in zip(prompts, counts, strict=True)]
+    return make_job(engine, body, [encode_completion(engine, body, prompt, own) for prompt, own in pairs], ping)
 
 
 def _with_prompts(body: P) -> tuple[P, list[object]]:
