@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import gc
 import json
 import subprocess
 import sys
 import threading
+import tracemalloc
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -515,6 +519,107 @@ def test_what_pictures_hold_is_counted_and_given_back():
         patch.setattr(state.State, "__post_init__", noted)
         assert with_server(run, seeing()) == [200, 400, 200]
         assert [one.media.n_held for one in made] == [0]
+
+
+def test_pixels_are_freed_with_their_request_whoever_still_knows_it():
+    fake = asked(CHAT, {"messages": [user(part())], "n": 2})
+    assert [[one.pixels.n_bytes for one in request.images] for request in fake.requests] == [[0], [0]]
+
+
+def test_pixels_that_were_read_are_counted_no_more_while_the_answer_is_written():
+    made: list[state.State] = []
+    real = state.State.__post_init__
+
+    def noted(self: state.State) -> None:
+        real(self)
+        made.append(self)
+
+    fake = seeing()
+    fake.go.clear()
+
+    async def run(session: Any) -> tuple[int, ...]:
+        task = asyncio.create_task(session.post(CHAT, json={"messages": [user(part())], "n": 2, "max_tokens": 3}))
+        while len(fake.requests) < 2:
+            await asyncio.sleep(0)
+        (one,) = made
+        held = [one.media.n_held]
+        for request in fake.requests:
+            request.prompt_is_read()
+            held.append(one.media.n_held)
+        fake.go.set()
+        return (await task).status, *held
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state.State, "__post_init__", noted)
+        assert with_server(run, fake) == (200, 72, 72, 0)
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES, TALK, NATIVE])
+def test_files_of_pictures_are_let_go_before_the_answer_is_written(path):
+    """A file of 6 MB with its pixels at its beginning."""
+    large = base64.b64encode(written(pixels(), "JPEG") + bytes(6 << 20))
+    body = json.dumps({**corrupted(WITH_PICTURE[path][0], b"x"), "max_tokens": 3, "stream": False}).encode()
+    small = in_base64(b"x").encode()
+    fake = seeing()
+    fake.go.clear()
+
+    async def sent() -> AsyncIterator[bytes]:
+        before, _, after = body.partition(small)
+        yield before
+        for start in range(0, len(large), 1 << 16):
+            yield large[start : start + (1 << 16)]
+        yield after
+
+    async def run(session: Any) -> tuple[int, int]:
+        before, _ = tracemalloc.get_traced_memory()
+        task = asyncio.create_task(session.post(path, data=sent(), headers={"Content-Type": "application/json"}))
+        while not fake.requests:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+        fake.go.set()
+        return (await task).status, held - before
+
+    tracemalloc.start()
+    try:
+        status, n = with_server(run, fake)
+    finally:
+        tracemalloc.stop()
+    assert status == 200
+    assert n < 4 << 20
+
+
+@pytest.mark.long
+def test_a_chat_with_a_hundred_megabytes_of_photos_is_answered():
+    large = data_url(written(pixels(), "JPEG") + bytes(30 << 20))
+    parts = [{"type": "image_url", "image_url": {"url": large}} for _ in range(3)]
+    fake = seeing()
+    assert post(CHAT, {"messages": [user(*parts, said("a"))], "max_tokens": 3}, fake)[0] == 200
+    assert len(fake.requests[0].images) == 3
+
+
+def test_eight_large_pictures_at_once_are_answered_one_after_another(monkeypatch):
+    monkeypatch.setattr("uad.http.server.media.LARGE", 10)
+    inside, most = 0, 0
+    real = decoding.decoded
+
+    def counted(*args: Any) -> Image:
+        nonlocal inside, most
+        inside, most = inside + 1, max(most, inside + 1)
+        try:
+            return real(*args)
+        finally:
+            inside -= 1
+
+    monkeypatch.setattr(decoding, "decoded", counted)
+
+    async def run(session: Any) -> list[int]:
+        asks = [session.post(CHAT, json={"messages": [user(part(i))], "max_tokens": 3}) for i in range(8)]
+        return [answer.status for answer in await asyncio.gather(*asks)]
+
+    assert with_server(run, seeing(), ServerConfig(port=0, max_queue=8)) == [200] * 8
+    assert most == 1
 
 
 def test_where_pictures_take_too_much_memory_the_next_waits_for_another_try():
