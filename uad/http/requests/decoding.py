@@ -76,7 +76,7 @@ warnings.filterwarnings("error", category=PilImage.DecompressionBombWarning)  # 
 
 
 @dataclass(slots=True)
-class Opened:
+class OpenedPicture:
     """A picture by its header. It holds the file until it is decoded."""
 
     where: str
@@ -111,7 +111,7 @@ class Opened:
         return n * _HELD.get(self.mode, 4)
 
 
-def opened(data: bytes, where: str) -> Opened:
+def opened(data: bytes, where: str) -> OpenedPicture:
     """The file by its header, with no pixel decoded. Raises InvalidRequestError for what is no picture of the known
     formats, and for one that is too large.
     """
@@ -129,7 +129,7 @@ def opened(data: bytes, where: str) -> Opened:
     except Exception as error:
         raise _broken(where, kind, error) from None
     turn = _TURNS.get(orientation_in(needed.exif))
-    one = Opened(where, kind, picture.size, picture.mode, needed.is_buffered, turn, (picture, file))
+    one = OpenedPicture(where, kind, picture.size, picture.mode, needed.is_buffered, turn, (picture, file))
     _check_size(one)
     _check_work(one, len(data), needed.n_scans)
     tiles: Any = getattr(picture, "tile", ())
@@ -153,7 +153,7 @@ def _with_header(data: bytes, kind: str, where: str) -> tuple[PilImage.Image, by
         return PilImage.open(BytesIO(anew), formats=(kind,)), anew
 
 
-def _check_size(one: Opened) -> None:
+def _check_size(one: OpenedPicture) -> None:
     most = MAX_PIXELS if one.kind == "JPEG" and not one.is_buffered else MAX_WHOLE_PIXELS
     _check_bounds(one.where, *one.size, MAX_WEBP_PIXELS if one.kind == "WEBP" else most)
 
@@ -166,7 +166,7 @@ def _check_bounds(where: str, width: int, height: int, most: int) -> None:
         )
 
 
-def _check_work(one: Opened, n_bytes: int, n_scans: int) -> None:
+def _check_work(one: OpenedPicture, n_bytes: int, n_scans: int) -> None:
     """Raises InvalidRequestError for files that are much more work than their size lets expect."""
     per_byte = _MOST_PER_BYTE.get(one.kind)
     if per_byte is not None and one.n_pixels > max(MAX_SHOWN_PIXELS, n_bytes * per_byte):
@@ -175,14 +175,14 @@ def _check_work(one: Opened, n_bytes: int, n_scans: int) -> None:
         raise InvalidRequestError.at(one.where, f"is a JPEG of {n_scans} scans, which are too many; save it anew")
 
 
-def most_pixels(pictures: Sequence[Opened]) -> int:
+def most_pixels(pictures: Sequence[OpenedPicture]) -> int:
     """How many pixels each picture of a request may have for the model."""
     if sum(min(one.n_pixels, MAX_SHOWN_PIXELS) for one in pictures) <= MAX_ALL_PIXELS:
         return MAX_SHOWN_PIXELS
     return MAX_ALL_PIXELS // len(pictures)
 
 
-def decoded(one: Opened, most: int = MAX_SHOWN_PIXELS) -> Image:
+def decoded(one: OpenedPicture, most: int = MAX_SHOWN_PIXELS) -> Image:
     """The picture as a model gets it: its first frame, upright as its EXIF says, transparent parts on white, with at
     most so many pixels. The file is let go. Raises InvalidRequestError where it is broken.
     """
@@ -201,7 +201,7 @@ def decoded(one: Opened, most: int = MAX_SHOWN_PIXELS) -> Image:
         raise _broken(one.where, one.kind, error) from None
 
 
-def _decoded(picture: PilImage.Image, one: Opened, most: int) -> Image:
+def _decoded(picture: PilImage.Image, one: OpenedPicture, most: int) -> Image:
     with picture:
         if one.kind == "JPEG":
             scale, (width, height) = _scale(picture.size, most), picture.size

@@ -26,7 +26,7 @@ from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.types import Image
 from uad.http.apis.problems import BusyError
 from uad.http.requests import decoding
-from uad.http.requests.decoding import Opened
+from uad.http.requests.decoding import OpenedPicture
 from uad.http.requests.pictures import PictureSource, bytes_in
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ class Media:
         held.n_files = 0
         return [*held.images]
 
-    async def _one(self, one: Opened, most: int, held: Held) -> Image:
+    async def _one(self, one: OpenedPicture, most: int, held: Held) -> Image:
         """A picture's pixels. Of those that take much to decode, there is one at a time."""
         n = one.n_decoding(most)
         async with self._large if n > LARGE else nullcontext():
@@ -238,7 +238,7 @@ class Media:
         return socket.socket(family, kind, protocol)
 
 
-def _opened(source: PictureSource, data: bytes | None) -> Opened:
+def _opened(source: PictureSource, data: bytes | None) -> OpenedPicture:
     return decoding.opened(bytes_in(source) if data is None else data, source.where)
 
 
