@@ -185,6 +185,32 @@ def test_the_runtime_gets_the_pictures_in_order_and_a_marker_for_each(path, body
     assert text.replace("assistant:None", "assistant:") == prompt
 
 
+SPELLED = (
+    f"data:;base64,{in_base64(png())}",
+    f"data:image/png; base64,{in_base64(png())}",
+    f" DATA:image/png;base64,{in_base64(png())}",
+    in_base64(png()).rstrip("="),
+)
+
+
+@pytest.mark.parametrize("url", SPELLED)
+def test_every_api_reads_data_urls_in_any_spelling(url):
+    for path, body in {
+        CHAT: {"messages": [user({"type": "image_url", "image_url": url})]},
+        "/chat/completions": {"messages": [user({"type": "image_url", "image_url": {"url": url}})]},
+        RESPONSES: {"input": [user({"type": "input_image", "image_url": {"url": url}})]},
+        "/responses": {"input": [user({"type": "input_image", "image_url": url})]},
+        MESSAGES: {"messages": [user({"type": "image", "source": {"type": "base64", "data": url}})]},
+        TALK: {"messages": [{"role": "user", "content": "a", "images": [url]}]},
+        GENERATE: {"prompt": "a", "images": [url]},
+        NATIVE: {"prompt": {"prompt_string": MARKER, "multimodal_data": [url]}},
+        COMPLETIONS: {"prompt": {"prompt_string": MARKER, "multimodal_data": [url]}},
+    }.items():
+        assert [*asked(path, body).requests[0].images] == [image()], path
+    source = {"type": "url", "url": url}
+    assert [*asked(MESSAGES, {"messages": [user({"type": "image", "source": source})]}).requests[0].images] == [image()]
+
+
 def test_each_choice_and_each_prompt_has_its_own_pictures():
     two = [
         {"prompt_string": f"a{MARKER}", "multimodal_data": [in_base64(png(0))]},
