@@ -126,7 +126,7 @@ def test_a_photo_of_two_hundred_million_pixels_is_read():
     jpeg[at + 5 : at + 9] = struct.pack(">HH", 12240, 16320)
     one = opened(bytes(jpeg[:-2]) + bytes(1 << 18) + b"\xff\xd9", "here")  # with a scan as long as of a large photo
     assert one.size == (16320, 12240)
-    assert one.n_decoding(MAX_SHOWN_PIXELS) < 64 << 20
+    assert one.n_decoding(MAX_SHOWN_PIXELS) < 128 << 20
 
 
 @pytest.mark.parametrize(
@@ -171,6 +171,17 @@ def test_a_picture_made_smaller_in_strips_is_the_one_made_smaller_at_once():
 def test_few_bytes_are_no_large_picture(data, why):
     with pytest.raises(InvalidRequestError, match=why):
         opened(data, "here")
+
+
+@pytest.mark.parametrize("size", [12, 8])
+def test_a_webp_is_no_larger_than_its_container_says(size):
+    """Its picture says 16,383 x 16,383, which would take gigabytes."""
+    vp8 = bytearray(written(smooth(1), "WEBP")[20:])
+    vp8[6:10] = struct.pack("<HH", 16383, 16383)
+    head = b"VP8X" + struct.pack("<I", 10) + bytes(4) + b"\x3f\0\0\x2f\0\0"
+    body = b"WEBP" + head + b"VP8 " + struct.pack("<I", len(vp8)) + bytes(vp8)
+    with pytest.raises(InvalidRequestError, match="at most 33554432 pixels"):
+        opened(b"RIFF" + struct.pack("<I", len(body) * (1 + (size == 8))) + body, "here")
 
 
 def test_a_jpeg_of_endless_scans_is_refused():

@@ -103,12 +103,13 @@ class OpenedPicture:
     def n_decoding(self, most: int) -> int:
         """Bytes that are held while it is decoded to at most so many pixels, about."""
         n = self.n_pixels
+        n_copies = (self.turn is not None) + (self.mode != "RGB" or _factor(self.size, most) > 1)
+        copied = 4 * n_copies * min(n, most)
         if self.kind == "WEBP":
-            return n * _WEBP_HELD
+            return n * _WEBP_HELD + copied
         if self.kind == "JPEG":
-            shown = n // _scale(self.size, most) ** 2
-            return shown * 4 + n * _BUFFERED * self.is_buffered
-        return n * _HELD.get(self.mode, 4)
+            return 4 * (n // _scale(self.size, most) ** 2) + n * _BUFFERED * self.is_buffered + copied
+        return n * _HELD.get(self.mode, 4) + copied
 
 
 def opened(data: bytes, where: str) -> OpenedPicture:
@@ -149,8 +150,14 @@ def _with_header(data: bytes, kind: str, where: str) -> tuple[PilImage.Image, by
     except Exception:
         if kind != "WEBP":
             raise
-        anew = webp_anew(data)
-        return PilImage.open(BytesIO(anew), formats=(kind,)), anew
+        return _anew(data, where)
+
+
+def _anew(data: bytes, where: str) -> tuple[PilImage.Image, bytes]:
+    """The same of a WebP whose container is broken. Its picture may be larger than the container said."""
+    anew = webp_anew(data)
+    _check_bounds(where, *webp_size(anew), MAX_WEBP_PIXELS)
+    return PilImage.open(BytesIO(anew), formats=("WEBP",)), anew
 
 
 def _check_size(one: OpenedPicture) -> None:
@@ -194,8 +201,8 @@ def decoded(one: OpenedPicture, most: int = MAX_SHOWN_PIXELS) -> Image:
         except Exception:
             if one.kind != "WEBP":
                 raise
-            return _decoded(PilImage.open(BytesIO(webp_anew(data)), formats=("WEBP",)), one, most)
-    except DroppedError:
+            return _decoded(_anew(data, one.where)[0], one, most)
+    except (DroppedError, InvalidRequestError):
         raise
     except Exception as error:
         raise _broken(one.where, one.kind, error) from None

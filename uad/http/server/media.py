@@ -36,7 +36,7 @@ MAX_ALL_FETCHED: Final = 64 * 1024**2
 """Of one request."""
 MAX_HELD: Final = 1 << 30
 """Bytes of the pictures of all requests."""
-LARGE: Final = 1 << 26
+LARGE: Final = 1 << 27
 """Bytes that decoding one picture takes, past which they are decoded one after another."""
 FETCH_SECONDS: Final = 10.0
 ALL_SECONDS: Final = 30.0
