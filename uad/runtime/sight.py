@@ -11,7 +11,7 @@ from uad.base.checkpoint import checkpoint
 from uad.base.common.cores import usable_cores
 from uad.base.config import Config
 from uad.base.errors import InvalidRequestError
-from uad.base.types import MEDIA_MARKER, Image, PlacedImage, Request
+from uad.base.types import IMAGE_PLACE, Image, PlacedImage, Request
 from uad.base.types.images import ImagePart
 from uad.llama.projector import Projector
 from uad.runtime.target import LoadedTarget
@@ -101,7 +101,7 @@ def with_images(
         raise no_sight()
     stretches: list[list[Part]] = [[]]
     for part in parts:
-        first, *others = part.text.split(MEDIA_MARKER)
+        first, *others = part.text.split(IMAGE_PLACE)
         stretches[-1].append(replace(part, text=first))
         stretches += [[replace(part, text=text)] for text in others]
     if len(stretches) - 1 != len(images):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from uad.base.common.samplers import SamplingParams as SamplingParams
 from uad.base.common.settings import request_field
 from uad.base.common.sums import Sums
+from uad.base.types.images import IMAGE_PLACE as IMAGE_PLACE
 from uad.base.types.images import Image as Image
 from uad.base.types.images import PlacedImage as PlacedImage
 
@@ -78,9 +79,6 @@ class SpecPolicy(enum.StrEnum):
 
 
 GREEDY = SamplingParams(temperature=0.0)
-
-MEDIA_MARKER = "<__media__>"
-"""Stands in the text of a prompt where a picture is."""
 
 N_MAX_FIXED, N_MAX_AUTO = 16, 48
 
@@ -269,7 +267,7 @@ class Request:
     thoughts: ThoughtBounds | None = None
     """What thoughts look like: they are counted, and bounded if it says so."""
     images: tuple[Image, ...] = field(default=(), repr=False)
-    """The pictures that the prompt's markers (`MEDIA_MARKER`) stand for, in their order."""
+    """The pictures that the prompt's markers (`IMAGE_PLACE`) stand for, in their order."""
     placed: tuple[PlacedImage, ...] = field(default=(), repr=False)
     """Where their placeholders stand among the prompt's ids. The runtime finds out."""
     name: str = field(default="", compare=False)
@@ -279,6 +277,11 @@ class Request:
     def text_ids(self) -> tuple[int, ...]:
         """The prompt without the placeholders of images."""
         return tuple(id_ for id_ in self.prompt if id_ >= 0) if self.placed else self.prompt
+
+    def prompt_is_read(self) -> None:
+        """The pixels of its images are needed no more."""
+        for image in self.images:
+            image.pixels.was_read()
 
 
 READ_AGAIN = 16

@@ -219,6 +219,7 @@ def read_message(members: Mapping[str, object]) -> Translated[MessagesBody]:
             leave_out("/v1/messages", name, _NOTHING_RUNS)
     own = MessagesBody.model_validate(members)
     talk, found = _conversation(own)
+    own = own.model_copy(update={"messages": []})  # they may hold files of pictures, and the answer keeps the rest
     tools, places = _tools(own, found)
     spelling = tools_at(places, renaming(_NAMES))
     chat = {**rest_of(members, own), "messages": talk.messages, "tools": tools}

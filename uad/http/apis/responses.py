@@ -146,6 +146,7 @@ def read_response(members: Mapping[str, object]) -> Translated[ResponsesBody]:
     tools, choice = _tools(own)
     spelling = tools_at([place for place, _ in tools], renaming(_NAMES))
     talk = _conversation(own)
+    own = own.model_copy(update={"input": ()})  # it may hold files of pictures, and the answer keeps the rest
     chat = {**rest_of(members, own), "messages": talk.messages, **_settings(own), **choice}
     chat |= {"parallel_tool_calls": own.parallel_tool_calls, "tools": [_tool_json(tool) for _, tool in tools]}
     if all(tool.strict is not None for _, tool in tools):
@@ -323,7 +324,10 @@ def _no_such_part(where: str, kind: object) -> NotSupportedError:
 def _picture(part: Mapping[str, object], where: str) -> Picture:
     if part.get("file_id"):
         raise NotSupportedError.at(f"{where}.file_id", "this server keeps no files; send the image itself in image_url")
-    if not isinstance(url := part.get("image_url"), str):
+    url = part.get("image_url")
+    if isinstance(url, dict):  # as chats have it
+        url = url.get("url")
+    if not isinstance(url, str):
         raise InvalidRequestError.at(f"{where}.image_url", "must be a string")
     return Picture(url, where)
 

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from uad.base.types import MEDIA_MARKER
+from uad.base.types import IMAGE_PLACE
 
 MAX_TOOLS = 1024
 MAX_CALLS = 1024
@@ -129,7 +129,8 @@ def _text_parts(value: object) -> object:
 def _marked(part: dict[str, Any]) -> dict[str, Any]:
     """A part with a picture has the marker for its text. One with a text has no picture, whatever else it holds."""
     if part.get("type") == "image_url":
-        return {**part, "text": MEDIA_MARKER, "image_url": part.get("image_url") or {}}
+        url = part.get("image_url") or {}
+        return {**part, "text": IMAGE_PLACE, "image_url": {"url": url} if isinstance(url, str) else url}
     return {name: member for name, member in part.items() if name != "image_url"}
 
 
@@ -186,7 +187,7 @@ class AllowedTools(Body):
 
 
 class PictureUrl(Body):
-    """`image_url` of a part: an address with the picture in it, or of it."""
+    """`image_url` of a part: an address with the picture in it, or of it. A text is read as its `url`, as in Ollama."""
 
     url: StrictStr
 

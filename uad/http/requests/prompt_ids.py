@@ -17,6 +17,7 @@ from uad.base.types import FimTokens, Image
 from uad.http.requests.fields import CompletionBody, ExtraBody, InfillBody, MessageBody, NativeBody, TemplateBody
 from uad.http.requests.generation import Backend, Message, Text
 from uad.http.requests.message_fields import TextPart
+from uad.http.requests.pictures import with_markers, with_places
 from uad.text.calls.format import THINK_TAGS, AnswerFormat
 
 Part = str | int
@@ -157,7 +158,8 @@ def encode_prompt(engine: Backend, prompt: object, add_special: bool = True, ima
         assert isinstance(prompt, dict), "other prompts have no images"
         text = prompt["prompt_string"]
         engine.text.check_length(text)
-        ids = tuple(engine.text.tokenize(text, add_special=add_special, parse_special=True, images=images))
+        placed = with_places(text, len(images))
+        ids = tuple(engine.text.tokenize(placed, add_special=add_special, parse_special=True, images=images))
         return filled(Prompt(ids, text, images=tuple(images)), "prompt")
     ids = raw_ids(engine, prompt, add_special)
     return filled(Prompt(ids, prompt if isinstance(prompt, str) else text_of(engine.text, ids)), "prompt")
@@ -189,8 +191,8 @@ def encode_chat(text: Text, body: TemplateBody, images: Sequence[Image] = ()) ->
 
 
 def render_chat(text: Text, body: TemplateBody) -> str:
-    """The same prompt as text."""
-    return text.chat_text(*_for_template(text, body))
+    """The same prompt as text, with llama-server's markers for its pictures."""
+    return with_markers(text.chat_text(*_for_template(text, body)))
 
 
 def _for_template(text: Text, body: TemplateBody) -> tuple[list[Message], dict[str, object], bool, str, bool]:
@@ -260,7 +262,7 @@ def _message(message: MessageBody) -> Message:
 
 def _with_markers(content: Sequence[TextPart]) -> str:
     """All parts in one: a line for each text, and nothing around markers."""
-    # "a", "b", an image, "c" are "a\nb<__media__>c"
+    # "a", "b", an image, "c" are "a\nb[place]c"
     texts: list[str] = []
     was_text = False
     for part in content:

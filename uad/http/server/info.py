@@ -12,14 +12,13 @@ from uad.base.common.json_out import Json
 from uad.base.config.kinds import SWITCH
 from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.events import SlotAction, SlotInfo
-from uad.base.types import MEDIA_MARKER
 from uad.http.apis import ollama
 from uad.http.apis.native import sampling_json, speculative_json
 from uad.http.apis.problems import BusyError, Problem, problem_of
 from uad.http.requests.fields import DetokenizeBody, SlotBody, TemplateBody, TokenizeBody, checked
 from uad.http.requests.generation import Backend
 from uad.http.requests.job import drafters_of, scales_of
-from uad.http.requests.pictures import chat_sources, check_sight, has_pictures
+from uad.http.requests.pictures import MEDIA_MARKER, chat_sources, check_sight, has_pictures
 from uad.http.requests.prompt_ids import (
     Part,
     chat_template,
@@ -30,6 +29,7 @@ from uad.http.requests.prompt_ids import (
     render_chat,
     text_of,
 )
+from uad.http.server.bodies import WITH_PICTURES
 from uad.http.server.json_in import parse_list
 from uad.http.server.metrics import CONTENT_TYPE, render
 from uad.http.server.replies import Handler, refusal, reply
@@ -262,7 +262,7 @@ async def detokenize(request: web.Request) -> web.Response:
 async def apply_template(request: web.Request) -> web.Response:
     """POST /apply-template {messages, chat_template_kwargs, …}: the prompt that a chat would get, as text."""
     state = request.app[STATE]
-    body, size = await state.read(request, lambda members: checked(TemplateBody, members))
+    body, size = await state.read(request, lambda members: checked(TemplateBody, members), WITH_PICTURES)
     check_begun(body)
     if has_pictures(body):  # the markers say where they are; none is fetched or decoded
         check_sight(state.engine.sees_images, await state.off_loop(size, lambda: chat_sources(body)))
