@@ -81,6 +81,11 @@ def refused(path: str, body: dict[str, Any], fake: FakeRuntime | None = None, co
     return error if isinstance(error, str) else error["message"]
 
 
+def name_of(value: object) -> str | None:
+    """What a test is called after a parameter: in all processes the same, without what is drawn at each start."""
+    return value.replace(PLACE, "PLACE").replace(MARKER, "MARKER") if isinstance(value, str) else None
+
+
 TWO = [image(0), image(1)]
 CALLED = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 
@@ -176,6 +181,7 @@ CALLED = {"id": "call_1", "type": "function", "function": {"name": "look", "argu
             f"{PLACE}{PLACE}",
         ),
     ],
+    ids=name_of,
 )
 def test_the_runtime_gets_the_pictures_in_order_and_a_marker_for_each(path, body, prompt):
     fake = asked(path, body)
@@ -377,6 +383,7 @@ def test_what_is_no_picture_is_refused_with_its_place(path, data):
             "content: this is read as text only",
         ),
     ],
+    ids=name_of,
 )
 def test_what_is_wrong_with_a_picture_is_said_of_its_place(path, body, why):
     assert refused(path, body).startswith(why)
