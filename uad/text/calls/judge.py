@@ -7,7 +7,7 @@ nothing, and neither does a word that is not known. `format` is a note.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from uad.text.calls.tools import Schema, listed, resolved, type_of
@@ -50,14 +50,17 @@ class SchemaJudge:
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two values are equal in JSON, where true is not 1."""
-    if type_of(one) != type_of(other):
-        return False
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
-    return one == other
+    """Whether two values are equal in JSON, where true is not 1, and 1 is 1.0."""
+    return _key(one) == _key(other)
+
+
+def _key(value: object) -> Hashable:
+    """What equal values share, and no others."""
+    if isinstance(value, list):
+        return ("array", tuple(map(_key, value)))
+    if isinstance(value, Mapping):
+        return ("object", frozenset((name, _key(inner)) for name, inner in value.items()))
+    return (type_of(value), value)
 
 
 def may_be(kind: str, schema: object) -> bool:
@@ -180,9 +183,7 @@ def _contains(judge: SchemaJudge, value: object, schema: Schema) -> bool:
 def _unique(judge: SchemaJudge, value: object, schema: Schema) -> bool:
     if schema["uniqueItems"] is not True or not isinstance(value, list):
         return True
-    if len(value) ** 2 > MOST_STEPS:
-        raise _TooLongError
-    return not any(same(one, other) for i, one in enumerate(value) for other in value[:i])
+    return len(set(map(_key, value))) == len(value)
 
 
 def _members(judge: SchemaJudge, value: object, schema: Schema) -> bool:
