@@ -1,11 +1,11 @@
 """How many requests with tools get a call from a running server: 40 that need one of four tools, 40 that need none.
 
-    python scripts/tool_calls.py --url http://127.0.0.1:8080 --record plain.jsonl    a server with --json-calls off
-    python scripts/tool_calls.py --url http://127.0.0.1:8080 --against plain.jsonl   one as it is
+    python scripts/tool_calls.py --url http://127.0.0.1:8080 [--record answers.jsonl] [--least 30]
 
-All are streamed, at a temperature of 0, with the choice `auto`. Prints how many of each kind got calls, with which
-tools, and with --against which texts are not those of the recorded answers. Exit code 1: fewer than --least of the
-first kind got a call of the right tool, or an answer of the second kind changed.
+All are streamed, at a temperature of 0, with the choice `auto`. Each answer is compared with what the model wrote, by
+its ids. A record has an answer in each line; answers that are in it are not asked for again. Exit code 1: fewer than
+--least requests that need a tool got a call of that tool, or an answer to one that needs none is not what the model
+wrote.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import sys
 import urllib.request
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -155,11 +155,12 @@ NOT_NEEDED = (
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of one request. needs: the tool that it needs; empty for none."""
+    """What came of one request. needs: the tool that it needs; empty for none. written: what the model wrote."""
 
     question: str
     needs: str
     text: str
+    written: str
     calls: list[dict[str, str]] = field(default_factory=list)
     finish: str = ""
 
@@ -175,27 +176,29 @@ def questions() -> list[tuple[str, str]]:
     return needed + [("", question) for question in NOT_NEEDED]
 
 
+def _post(url: str, body: Mapping[str, object]) -> Iterator[bytes]:
+    """The lines of an answer."""
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=LONGEST_S) as answer:
+        yield from answer
+
+
 def ask(url: str, needs: str, question: str, max_tokens: int) -> Answer:
     """One request, streamed."""
-    body = {
-        "messages": [{"role": "user", "content": question}],
-        "tools": TOOLS,
-        "max_tokens": max_tokens,
-        "temperature": 0,
-        "stream": True,
-    }
-    request = urllib.request.Request(
-        f"{url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
-    text, finish, calls = "", "", dict[int, dict[str, str]]()
-    with urllib.request.urlopen(request, timeout=LONGEST_S) as answer:
-        for line in answer:
-            data = line.decode().removeprefix("data: ").strip()
-            for choice in json.loads(data).get("choices", []) if data not in ("", "[DONE]") else []:
-                text += choice["delta"].get("content") or ""
-                finish = choice.get("finish_reason") or finish
-                _collect(calls, choice["delta"].get("tool_calls") or [])
-    return Answer(question, needs, text, [calls[index] for index in sorted(calls)], finish)
+    body = {"messages": [{"role": "user", "content": question}], "tools": TOOLS, "max_tokens": max_tokens}
+    body |= {"temperature": 0, "stream": True, "return_token_ids": True}
+    text, finish, calls, ids = "", "", dict[int, dict[str, str]](), list[int]()
+    for line in _post(f"{url}/v1/chat/completions", body):
+        if not line.startswith(b"data: {"):  # a comment, a blank line or the end
+            continue
+        for choice in json.loads(line.removeprefix(b"data: ")).get("choices", []):
+            text += choice["delta"].get("content") or ""
+            finish = choice.get("finish_reason") or finish
+            ids += choice.get("token_ids") or []
+            _collect(calls, choice["delta"].get("tool_calls") or [])
+    written = json.loads(b"".join(_post(f"{url}/detokenize", {"tokens": ids})))["content"]
+    in_order = [calls[index] for index in sorted(calls)]
+    return Answer(question, needs, text, written.removesuffix("<|im_end|>"), in_order, finish)
 
 
 def _collect(calls: dict[int, dict[str, str]], pieces: Sequence[Mapping[str, Any]]) -> None:
@@ -205,45 +208,43 @@ def _collect(calls: dict[int, dict[str, str]], pieces: Sequence[Mapping[str, Any
             call[name] += value
 
 
-def report(answers: Sequence[Answer], recorded: Mapping[str, Mapping[str, Any]]) -> tuple[int, int]:
+def report(answers: Sequence[Answer]) -> tuple[int, int]:
     """Print what came of them. Returns how many that need a tool call it, and how many that need none changed."""
-    needed = [one for one in answers if one.needs]
-    right = sum(one.is_right for one in needed)
-    others = [one for one in answers if not one.needs]
-    changed = [one for one in others if one.question in recorded and one.text != recorded[one.question]["text"]]
-    print(
-        f"of {len(needed)} that need a tool {right} call it, {sum(map(bool, (one.calls for one in needed)))} call any"
-    )
+    needed, others = [one for one in answers if one.needs], [one for one in answers if not one.needs]
+    wrong = [one for one in needed if not one.is_right]
+    changed = [one for one in others if one.text != one.written]
+    n_calls = sum(bool(one.calls) for one in needed)
+    print(f"of {len(needed)} that need a tool {len(needed) - len(wrong)} call it, {n_calls} call any")
     print("by tool:", dict(Counter(one.needs for one in needed if one.is_right)))
-    print(f"of {len(others)} that need none {sum(bool(one.calls) for one in others)} call one")
-    if recorded:
-        print(f"of {len(others)} that need none {len(changed)} changed")
-    for one in [*(one for one in needed if not one.is_right), *changed]:
-        print(f"- {one.question!r}: {one.calls or one.text!r}")
-    return right, len(changed)
+    print(f"of {len(others)} that need none {len(changed)} are not what the model wrote")
+    for one in [*wrong, *changed]:
+        print(f"- {one.question!r}: {one.calls or ''} {one.written!r}")
+    return len(needed) - len(wrong), len(changed)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--url", required=True, help="of the server, without /v1")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write all answers, one a line")
-    parser.add_argument("--against", type=Path, metavar="FILE", help="answers of an earlier run")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="answers, one a line; it may be there already")
     parser.add_argument("--max-tokens", type=int, default=64, metavar="N")
     parser.add_argument("--least", type=int, default=0, metavar="N", help="calls that there must be")
     args = parser.parse_args(argv)
-    recorded = {}
-    if args.against:
-        lines = map(json.loads, args.against.read_text(encoding="utf-8").splitlines())
-        recorded = {one["question"]: one for one in lines}
-    answers = []
+    answers = {one.question: one for one in _recorded(args.record)}
     for needs, question in questions():
-        answers.append(ask(args.url.rstrip("/"), needs, question, args.max_tokens))
-        if args.record:
-            text = "".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in answers)
-            args.record.write_text(text, encoding="utf-8")
-    right, n_changed = report(answers, recorded)
-    return int(right < args.least or n_changed > 0)
+        if question not in answers:
+            answers[question] = ask(args.url.rstrip("/"), needs, question, args.max_tokens)
+            if args.record:
+                with args.record.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(asdict(answers[question]), ensure_ascii=False) + "\n")
+    n_right, n_changed = report(list(answers.values()))
+    return int(n_right < args.least or n_changed > 0)
+
+
+def _recorded(path: Path | None) -> Iterator[Answer]:
+    if path is not None and path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            yield Answer(**json.loads(line))
 
 
 if __name__ == "__main__":
