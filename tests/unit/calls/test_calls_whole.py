@@ -71,6 +71,11 @@ def test_such_an_answer_is_a_call_with_the_arguments_as_they_are_written(text: s
     assert heard(text, step=step) == call(ARGUMENTS)
 
 
+def test_arguments_may_be_a_text_and_lack_escapes_of_line_ends() -> None:
+    assert heard(f'{{"name": "look_up", "arguments": {json.dumps(ARGUMENTS)}}}') == call(ARGUMENTS)
+    assert heard('{"name": "say", "arguments": {"text": "a\n\tb"}}') == call('{"text": "a\\n\\tb"}', name="say")
+
+
 def test_a_list_in_a_fence_is_several_calls() -> None:
     other = '{"id": "abcdefghi", "name": "say", "arguments": {"text": "\\"\\u00e4\\n\\\\"}}'
     found = heard(f"```json\n[\n  {CALL},\n  {other}\n]\n```")
@@ -124,7 +129,9 @@ NO_CALLS = [
     ('{"name": "look_up", "name": "say"}', '{"name": "look_up", "n'),
     ('{"name": "look_up"}', '{"name": "look_up"}'),
     ('{"name": "look_up", "arguments": null}', '{"name": "look_up", "arguments": n'),
-    ('{"name": "look_up", "arguments": "{}"}', '{"name": "look_up", "arguments": "'),
+    ('{"name": "look_up", "arguments": "{}"}', '{"name": "look_up", "arguments": "{}"}'),
+    ('{"name": "look_up", "arguments": "tea"}', '{"name": "look_up", "arguments": "tea"}'),
+    ('{"name": "say", "arguments": "[1]"}', '{"name": "say", "arguments": "[1]"}'),
     ('{"name": "look_up", "arguments": {"wort": "tea"}}', '{"name": "look_up", "arguments": {"wort"'),
     ('{"name": "look_up", "arguments": {"word": 3}}', '{"name": "look_up", "arguments": {"word": 3'),
     ('{"name": "look_up", "arguments": {"word": "x"}}', '{"name": "look_up", "arguments": {"word": "x"'),
@@ -136,7 +143,6 @@ NO_CALLS = [
     ('{"name": "look_up", "arguments": {"list": [1,]', '{"name": "look_up", "arguments": {"list": [1,]'),
     ('{"name": "look_up", "arguments": {"place": {"x": "', '{"name": "look_up", "arguments": {"place": {"x": "'),
     ('{"name": "look_up", "arguments": {"n": 3}}', '{"name": "look_up", "arguments": {"n": 3}}'),
-    ('{"name": "say", "arguments": {"text": "a\nb"}}', '{"name": "say", "arguments": {"text": "a\n'),
     ('{"name": "say", "arguments": {"text": "\\x"}}', '{"name": "say", "arguments": {"text": "\\x'),
     ('{"name": "say", "arguments": {"text": "\\u00g"}}', '{"name": "say", "arguments": {"text": "\\u00g'),
     (f'{{"name": "say", "arguments": {{"x": {DEEP}', f'{{"name": "say", "arguments": {{"x": {DEEP}'),

@@ -104,11 +104,13 @@ class WholeReader:
         return next((one for one in (self._names, self._arguments, self._ids) if key in one), {key})
 
     def _object(self, tool: Tool | None) -> Wait[str]:
-        """Arguments, judged as they come where the tool's name is known."""
-        if (yield from self._json.next()) != "{":
+        """Arguments, judged as they come where the tool's name is known; or a string that holds them."""
+        char = yield from self._json.next()
+        if char not in ("{", '"'):
             raise MalformedError("arguments are an object")
-        schema: Schema = tool.parameters if tool is not None else {}
-        return (yield from self._json.text(schema, schema))
+        schema: Schema = tool.parameters if char == "{" and tool is not None else {}
+        text = yield from self._json.text(schema, schema)
+        return text if char == "{" else str(json.loads(text))
 
 
 def _is_call_of(tool: Tool, text: str) -> bool:
@@ -119,4 +121,6 @@ def _is_call_of(tool: Tool, text: str) -> bool:
         arguments = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    return not same(arguments, tool.parameters) and fits(arguments, tool.parameters, tool.parameters)
+    if not isinstance(arguments, dict) or same(arguments, tool.parameters):
+        return False
+    return fits(arguments, tool.parameters, tool.parameters)
