@@ -131,6 +131,7 @@ NO_CALLS = [
     ('{"name": "look_up", "arguments": null}', '{"name": "look_up", "arguments": n'),
     ('{"name": "look_up", "arguments": "{}"}', '{"name": "look_up", "arguments": "{}"}'),
     ('{"name": "look_up", "arguments": "tea"}', '{"name": "look_up", "arguments": "tea"}'),
+    ('{"name": "say", "arguments": "{\\"x\\": NaN}"}', '{"name": "say", "arguments": "{\\"x\\": NaN}"}'),
     ('{"name": "say", "arguments": "[1]"}', '{"name": "say", "arguments": "[1]"}'),
     ('{"name": "look_up", "arguments": {"wort": "tea"}}', '{"name": "look_up", "arguments": {"wort"'),
     ('{"name": "look_up", "arguments": {"word": 3}}', '{"name": "look_up", "arguments": {"word": 3'),

@@ -113,12 +113,17 @@ class WholeReader:
         return text if char == "{" else str(json.loads(text))
 
 
+def _no_constant(word: str) -> None:
+    """Raises ValueError for NaN and its kind, which JSON does not have."""
+    raise ValueError(word)
+
+
 def _is_call_of(tool: Tool, text: str) -> bool:
     """Whether these are arguments for the tool. Its own schema is none: some models answer with what the request says
     of the tool.
     """
     try:
-        arguments = json.loads(text)
+        arguments = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return False
     if not isinstance(arguments, dict) or same(arguments, tool.parameters):
