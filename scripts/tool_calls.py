@@ -3,8 +3,8 @@
     python scripts/tool_calls.py --url http://127.0.0.1:8080 [--record answers.jsonl] [--least 30]
 
 All are streamed, at a temperature of 0, with the choice `auto`. Each answer is compared with what the model wrote, by
-its ids. A record has an answer in each line; answers that are in it are not asked for again. Small models call tools where
-none is needed, which is not the server's fault: such calls are counted by themselves. Exit code 1: fewer than --least
+its ids. A record has an answer in each line; answers that are in it are not asked for again. Small models call tools
+that nobody needs, and no server can know that: such calls are counted by themselves. Exit code 1: fewer than --least
 requests that need a tool got a call of that tool, or another text is not what the model wrote.
 """
 
