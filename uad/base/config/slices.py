@@ -329,6 +329,14 @@ class ServerConfig:
         kind=choice("none", "auto", "deepseek", "deepseek-legacy"),
         metavar="FORMAT",
     )
+    json_calls: str = setting(
+        "auto",
+        "whether an answer that is only a JSON object with a tool's name and arguments, bare or in a fence, is a call: "
+        "auto: of models that write calls in JSON",
+        "--json-calls",
+        kind=choice("auto", "on", "off"),
+        metavar="WHEN",
+    )
     reasoning_budget: int = setting(
         -1,
         "most tokens of a thought in chats; -1: no bound, 0: it is closed at once",

@@ -13,7 +13,7 @@ from uad.http.requests.generation import Backend
 from uad.http.requests.job import Job, check_job, make_job
 from uad.http.requests.message_fields import AllowedTools, NamedTool
 from uad.http.requests.prompt_ids import answer_begun, check_begun, encode_chat, text_of
-from uad.text.calls.format import AnswerFormat
+from uad.text.calls.format import AnswerFormat, Keys
 from uad.text.calls.parser import AnswerParser, Start
 from uad.text.calls.tools import Calls, Tool
 
@@ -30,6 +30,8 @@ class Reading:
     calls: Calls
     start: Start
     shows_thoughts: bool
+    whole: Keys | None = None
+    """The members of JSON objects that are calls where they are the whole answer; None: such answers are content."""
 
     @property
     def is_plain(self) -> bool:
@@ -38,7 +40,7 @@ class Reading:
 
     def parser(self) -> AnswerParser:
         """A new parser, for one sequence."""
-        return AnswerParser(self.format, self.calls, self.start, self.shows_thoughts)
+        return AnswerParser(self.format, self.calls, self.start, self.shows_thoughts, self.whole)
 
 
 PLAIN = Reading(AnswerFormat(), Calls(), Start(), shows_thoughts=True)
@@ -101,8 +103,11 @@ def chat_job(
 
     shows = body.reasoning_format or default
     shows_thoughts = shows == "none" or (shows == "deepseek-legacy" and bool(body.stream))
-    reading = Reading(text.answers, calls, start, shows_thoughts)
-    bound = chat_constraint(engine, body, job.requests[0].constraint, calls, start, tail)
+    # An answer that the request describes by a schema or a grammar may look like a call, and is what was asked for.
+    own = job.requests[0].constraint
+    whole = text.answers.keys_of_whole(engine.config.server.json_calls) if own is None else None
+    reading = Reading(text.answers, calls, start, shows_thoughts, whole)
+    bound = chat_constraint(engine, body, own, calls, start, tail)
     shown = () if reading.is_plain else reading.format.shown(with_calls=calls.are_possible)
     thoughts = _thought_bounds(engine, body, start)
     requests = (replace(one, shown=shown, constraint=bound, thoughts=thoughts) for one in job.requests)

@@ -144,6 +144,15 @@ class AnswerFormat:
         markers = [marker for one in formats for marker in one.markers()] + [*self.thought.markers()]
         return tuple(name for name in self.hidden if name and any(name in marker for marker in markers))
 
+    def keys_of_whole(self, wanted: str) -> Keys | None:
+        """The members of JSON objects that are calls where they are the whole answer; None where such an answer is
+        content. wanted: auto, on or off. With auto there must be a format that writes calls as such objects.
+        """
+        if wanted == "off" or self.channels:
+            return None
+        own = (one.keys for one in self.calls if one.body in ("json", "list") and one.keys.name)
+        return next(own, None if wanted == "auto" else Keys())
+
     @property
     def marks(self) -> ThoughtFormat:
         """What stands around thoughts in the text of an answer, headers of messages included."""
