@@ -293,6 +293,7 @@ def test_penalties_count_the_ids_of_text_alone(plain: Opened) -> None:
         ("no place", PICTURES[:1], "0 places for 1 images"),
         (f"{IMAGE_PLACE} a {'river' * 999}", PICTURES[:1], "context"),
     ],
+    ids=("no image", "one of two", "no place", "too long"),  # a place is drawn at each start, and differs by process
 )
 def test_prompts_without_the_right_places_are_refused(
     text: str, images: tuple[Image, ...], said: str | None, plain: Opened
