@@ -44,7 +44,6 @@ ENV LLAMA_ARG_HOST=0.0.0.0 \
 VOLUME ["/models", "/cache"]
 EXPOSE 8080
 # 503 until the models are loaded, which a download may delay
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30m --retries=3 CMD ["/opt/uad/.venv/bin/python", "-c", \
-    "import os, urllib.request; urllib.request.urlopen('http://127.0.0.1:' + os.environ['LLAMA_ARG_PORT'] + '/health', timeout=4)"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30m --retries=3 CMD ["/opt/uad/.venv/bin/python", "-m", "uad.tools.health"]
 ENTRYPOINT ["/opt/uad/.venv/bin/uad"]
 CMD ["serve"]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from kit.signals import pass_signals_on
 from kit.source_imports import TESTS, needs_llama
 
 pytest_plugins = ["kit.crashes"]
@@ -32,9 +33,16 @@ HAS_LLAMA = importlib.util.find_spec("llama_cpp") is not None
 
 def pytest_configure(config: pytest.Config) -> None:
     """`-m unit` is the same where llama.cpp is installed: nobody can import it."""
+    if not is_controller(config):
+        pass_signals_on()
     if _only_unit(config):
         sys.modules["llama_cpp"] = None  # type: ignore[assignment]
         settings.load_profile("unit")
+
+
+def is_controller(config: pytest.Config) -> bool:
+    """Whether this process runs no tests, but has others run them: they are not to get signals that it ignores."""
+    return bool(getattr(config.option, "numprocesses", None)) and not hasattr(config, "workerinput")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

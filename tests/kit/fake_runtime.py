@@ -38,7 +38,7 @@ from uad.base.events import (
 )
 from uad.base.stats import DrafterStats, DraftStats, Timings, Usage
 from uad.base.types import (
-    MEDIA_MARKER,
+    IMAGE_PLACE,
     Constraint,
     Crossing,
     Finish,
@@ -208,10 +208,10 @@ class FakeRuntime:
         self.threads.add(threading.current_thread().name)
         ids = [BOS] * add_special + list(text.encode())
         if images:
-            first, *others = text.split(MEDIA_MARKER)
+            first, *others = text.split(IMAGE_PLACE)
             ids = [BOS] * add_special + list(first.encode())
             for i, (_, other) in enumerate(zip(images, others, strict=True)):
-                ids += [*MEDIA_MARKER.encode(), -7 - i, *other.encode()]
+                ids += [*IMAGE_PLACE.encode(), -7 - i, *other.encode()]
         return ids
 
     def detokenize(self, ids: Sequence[int]) -> bytes:

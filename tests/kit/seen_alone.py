@@ -11,7 +11,7 @@ import llama_cpp.llama_cpp as lib
 import llama_cpp.mtmd_cpp as mtmd
 
 from uad.base.config import ModelConfig
-from uad.base.types import Image
+from uad.base.types import IMAGE_PLACE, Image
 from uad.llama.backend import native
 from uad.llama.context import context_params
 from uad.llama.model import model_params
@@ -27,6 +27,7 @@ def greedy_answer(
     params = mtmd.mtmd_context_params_default()
     params.n_threads = config.n_threads
     params.flash_attn_type = 1
+    params.media_marker = IMAGE_PLACE.encode()
     seer = mtmd.mtmd_init_from_file(str(projector).encode(), model, params)
     assert seer, log.reason()
     context = lib.llama_init_from_model(model, context_params(config, config.n_ctx, 1))

@@ -11,13 +11,12 @@ from uad.llama.backend import abort
 
 GIVES_UP = """
 from uad.llama.backend import abort, ggml, native
-from ctypes import c_char_p, c_int
 native.start()
 abort.listen(lambda message: print(f"told: {message}"))
 abort.listen(lambda message: 1 / 0)
 forgotten = abort.listen(lambda message: print("never"))
 forgotten()
-ggml.function("ggml_abort", None, c_char_p, c_int, c_char_p)(b"/src/ggml-x.cpp", 12, b"out of wits")
+ggml.lib._lib.ggml_abort(b"/src/ggml-x.cpp", 12, b"out of wits")
 """
 
 

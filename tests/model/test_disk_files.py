@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from uad.base.errors import UadError
 from uad.llama.memory import SavedSequence
+from uad.runtime.slots.disk import DiskTexts
 from uad.runtime.slots.disk_files import DiskFiles, make_folder, name_of
 from uad.runtime.slots.file import SavedSlot, SavedState, size_in_file, write_slot
 
@@ -168,3 +172,24 @@ def test_where_there_is_room_nothing_goes(tmp_path: Path, most: int | None) -> N
     path = text(tmp_path, 0, 9999)
     opened(tmp_path, most).make_room(1000)
     assert path.exists()
+
+
+def test_a_folder_of_another_user_is_one_warning(tmp_path: Path, monkeypatch, caplog) -> None:
+    """It can be neither read nor written, and answers go on without it."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    files = DiskFiles(tmp_path, None, FACTS)
+    copies = SimpleNamespace(target=SimpleNamespace(context=SimpleNamespace(n_vocab=10)))
+    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, "uad"):
+        patched.setattr(os, "scandir", refuse)
+        patched.setattr(tempfile, "TemporaryFile", refuse)
+        disk = DiskTexts(files, copies, 100, time.perf_counter)
+    disk.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"--cache-disk: {tmp_path} cannot be read (Permission denied); answers go on without it"
+    ]
+    assert not files.is_readable
+    files.look()
+    assert files.is_readable

@@ -14,7 +14,6 @@ from kit.process import Server
 pytestmark = pytest.mark.model
 GIVES_UP = """
 import sys, threading
-from ctypes import c_char_p, c_int
 from uad.tools.cli import main, serve
 from uad.llama.backend import ggml
 from uad.llama.context import Context
@@ -22,7 +21,7 @@ from uad.llama.context import Context
 real, greeting = Context.decode, serve.greeting
 
 def give_up():
-    ggml.function("ggml_abort", None, c_char_p, c_int, c_char_p)(b"/src/ggml-x.cpp", 12, b"out of wits")
+    ggml.lib._lib.ggml_abort(b"/src/ggml-x.cpp", 12, b"out of wits")
 
 def decode(self, rows, may_stop=False):
     if len(rows[0].ids) > 20:

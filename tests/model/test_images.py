@@ -21,7 +21,7 @@ from uad.base.errors import ContextOverflowError, DecodeError, InvalidRequestErr
 from uad.base.events import Event, SlotAction
 from uad.base.types import (
     GREEDY,
-    MEDIA_MARKER,
+    IMAGE_PLACE,
     Image,
     Origin,
     PlacedImage,
@@ -44,9 +44,9 @@ EVERY_ROUND = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=6, p_min=0.0)
 N = 24
 PICTURES = picture(1, 40, 24), picture(2, 24, 48), picture(3)
 PROMPTS = {
-    "before": (f"{MEDIA_MARKER} What is in this picture of the river?", PICTURES[:1]),
-    "between": (f"Look at this: {MEDIA_MARKER} and tell me about the lantern.", PICTURES[:1]),
-    "three": (f"{MEDIA_MARKER} is one, {MEDIA_MARKER}{MEDIA_MARKER} are two more; where is a bridge?", PICTURES),
+    "before": (f"{IMAGE_PLACE} What is in this picture of the river?", PICTURES[:1]),
+    "between": (f"Look at this: {IMAGE_PLACE} and tell me about the lantern.", PICTURES[:1]),
+    "three": (f"{IMAGE_PLACE} is one, {IMAGE_PLACE}{IMAGE_PLACE} are two more; where is a bridge?", PICTURES),
     "none": ("The river and the lantern, and the river and the lantern, and", ()),
 }
 Opened = Callable[..., Runtime]
@@ -171,7 +171,7 @@ def test_a_second_turn_goes_on_after_the_images_of_the_first(pair: str, plain: O
     runtime = plain(pair)
     text, images = PROMPTS["three"]
     first = finish(runtime, [request(runtime, text, images)])[0]
-    more = f"{text} A small river. And in {MEDIA_MARKER} there?"
+    more = f"{text} A small river. And in {IMAGE_PLACE} there?"
     second = request(runtime, more, (*images, picture(4, 48, 16)))
     again = finish(runtime, [second])[0]
     assert again.done.usage.n_cached > 0.8 * first.done.usage.n_prompt
@@ -181,7 +181,7 @@ def test_a_second_turn_goes_on_after_the_images_of_the_first(pair: str, plain: O
 @pytest.mark.parametrize("pair", ["m-rope", "window"])
 def test_another_image_in_the_same_place_is_read(pair: str, plain: Opened) -> None:
     runtime = plain(pair)
-    text = f"Look at this: {MEDIA_MARKER} and tell me about the lantern. It is a long story about a lantern."
+    text = f"Look at this: {IMAGE_PLACE} and tell me about the lantern. It is a long story about a lantern."
     one, other = (request(runtime, text, (picture(seed, 40, 24),)) for seed in (6, 7))
     finish(runtime, [one])
     result = finish(runtime, [other])[0]
@@ -191,7 +191,7 @@ def test_another_image_in_the_same_place_is_read(pair: str, plain: Opened) -> No
 
 def test_conversations_with_images_that_take_turns_in_a_slot_keep_their_text(folder: Path) -> None:
     settings = replace(config(folder, "m-rope", exact=True), cache_ram=64)
-    texts = [f"{MEDIA_MARKER} {'and the river is a long way ' * 20}{i}" for i in range(2)]
+    texts = [f"{IMAGE_PLACE} {'and the river is a long way ' * 20}{i}" for i in range(2)]
     with Runtime.open(settings) as runtime:
         some = [request(runtime, text, (picture(8 + i, 40, 24),)) for i, text in enumerate(texts)]
         expected = [finish(runtime, [replace(one, cache_prompt=False)])[0].ids for one in some]
@@ -269,7 +269,7 @@ def test_tokens_are_counted_as_cells_and_progress_follows_images(plain: Opened) 
 
 def test_a_chat_has_its_images_where_its_markers_are(plain: Opened) -> None:
     runtime = plain("m-rope")
-    messages = [{"role": "user", "content": f"Hello {MEDIA_MARKER} there"}]
+    messages = [{"role": "user", "content": f"Hello {IMAGE_PLACE} there"}]
     ids = runtime.text.chat(messages, {}, images=PICTURES[:1])
     assert [id_ for id_ in ids if id_ < 0] == [
         id_ for part in runtime.text.sight.layout(PICTURES[0]) for id_ in part.ids if part.n_rows
@@ -288,11 +288,12 @@ def test_penalties_count_the_ids_of_text_alone(plain: Opened) -> None:
 @pytest.mark.parametrize(
     ("text", "images", "said"),
     [
-        (f"The river {MEDIA_MARKER}", PICTURES[:0], None),
-        (f"{MEDIA_MARKER} and {MEDIA_MARKER} there", PICTURES[:1], "2 places for 1 images"),
+        (f"The river {IMAGE_PLACE}", PICTURES[:0], None),
+        (f"{IMAGE_PLACE} and {IMAGE_PLACE} there", PICTURES[:1], "2 places for 1 images"),
         ("no place", PICTURES[:1], "0 places for 1 images"),
-        (f"{MEDIA_MARKER} a {'river' * 999}", PICTURES[:1], "context"),
+        (f"{IMAGE_PLACE} a {'river' * 999}", PICTURES[:1], "context"),
     ],
+    ids=("no image", "one of two", "no place", "too long"),  # a place is drawn at each start, and differs by process
 )
 def test_prompts_without_the_right_places_are_refused(
     text: str, images: tuple[Image, ...], said: str | None, plain: Opened
@@ -330,7 +331,7 @@ def test_a_server_without_a_projector_says_so(folder: Path) -> None:
     with Runtime.open(replace(config(folder, "m-rope"), vision=VisionConfig())) as runtime:
         assert not runtime.sees_images
         with pytest.raises(InvalidRequestError, match="--mmproj"):
-            runtime.text.tokenize(MEDIA_MARKER, images=PICTURES[:1])
+            runtime.text.tokenize(IMAGE_PLACE, images=PICTURES[:1])
         with pytest.raises(InvalidRequestError, match="--mmproj"):
             runtime.check(Request((1, 2), images=PICTURES[:1]))
 

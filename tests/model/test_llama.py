@@ -28,6 +28,7 @@ from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
 from uad.llama.samplers import SamplerChain
 from uad.llama.vocab import load_vocab
+from uad.runtime import target as target_module
 from uad.runtime.parts import build
 from uad.runtime.target import attention_note, open_target
 
@@ -147,7 +148,7 @@ def test_a_bias_on_a_token_that_the_target_has_not_is_found_at_start() -> None:
 )
 def test_threads_are_chosen_where_nobody_said_how_many(context, monkeypatch, cores, fields, expected) -> None:
     set_threads, told = amx.lib.llama_set_n_threads, []
-    monkeypatch.setattr("uad.llama.context.physical_cores", lambda: cores)
+    monkeypatch.setattr("uad.llama.context.usable_cores", lambda: cores)
     monkeypatch.setattr(
         "uad.llama.context.lib.llama_set_n_threads", lambda *args: told.append(args[1:]) or set_threads(*args)
     )
@@ -167,6 +168,27 @@ def test_who_can_have_long_texts_on_a_cpu_hears_of_flash_attention() -> None:
     assert attention_note(CONFIG, 2048, on_cpu=True) == attention_note(CONFIG, 8192, on_cpu=False) == ()
     assert attention_note(ModelConfig(TARGET, flash_attn="on"), 8192, on_cpu=True) == ()
     assert attention_note(ModelConfig(TARGET, type_v="q8_0"), 8192, on_cpu=True) == (), "a quantized cache needs it"
+
+
+@pytest.mark.parametrize(
+    ("quota", "words", "line"),
+    [
+        (None, [], None),
+        (8.0, [], None),
+        (8.0, ["-t", "8"], None),
+        (1.5, [], "threads: 1, since the control group has the time of 1.5 processors (--threads says otherwise)"),
+        (1.5, ["-t", "1"], None),
+        (2.0, ["-t", "3"], "--threads 2 suits it"),
+        (2.0, ["-t", "1", "-tb", "4"], "threads: 4 were asked for, but the control group has the time of 2 processors"),
+        (2.0, ["-t", "1", "-td", "5", "-md", str(TARGET)], "threads: 5 were asked for"),
+    ],
+)
+def test_who_has_a_quota_hears_of_it(quota, words, line, monkeypatch) -> None:
+    monkeypatch.setattr(target_module, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(target_module, "physical_cores", lambda: 4)
+    monkeypatch.setattr(target_module, "usable_cores", lambda: int(min(4.0, quota or 4.0)))
+    said = target_module.quota_note(load_config(["-m", str(TARGET), *words], {}))
+    assert (line is None and said == ()) or (line is not None and len(said) == 1 and line in said[0])
 
 
 NEUTRAL = SamplingParams(**{name: one.off[0] for name, one in SETTINGS.items() if one.off})

@@ -72,6 +72,62 @@ def test_a_damaged_file_is_named_and_not_used(cache, caplog, content):
     assert [str(file) in record.getMessage() for record in caplog.records] == [True]
 
 
+def names_by_quota(monkeypatch, config: ModelConfig) -> dict[float | None, str]:
+    """The curve's file for each quota of a group on a machine with two cores."""
+    found = {}
+    for quota in (None, 4.0, 2.0, 1.0, 0.5):
+        monkeypatch.setattr(profile_store, "cpu_quota", lambda quota=quota: quota)
+        monkeypatch.setattr(profile_store, "usable_cores", lambda quota=quota: max(1, int(min(2.0, quota or 2.0))))
+        found[quota] = profile_store.key(config, "target").name
+    return found
+
+
+def test_a_quota_that_holds_threads_back_has_curves_of_its_own(monkeypatch):
+    auto = names_by_quota(monkeypatch, ModelConfig(TARGET))
+    assert auto[None] == auto[4.0] == auto[2.0]
+    assert len({auto[quota] for quota in (None, 1.0, 0.5)}) == 3, "fewer threads; and one that waits"
+    two = names_by_quota(monkeypatch, CONFIG)
+    assert two[None] == two[4.0] == two[2.0]
+    assert len({two[quota] for quota in (None, 1.0, 0.5)}) == 3, "two threads that wait"
+    batch = names_by_quota(monkeypatch, replace(CONFIG, n_threads=1, n_threads_batch=3))
+    assert batch[None] == batch[4.0] != batch[2.0], "prompts are read by three threads"
+
+
+@pytest.fixture
+def said():
+    """What was said before is said again."""
+    profile_store._say_once.cache_clear()
+    yield
+    profile_store._say_once.cache_clear()
+
+
+def test_without_a_home_nothing_is_remembered_and_one_line_says_so(said, monkeypatch, caplog):
+    def fail(*_: object, **__: object) -> Path:
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.delenv("UAD_CACHE_DIR", raising=False)
+    monkeypatch.setattr(profile_store, "user_cache_path", fail)
+    with caplog.at_level(logging.WARNING, "uad"):
+        for role in ("target", "draft"):
+            assert profile_store.load(profile_store.key(CONFIG, role)) is None
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("costs are not remembered")
+    assert "no home directory; set UAD_CACHE_DIR" in line
+    with pytest.raises(ConfigError, match="no home directory; set UAD_CACHE_DIR"):
+        profile_store.check_folder()
+
+
+def test_a_home_that_may_not_be_looked_at_is_one_line_too(said, monkeypatch, caplog, tmp_path):
+    monkeypatch.setenv("UAD_CACHE_DIR", str(tmp_path / ("x" * 300)))  # for root, too, as another user's for others
+    with caplog.at_level(logging.WARNING, "uad"):
+        for role in ("target", "draft"):
+            assert profile_store.load(profile_store.key(CONFIG, role)) is None
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "File name too long" in line
+    with pytest.raises(ConfigError, match="cannot be stored"):
+        profile_store.save(profile_store.key(CONFIG, "target"), SAMPLES)
+
+
 def test_a_curve_that_cannot_be_put_in_its_place_leaves_nothing_behind(cache):
     key = profile_store.key(CONFIG, "target")
     profile_store.path(key).mkdir(parents=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from ctypes import c_void_p
+from ctypes import c_bool, c_void_p
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -18,8 +18,8 @@ from kit.tiny_models import make
 
 from uad.base.config import ModelConfig
 from uad.base.types import Rows
-from uad.llama import rearranged, rearranging
-from uad.llama.backend import amx
+from uad.llama import placement, rearranged, rearranging
+from uad.llama.backend import amx, symbols
 from uad.llama.backend.ggml import function
 from uad.llama.context import Context
 from uad.llama.kernels.library import BUFFER
@@ -108,8 +108,8 @@ def test_patterns_fit_the_named_tensors_alone() -> None:
 
 
 def test_the_graphs_of_the_installed_llama_cpp_can_be_looked_at() -> None:
-    """Where this fails for a newer one, models with latent attention lose all rearranged weights on AMX: see `_RESERVE`
-    and `NativeTensor`.
+    """Where this fails for a newer one, models with latent attention lose all rearranged weights on AMX: see
+    `symbols.UNSTABLE` and `NativeTensor`.
     """
     assert rearranging.can_look()
 
@@ -117,7 +117,8 @@ def test_the_graphs_of_the_installed_llama_cpp_can_be_looked_at() -> None:
 @pytest.mark.parametrize(("name", "wanted"), [("deepseek2", {"attn_k_b", "attn_v_b"}), ("llama", set())])
 def test_weights_are_found_that_a_choosy_buffer_refuses(name, wanted, tmp_path, monkeypatch) -> None:
     """AMX as its sources say: it takes what can be multiplied, and then wants contiguous inputs."""
-    contiguous = function("ggml_is_contiguous", rearranging.c_bool, c_void_p)
+    monkeypatch.setitem(symbols.GGML, "ggml_is_contiguous", (c_bool, c_void_p))
+    contiguous = function("ggml_is_contiguous")
 
     def can(self, node, weight, name):
         return contiguous(rearranging.NativeTensor.from_address(node).src[1])
@@ -172,7 +173,10 @@ def test_a_buffer_is_asked_about_the_very_operation() -> None:
         assert rearranging.NativeTensor.from_address(weight).buffer is None, "as it was"
 
 
-def test_a_model_with_plain_weights_computes_what_it_does_without_rearranged_ones(tmp_path, children) -> None:
+def test_a_model_with_plain_weights_computes_what_it_does_without_rearranged_ones(
+    tmp_path, children, monkeypatch
+) -> None:
+    monkeypatch.setattr(placement, "is_understood", lambda: True)  # its process would be one of the children
     config = ModelConfig(make("deepseek2", tmp_path), n_ctx=512, n_threads=1)
     names = [f"blk.{layer}.attn_{kind}_b.weight" for layer in (0, 1) for kind in "kv"]
     children[0].append(ended(0, json.dumps(names).encode()))

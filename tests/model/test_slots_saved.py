@@ -319,13 +319,14 @@ def test_other_scales_of_an_adapter_are_another_model(tmp_path: Path) -> None:
         first = say(runtime, ids(runtime), 0)
         do(runtime, SAVE, 0)
         say(runtime, ids(runtime, OTHER), 0, adapters=(0.5,))
+        runtime.set_adapters((0.25,))
         before = runtime.snapshot().slots
         with pytest.raises(
-            InvalidRequestError, match=r"of another set of adapter scales \(\(0.05,\); now it is \(0.5,\)"
+            InvalidRequestError, match=r"of another set of adapter scales \(\(0.05,\); now it is \(0.25,\)"
         ):
             do(runtime, RESTORE, 0)
         assert runtime.snapshot().slots == before
-        say(runtime, ids(runtime, OTHER), 1)
+        runtime.set_adapters((0.05,))
         do(runtime, RESTORE, 0)
         again = say(runtime, ids(runtime), 0)
     assert again.ids == first.ids
@@ -333,6 +334,46 @@ def test_other_scales_of_an_adapter_are_another_model(tmp_path: Path) -> None:
     wrong = pytest.raises(InvalidRequestError, match="of another set of adapters ")
     with Runtime.open(replace(own, target=replace(own.target, loras=()))) as runtime, wrong:
         do(runtime, RESTORE, 0)
+
+
+def test_a_slot_comes_back_right_after_a_restart_by_the_scales_of_the_server(tmp_path: Path) -> None:
+    """Not by those of the last request, of which there is none yet: the target adds what it was loaded with."""
+    path = make("llama", tmp_path)
+    own = config(tmp_path, path, loras=(LoraConfig(make_adapter(path, tmp_path / "adapter.gguf"), 0.05),))
+    with Runtime.open(own) as runtime:
+        runtime.set_adapters((1,))
+        first = say(runtime, ids(runtime), 0)
+        do(runtime, SAVE, 0)
+    with Runtime.open(own) as runtime:
+        runtime.set_adapters((1.0,))
+        do(runtime, RESTORE, 0)
+        again = say(runtime, ids(runtime), 0)
+    assert again.ids == first.ids
+    assert again.done.usage.n_cached == len(ids_of(first)) - 2
+
+
+def test_a_slot_of_the_servers_scales_waits_for_requests_with_others(tmp_path: Path) -> None:
+    path = make("llama", tmp_path)
+    own = config(tmp_path, path, loras=(LoraConfig(make_adapter(path, tmp_path / "adapter.gguf"), 0.05),))
+    with Runtime.open(own) as runtime:
+        first = say(runtime, ids(runtime), 0)
+        do(runtime, SAVE, 0)
+        runs, go_on = threading.Event(), threading.Event()
+
+        def sink(event: Event) -> None:
+            if isinstance(event, Delta) and not runs.is_set():
+                runs.set()
+                go_on.wait(60)
+
+        other = Request(ids(runtime, OTHER), GREEDY, OFF, max_tokens=16, slot=1, adapters=(0.5,))
+        runtime.submit(other, sink)
+        assert runs.wait(60)
+        outcome = runtime.slot_action(RESTORE, 0, "a.bin")
+        go_on.set()
+        assert outcome.result(60).n_ids >= len(ids_of(first))
+        again = say(runtime, ids(runtime), 0)
+    assert again.ids == first.ids
+    assert again.done.usage.n_cached == len(ids_of(first)) - 2
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -384,7 +425,7 @@ def test_after_a_fatal_error_slots_are_refused(tmp_path: Path, monkeypatch: pyte
             raise UadError("injected")
 
         monkeypatch.setattr(runtime._engine, "step", broken)
-        monkeypatch.setattr(runtime._slots._keeper, "is_free", lambda slot: False)
+        monkeypatch.setattr(runtime._slots._keeper, "is_ready", lambda *_: False)
         sink.go.set()
         with pytest.raises(UadError, match="injected"):
             waits.result(60)

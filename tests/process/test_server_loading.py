@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -98,8 +99,12 @@ def test_every_route_waits_for_the_models_and_then_answers():
     assert said[4][::2] == (200, {"status": "ok"})
 
 
-def run_loading(body: str) -> subprocess.Popen[str]:
-    program = LOADS.format(body=body)
+def run_loading(body: str, ignored: Sequence[signal.Signals] = ()) -> subprocess.Popen[str]:
+    """ignored: signals that the process was started with as ignored."""
+    program = (
+        f"import signal\nfor number in {[int(one) for one in ignored]}:\n    signal.signal(number, signal.SIG_IGN)\n"
+    )
+    program += LOADS.format(body=body)
     return subprocess.Popen(
         [sys.executable, "-c", program], cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True
     )
@@ -127,6 +132,19 @@ def test_a_signal_ends_a_load_at_once(number):
     assert process.returncode == 0
     assert err == "uad: stopped while loading\n"
     assert time.monotonic() - began < 30  # of the 60 of the load
+
+
+def test_ctrl_c_ends_a_server_that_a_script_started_in_its_background():
+    """A shell has SIGINT ignored there. A terminal that `nohup` had ignored stays so."""
+    process = run_loading("time.sleep(60)", ignored=(signal.SIGINT, signal.SIGHUP))
+    try:
+        assert "answers 503" in process.stderr.readline()
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, err) == (0, "uad: stopped while loading\n")
 
 
 def test_a_port_that_is_taken_is_told_before_anything_is_loaded():

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,6 +31,14 @@ _LEVELS = {
 }
 """Names of levels, and their colours on terminals."""
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != 9}
+
+
+def heed_interrupts() -> None:
+    """SIGINT raises KeyboardInterrupt also where a script started this process in its background: the shell has it
+    ignored there, and Python leaves that so. On the main thread.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def prepare_streams() -> None:

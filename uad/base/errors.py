@@ -21,6 +21,10 @@ class ConfigError(UadError):
     code = "invalid_config"
 
 
+class AddressError(ConfigError):
+    """The server cannot listen on its host and port."""
+
+
 class ModelLoadError(UadError):
     """A model file is missing, not a GGUF, truncated, or of a kind that cannot be used in its role."""
 

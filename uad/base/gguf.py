@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from uad.base.common.files import no_such_file
+from uad.base.common.files import is_file, is_there, no_such_file
 from uad.base.errors import ModelLoadError
 
 STRING, ARRAY = 8, 9
@@ -36,6 +36,8 @@ BLOCKS = (
     | {34: (256, 54), 35: (256, 66), 40: (64, 36), 41: (128, 18)}
 )
 """How tensors store numbers, by ggml's number of the type: how many share a block, and its bytes."""
+TypeSizes = Callable[[int], tuple[int, int] | None]
+_askable: list[TypeSizes] = []
 
 Span = tuple[int, int]
 """Where something begins in a file, and where it ends."""
@@ -103,7 +105,8 @@ class GgufFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.values: dict[str, Value] = {}
-        self.tensors: tuple[Tensor, ...] = ()
+        self._tensors: tuple[Tensor, ...] = ()
+        self._unknown = ""  # what is stored in a way that nobody knows
         self._data = _mapped(path)
         try:
             self._read()
@@ -122,6 +125,15 @@ class GgufFile:
 
     def close(self) -> None:
         self._data.close()
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors. Raises ModelLoadError where the type of one is not known; the values are there all the same."""
+        if self._unknown:
+            raise ModelLoadError(
+                f"{self.path}: {self._unknown}, which is not known here; a newer llama-cpp-python may know it"
+            )
+        return self._tensors
 
     @property
     def size(self) -> int:
@@ -189,12 +201,15 @@ class GgufFile:
         infos = [cursor.tensor() for _ in range(n_tensors)]
         # the weights begin at the next multiple of the alignment: a header of 1,001 bytes ends with 23 of padding
         start = cursor.at + -cursor.at % self.alignment
-        self.tensors = tuple(self._placed(start + offset, name, shape, kind) for name, shape, kind, offset in infos)
+        placed = [self._placed(start + offset, name, shape, kind) for name, shape, kind, offset in infos]
+        self._tensors = tuple(one for one in placed if one is not None)
 
-    def _placed(self, start: int, name: str, shape: tuple[int, ...], kind: int) -> Tensor:
-        if kind not in BLOCKS:
-            raise ModelLoadError(f"{self.path}: tensor {name} is stored in a way that is not known here (type {kind})")
-        block, n_bytes = BLOCKS[kind]
+    def _placed(self, start: int, name: str, shape: tuple[int, ...], kind: int) -> Tensor | None:
+        """The tensor; None where its type is not known."""
+        if (sizes := type_sizes(kind)) is None:
+            self._unknown = self._unknown or f"tensor {name} is of type {kind}"
+            return None
+        block, n_bytes = sizes
         if not shape or shape[0] % block:
             raise ValueError(f"tensor {name} has rows of {shape[0] if shape else 0} numbers in blocks of {block}")
         span = _Cursor(self._data, start).skip(math.prod(shape) // block * n_bytes)
@@ -264,9 +279,9 @@ class _Cursor:
 
 
 def _mapped(path: Path) -> mmap.mmap:
-    if not path.exists():
+    if not is_there(path):
         raise ModelLoadError(f"{path}: {no_such_file(path)}")
-    if not path.is_file():
+    if not is_file(path):
         raise ModelLoadError(f"{path}: not a file; give the path of a .gguf file")
     try:
         with path.open("rb") as file:
@@ -275,6 +290,17 @@ def _mapped(path: Path) -> mmap.mmap:
         raise ModelLoadError(f"{path}: cannot be read ({error.strerror})") from error
     except ValueError as error:  # an empty file
         raise ModelLoadError(f"{path}: not a GGUF file") from error
+
+
+def ask_for_types(sizes: TypeSizes) -> None:
+    """From now on `sizes` is asked before `BLOCKS`: llama.cpp knows newer types, and reads the files in the end."""
+    if sizes not in _askable:
+        _askable.append(sizes)
+
+
+def type_sizes(kind: int) -> tuple[int, int] | None:
+    """How many numbers of a type share a block, and its bytes; None for a type that nobody knows."""
+    return next((found for ask in _askable if (found := ask(kind)) is not None), BLOCKS.get(kind))
 
 
 def all_tensors(path: Path) -> Iterator[Tensor]:

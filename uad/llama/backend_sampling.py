@@ -20,7 +20,7 @@ import ctypes
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import c_float, c_int64, c_size_t, c_void_p
+from ctypes import c_void_p
 from functools import cache
 from typing import Any
 
@@ -42,7 +42,7 @@ _log = logging.getLogger("uad.llama")
 
 def check() -> None:
     """Raises ConfigError where the installed llama.cpp lacks a name that this needs."""
-    lacking = [*symbols.missing_for_sampling(binding), *(name for name in symbols.GGML_NAMES if not ggml.has(name))]
+    lacking = [*symbols.missing_for_sampling(binding), *(name for name in symbols.SAMPLING_GGML if not ggml.has(name))]
     if lacking:
         raise ConfigError(
             f"--backend-sampling: llama-cpp-python {native.build_info()} lacks {', '.join(lacking)}; leave the flag out"
@@ -205,14 +205,11 @@ def _argmax() -> Any:
 
     llama.cpp calls `build` when it makes a graph for another number of rows, once for each row: 5 microseconds.
     """
-    n_elements = ggml.function("ggml_nelements", c_int64, c_void_p)
-    argmax = _operation("ggml_argmax", c_void_p)
-    get_rows = _operation("ggml_get_rows", c_void_p, c_void_p)
-    column = _operation("ggml_reshape_2d", c_void_p, c_int64, c_int64)
-    minus = _operation("ggml_sub", c_void_p, c_void_p)
-    sign = _operation("ggml_sgn", c_void_p)
-    range_ = _operation("ggml_arange", c_float, c_float, c_float)
-    first_of = _operation("ggml_view_1d", c_void_p, c_int64, c_size_t)
+    n_elements = ggml.function("ggml_nelements")
+    # each adds a tensor to a graph's context, which comes first
+    argmax, get_rows = ggml.function("ggml_argmax"), ggml.function("ggml_get_rows")
+    column, first_of = ggml.function("ggml_reshape_2d"), ggml.function("ggml_view_1d")
+    minus, sign, range_ = ggml.function("ggml_sub"), ggml.function("ggml_sgn"), ggml.function("ggml_arange")
 
     def build(_sampler: object, graph: int, _nodes: object, data: Any) -> None:
         logits = data.contents.logits
@@ -229,9 +226,3 @@ def _argmax() -> Any:
     functions.backend_init = binding.llama_sampler_i_backend_init(lambda *_: True)
     functions.backend_apply = binding.llama_sampler_i_backend_apply(build)
     return functions
-
-
-def _operation(name: str, *arguments: Any) -> Callable[..., Any]:
-    """One that adds a tensor to a graph's context, which comes first."""
-    found: Callable[..., Any] = ggml.function(name, c_void_p, c_void_p, *arguments)
-    return found

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -18,6 +17,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
+from uad.base.common.cores import usable_cores
 from uad.base.common.logits import Logits, Outputs
 from uad.base.config import ModelConfig
 from uad.base.errors import AbortedError, DecodeError, ModelLoadError, NoKvRoomError
@@ -163,7 +163,7 @@ class Context(native.Owner):
 
         Prompts are read with as many as was said, else with all cores.
         """
-        cores = physical_cores()
+        cores = usable_cores()
         if config.n_threads or cores == 1:
             return
         seconds = {}
@@ -311,7 +311,7 @@ def context_params(config: ModelConfig, n_ctx: int, n_seq: int) -> Any:
     params.n_batch = config.n_batch
     params.n_ubatch = min(config.n_ubatch, config.n_batch)
     params.n_seq_max = n_seq
-    params.n_threads = config.n_threads or physical_cores()
+    params.n_threads = config.n_threads or usable_cores()
     params.n_threads_batch = config.n_threads_batch or params.n_threads
     params.flash_attn_type = native.FLASH_ATTN_TYPES[attention(config, on_cpu=has_cpu_kernels(config))[0]]
     params.type_k = native.GGML_TYPES[config.type_k]
@@ -367,27 +367,14 @@ def attention(config: ModelConfig, on_cpu: bool) -> tuple[str, int]:
     """The flash attention setting, and up to how many rows of a sequence every pass gives a row the same bits.
 
     Attention of uad's kernels gives a row the same bits in any pass. llama.cpp's on the CPU has another kernel from 64
-    rows on: the faster one for prompts, the slower one for drafts. Without flash attention a single row of a sequence is
-    computed by another kernel than several: then even quantized weights need `--exact`.
+    rows on: the faster one for prompts, the slower one for drafts. Without flash attention a single row of a sequence
+    is computed by another kernel than several: then even quantized weights need `--exact`.
     """
     if not on_cpu:
         return config.flash_attn, config.n_ubatch
     if config.flash_attn != "off" and kernels.attends(config):
         return "on", config.n_ubatch
     return ("off", 128) if config.flash_attn == "off" else ("on", 60)
-
-
-def physical_cores() -> int:
-    """Cores without hyper-threads that this process may use: decoding is bound by memory, siblings only get in each
-    other's way.
-    """
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-    # cores with two threads each list both: "0,4" for cpu0 and for cpu4 is one core
-    siblings = set()
-    for cpu in allowed:
-        path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        siblings.add(path.read_text().strip() if path.exists() else str(cpu))
-    return max(1, len(siblings))
 
 
 class _Interruption:

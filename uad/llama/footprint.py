@@ -15,13 +15,14 @@ import llama_cpp.llama_cpp as lib
 from uad.base.config import ModelConfig
 from uad.base.errors import ModelLoadError
 from uad.base.gguf import all_tensors
+from uad.base.model_files import check_files
 from uad.llama import nextn, placement
 from uad.llama.backend import abort, native
 from uad.llama.backend.devices import offloads
 from uad.llama.context import context_params
 from uad.llama.kernels import use as kernels
 from uad.llama.kernels.sizes import copied
-from uad.llama.model import cannot_load, check_files, model_params, n_ctx_trained
+from uad.llama.model import cannot_load, model_params, n_ctx_trained
 from uad.llama.rearranged import rearranged
 
 _MIB = 1 << 20

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import llama_cpp.llama_cpp as lib
 
-from uad.base.common.files import no_such_file
+from uad.base.common.cores import usable_cores
 from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError, ModelLoadError
 from uad.base.events import ModelInfo
-from uad.base.gguf import files_of, part_of
+from uad.base.gguf import files_of
+from uad.base.model_files import check_files
 from uad.llama import nextn, placement
 from uad.llama.adapters import Adapters
 from uad.llama.backend import abort, native
@@ -122,38 +123,6 @@ class Model(native.Owner):
             self.native_vocab.value = None
             lib.llama_model_free(self._handle)
             self._handle = None
-
-
-def check_files(config: ModelConfig, role: str) -> None:
-    """Raises ModelLoadError unless the files of a model and of its adapters can be read and begin like GGUF files."""
-    check_file(config.path, role)
-    for one in config.loras:
-        check_file(one.path, "adapter")
-
-
-def check_file(path: Path, role: str) -> None:
-    """Raises ModelLoadError unless it can be read and begins like a GGUF file, with all its parts beside it."""
-    if not path.exists():
-        raise ModelLoadError(f"{role} {path}: {no_such_file(path)}")
-    if not path.is_file():
-        raise ModelLoadError(f"{role} {path}: not a file; give the path of a .gguf file")
-    try:
-        with path.open("rb") as file:
-            magic = file.read(4)
-    except OSError as error:
-        raise ModelLoadError(f"{role} {path}: cannot be read ({error.strerror})") from None
-    if magic != b"GGUF":
-        raise ModelLoadError(
-            f"{role} {path}: not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py or download a "
-            ".gguf"
-        )
-    # a model in several files is loaded by the first, and the others have to lie beside it
-    if (part := part_of(path.name)) is None:
-        return
-    if part.index != 1:
-        raise ModelLoadError(f"{role} {path}: part {part.index} of {part.count}; give the first, {part.names()[0]}")
-    if missing := [name for name in part.names() if not path.with_name(name).exists()]:
-        raise ModelLoadError(f"{role} {path}: of {part.count} parts are missing in its folder: {', '.join(missing)}")
 
 
 def model_params(config: ModelConfig) -> Any:
@@ -329,5 +298,5 @@ def written_as(source: Path, out: Path, ftype: int) -> int:
     """The same by llama.cpp's number of the type; returns its exit code."""
     native.start()
     params = lib.llama_model_quantize_default_params()
-    params.allow_requantize, params.ftype, params.nthread = True, ftype, os.cpu_count() or 1
+    params.allow_requantize, params.ftype, params.nthread = True, ftype, usable_cores()
     return int(lib.llama_model_quantize(os.fsencode(source), os.fsencode(out), ctypes.byref(params)))

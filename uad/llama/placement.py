@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
-from ctypes import c_char, c_char_p, c_size_t, c_void_p
+from ctypes import c_char, c_char_p, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,15 @@ from typing import Any
 from uad.base.config import Place
 from uad.base.errors import ConfigError
 from uad.base.gguf import all_tensors
+from uad.llama.backend import native
 from uad.llama.backend.ggml import function
+from uad.llama.backend.symbols import VERSIONS
 from uad.llama.rearranged import patterns
 
+CHILD = "uad.llama.placing"
 CPU = "CPU"
 _ALIGNMENT = 64  # of memory that buffers are made of
+_SECONDS = 60
 
 
 class _TensorPlace(ctypes.Structure):
@@ -29,14 +35,39 @@ class _TensorPlace(ctypes.Structure):
 def put(params: Any, places: Sequence[Place], plain: Sequence[str] = ()) -> None:
     """Write them into llama.cpp's parameters of a model. plain: names of tensors that lie in plain memory.
 
-    Raises ConfigError for a buffer that is not there, naming those that are.
+    Raises ConfigError for a buffer that is not there, naming those that are, and where the installed llama.cpp has
+    another list of places than it is handed here.
     """
+    if (places or plain) and not is_understood():
+        flag, out = ("--override-tensor", "leave it out") if places else ("--repack", "give --no-repack")
+        raise ConfigError(
+            f"{flag}: llama-cpp-python {native.build_info()} does not put tensors where it is told; uad needs "
+            f"{VERSIONS}, or {out}"
+        )
+    fill(params, places, plain)
+
+
+@cache
+def is_understood() -> bool:
+    """Whether llama.cpp reads lists of places as they are laid out here, tried in another process: it would follow
+    wrong pointers.
+    """
+    native.start()
+    try:
+        done = subprocess.run([sys.executable, "-m", CHILD], capture_output=True, timeout=_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def fill(params: Any, places: Sequence[Place], plain: Sequence[str] = ()) -> None:
+    """The same without trying whether llama.cpp understands it, for processes that may end by it."""
     if not places and not plain:
         return
-    device = function("ggml_backend_dev_get", c_void_p, c_size_t)
-    buffer_of = function("ggml_backend_dev_buffer_type", c_void_p, c_void_p)
-    name = function("ggml_backend_buft_name", c_char_p, c_void_p)
-    devices = range(function("ggml_backend_dev_count", c_size_t)())
+    device = function("ggml_backend_dev_get")
+    buffer_of = function("ggml_backend_dev_buffer_type")
+    name = function("ggml_backend_buft_name")
+    devices = range(function("ggml_backend_dev_count")())
     there = {name(one).decode(): int(one) for one in (buffer_of(device(i)) for i in devices) if one}
     for place in places:
         if place.buffer not in there:
@@ -71,7 +102,7 @@ def _plain_buffer() -> int:
     # there are 64 that are
     memory = (c_char * (2 * _ALIGNMENT))()
     address = -(-ctypes.addressof(memory) // _ALIGNMENT) * _ALIGNMENT
-    buffer = function("ggml_backend_cpu_buffer_from_ptr", c_void_p, c_void_p, c_size_t)(address, _ALIGNMENT)
-    kind = int(function("ggml_backend_buffer_get_type", c_void_p, c_void_p)(buffer))
-    function("ggml_backend_buffer_free", None, c_void_p)(buffer)
+    buffer = function("ggml_backend_cpu_buffer_from_ptr")(address, _ALIGNMENT)
+    kind = int(function("ggml_backend_buffer_get_type")(buffer))
+    function("ggml_backend_buffer_free")(buffer)
     return kind

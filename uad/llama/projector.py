@@ -25,14 +25,17 @@ import numpy.typing as npt
 from uad.base.config import ModelConfig, VisionConfig
 from uad.base.errors import ConfigError, DecodeError, InvalidRequestError, ModelLoadError, UnavailableError
 from uad.base.gguf import GgufFile
-from uad.base.types import MEDIA_MARKER, Image
+from uad.base.model_files import check_file
+from uad.base.types import IMAGE_PLACE, Image
 from uad.base.types.images import ImagePart, placeholders
 from uad.llama.backend import abort, native, symbols
 from uad.llama.backend.devices import used
-from uad.llama.model import Model, check_file
+from uad.llama.model import Model
 
 _BY_PLACE = frozenset({"deepseek4v", "hunyuanvl"})
 """Projectors whose rows or positions depend on where an image stands in the prompt."""
+_MARKER = IMAGE_PLACE.encode()
+"""Stands for the image in a text that holds nothing else."""
 _LAYOUTS = 512  # layouts that are remembered; each is a few hundred numbers
 _HELD_BYTES = 64 << 20  # of rows that were made and may be wanted again
 
@@ -126,6 +129,7 @@ class Projector(native.Owner):
         if params.use_gpu and config.devices:
             params.device = used(config)[0].handle
         params.print_timings = False
+        params.media_marker = _MARKER
         params.n_threads = self._n_threads
         params.flash_attn_type = native.FLASH_ATTN_TYPES[config.flash_attn]
         params.image_min_tokens = vision.min_tokens or -1
@@ -172,14 +176,14 @@ class Projector(native.Owner):
     def _chunks(self, image: Image) -> Iterator[list[Any]]:
         """What llama.cpp makes of an image: chunks of text and of embeddings to be."""
         mtmd = self._mtmd
-        if len(image.rgb) != 3 * image.width * image.height or not image.rgb:
+        rgb = image.rgb  # held until llama.cpp has a copy, whoever frees it meanwhile
+        if len(rgb) != 3 * image.width * image.height or not rgb:
             raise InvalidRequestError(f"an image of {image.width} x {image.height} pixels has other bytes", "images")
-        pixels = ctypes.cast(ctypes.c_char_p(image.rgb), ctypes.POINTER(ctypes.c_uint8))
+        pixels = ctypes.cast(ctypes.c_char_p(rgb), ctypes.POINTER(ctypes.c_uint8))
         bitmap = mtmd.mtmd_bitmap_init(image.width, image.height, pixels)
         chunks = mtmd.mtmd_input_chunks_init()
         try:
-            marker = MEDIA_MARKER.encode()
-            text = mtmd.mtmd_input_text(marker, len(marker), False, True)
+            text = mtmd.mtmd_input_text(_MARKER, len(_MARKER), False, True)
             bitmaps = (ctypes.c_void_p * 1)(bitmap)
             if code := int(mtmd.mtmd_tokenize(self.handle, chunks, ctypes.byref(text), bitmaps, 1)):
                 raise InvalidRequestError(

@@ -14,7 +14,7 @@ import pickle
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from ctypes import c_bool, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_void_p
+from ctypes import c_char, c_int, c_int32, c_int64, c_size_t, c_void_p
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from uad.base.config import ModelConfig
 from uad.llama import nextn, placement
 from uad.llama.backend import amx, native
 from uad.llama.backend.ggml import function, has
+from uad.llama.backend.symbols import UNSTABLE, InitParams
 from uad.llama.context import context_params
 from uad.llama.head_file import head_in
 from uad.llama.kernels import use as kernels
@@ -31,7 +32,6 @@ from uad.llama.kernels.library import BUFFER
 from uad.llama.model import model_params
 from uad.llama.rearranged import ONLY_TRY
 
-_RESERVE = ("llama_graph_reserve", "_Z19llama_graph_reserveP13llama_contextjjj")  # C++, and no stable name
 _N_CTX, _MANY, _ROWS = 512, 4, 16  # positions of a sequence, sequences, and rows of each in a pass
 _F32, _WEIGHTS = 0, 1  # ggml's numbers of the type, and of what a buffer is used for
 # views move nothing; an embedding that is also the output's matrix is loaded once more for that
@@ -73,7 +73,7 @@ def refused(config: ModelConfig) -> Iterator[str]:
     """Names of the weights that a buffer would take, and whose use in a graph it would refuse."""
     if not can_look():
         return
-    reserve = function(next(name for name in _RESERVE if has(name)), c_void_p, c_void_p, c_uint32, c_uint32, c_uint32)
+    reserve = function(next(name for name in UNSTABLE if has(name)))
     with closing(Buffers()) as buffers:
         for context, n_seq in contexts(replace(config, repack=False), None):
             kernels.load(config)  # whose buffers are asked, though nothing lies in them
@@ -84,12 +84,12 @@ def refused(config: ModelConfig) -> Iterator[str]:
 
 def can_look() -> bool:
     """Whether this llama.cpp shows its graphs, and its tensors look as they are read here."""
-    if not any(map(has, _RESERVE)):
+    if not any(map(has, UNSTABLE)):
         return False
     with closing(Scratch()) as scratch:
         weight, x = scratch.tensor(_F32, 8, 4), scratch.tensor(_F32, 8, 2)
-        function("ggml_set_name", c_void_p, c_void_p, c_char_p)(weight, b"weight")
-        product, view = scratch.product(weight, x), function("ggml_view_tensor", c_void_p, c_void_p, c_void_p)
+        function("ggml_set_name")(weight, b"weight")
+        product, view = scratch.product(weight, x), function("ggml_view_tensor")
         a, c, d = (NativeTensor.from_address(one) for one in (weight, product, view(scratch.handle, weight)))
         known = (a.name, [*a.ne], a.type, a.buffer, [*c.src][:3], d.view_src)
         return known == (b"weight", [8, 4, 1, 1], _F32, None, [weight, x, None], weight)
@@ -106,7 +106,7 @@ def contexts(config: ModelConfig, plain: Sequence[str] | None) -> Iterator[tuple
     if plain is not None:
         params.use_extra_bufts = True
         kernels.load(config)
-        placement.put(params, config.places, plain)
+        placement.fill(params, config.places, plain)
     model = lib.llama_model_load_from_file(os.fsencode(config.path), params)
     if not model:
         return  # loading it in earnest will say why
@@ -130,42 +130,41 @@ class Scratch:
     """A place for tensors without data."""
 
     def __init__(self) -> None:
-        self.handle = function("ggml_init", c_void_p, amx.InitParams)(amx.InitParams(1 << 16, None, True))
+        self.handle = function("ggml_init")(InitParams(1 << 16, None, True))
 
     def tensor(self, kind: int, *sizes: int) -> int:
         """A tensor of this type and these sizes."""
         ne = (c_int64 * len(sizes))(*sizes)
-        new = function("ggml_new_tensor", c_void_p, c_void_p, c_int, c_int, ctypes.POINTER(c_int64))
-        return int(new(self.handle, kind, len(sizes), ne))
+        return int(function("ggml_new_tensor")(self.handle, kind, len(sizes), ne))
 
     def product(self, weight: int, x: int) -> int:
         """The product of two tensors, as an operation of a graph."""
-        return int(function("ggml_mul_mat", c_void_p, c_void_p, c_void_p, c_void_p)(self.handle, weight, x))
+        return int(function("ggml_mul_mat")(self.handle, weight, x))
 
     def close(self) -> None:
-        function("ggml_free", None, c_void_p)(self.handle)
+        function("ggml_free")(self.handle)
 
 
 class Buffers:
     """Empty buffers of all kinds that hold rearranged weights, which say what they support."""
 
     def __init__(self) -> None:
-        self._device = function("ggml_backend_dev_by_type", c_void_p, c_int)(0)
-        new = function("ggml_backend_buft_alloc_buffer", c_void_p, c_void_p, c_size_t)
+        self._device = function("ggml_backend_dev_by_type")(0)
+        new = function("ggml_backend_buft_alloc_buffer")
         self.by_name = {name: int(new(kind, 0)) for name, kind in amx.buffers(self._device).items()}
-        self._supports = function("ggml_backend_dev_supports_op", c_bool, c_void_p, c_void_p)
+        self._supports = function("ggml_backend_dev_supports_op")
 
     def close(self) -> None:
         for buffer in self.by_name.values():
-            function("ggml_backend_buffer_free", None, c_void_p)(buffer)
+            function("ggml_backend_buffer_free")(buffer)
 
     def refused(self, graph: int) -> Iterator[str]:
         """Names of the weights in a graph that one of the buffers would take, and whose use there it would refuse."""
         uses: dict[int, list[tuple[int, bool]]] = {}
         factors: set[int] = set()
-        node_at = function("ggml_graph_node", c_void_p, c_void_p, c_int)
-        describe = function("ggml_op_desc", c_char_p, c_void_p)
-        for i in range(function("ggml_graph_n_nodes", c_int, c_void_p)(graph)):
+        node_at = function("ggml_graph_node")
+        describe = function("ggml_op_desc")
+        for i in range(function("ggml_graph_n_nodes")(graph)):
             node = node_at(graph, i)
             kind, sources = describe(node), [one for one in NativeTensor.from_address(node).src if one]
             if kind in _NO_USE:
@@ -230,8 +229,8 @@ def _is_weight(tensor: int) -> bool:
     buffer = NativeTensor.from_address(tensor).buffer
     return bool(
         buffer
-        and function("ggml_backend_buffer_get_usage", c_int, c_void_p)(buffer) == _WEIGHTS
-        and function("ggml_backend_buffer_is_host", c_bool, c_void_p)(buffer)
+        and function("ggml_backend_buffer_get_usage")(buffer) == _WEIGHTS
+        and function("ggml_backend_buffer_is_host")(buffer)
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
+from uad.base.common.files import is_file
 from uad.base.config import KvOverride
 from uad.base.errors import ModelLoadError
 from uad.base.gguf import read_texts
@@ -41,7 +42,7 @@ def load_vocab(path: Path, pre: str | None = None, quick: bool = True) -> VocabT
     params.vocab_only = True
     overrides = vocab_overrides(pre)
     params.kv_overrides = overrides
-    handle = lib.llama_model_load_from_file(os.fsencode(path), params) if path.is_file() else None
+    handle = lib.llama_model_load_from_file(os.fsencode(path), params) if is_file(path) else None
     if not handle:
         raise ModelLoadError(f"{path}: no vocabulary can be loaded from it ({log.reason() or 'no such file'})")
 

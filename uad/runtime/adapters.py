@@ -38,6 +38,17 @@ class AdapterTurns:
         """The request with its adapters. From any thread."""
         return replace(request, adapters=self.default) if request.adapters is None else request
 
+    def can_default(self) -> bool:
+        """Whether `use_default` would change nothing that runs. On the model thread."""
+        return self._active == self.default or (self._engine.is_idle and not self._waiting)
+
+    def use_default(self) -> None:
+        """Have the target add what requests add that name no adapters, though none came yet. On the model thread, where
+        `can_default`.
+        """
+        if self._active != self.default:
+            self._switch(self.default)
+
     def submit(self, number: int, request: Request, sink: Sink) -> None:
         """The request waits for its adapters, then in the engine for a slot; it was checked."""
         self._waiting.append((number, self.resolved(request), sink))

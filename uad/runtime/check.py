@@ -21,6 +21,7 @@ from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, Speculat
 from uad.engine.decode.layout import longest_draft
 from uad.engine.policy.cost import CostSample
 from uad.llama.backend.devices import memory_left, offloads
+from uad.llama.backend.ggml import type_name
 from uad.llama.context import Context
 from uad.llama.kernels import use as kernels
 from uad.llama.memory import Way
@@ -41,18 +42,6 @@ from uad.runtime.target import Progress, exactness
 
 _ALWAYS = frozenset(("Q8_0", "Q5_0", "Q4_1", "Q4_0"))
 """Weights whose rows are promised to be equal to the bit without `--exact`, on CPUs."""
-_TYPES = dict(
-    zip(
-        (*range(4), *range(6, 9), *range(10, 15), *range(16, 24), 29, 30, 34, 35, 39),
-        (
-            *("F32", "F16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
-            *("IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS", "IQ1_M", "BF16"),
-            *("TQ1_0", "TQ2_0", "MXFP4"),
-        ),
-        strict=True,
-    )
-)
-"""Names of ggml's types of weights, by their numbers."""
 _PROMPT = 28  # ids, which a text repeats: so look-ups draft at once, and no pass over it has 64 ids
 _LEAST_IDS, _GRAIN = 16, 256
 _TEMPERATURES = (0.0, 0.8)
@@ -249,7 +238,7 @@ def weight_types(config: ModelConfig) -> dict[str, int]:
     found: Counter[str] = Counter()
     for path in files_of(config.path):
         with GgufFile(path) as file:
-            found.update(_TYPES.get(one.kind, f"type {one.kind}") for one in file.tensors if len(one.shape) > 1)
+            found.update(type_name(one.kind) for one in file.tensors if len(one.shape) > 1)
     return dict(found.most_common())
 
 

@@ -153,7 +153,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             policies,
             again,
             wiring,
-            SlotKeeper(engine, copies) if copies is not None and config.server.slot_save_path is not None else None,
+            SlotKeeper(engine, copies, turns) if copies is not None and config.server.slot_save_path else None,
             contexts,
             stack.pop_all(),
             disk,

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from uad.base.checkpoint import checkpoint
+from uad.base.common.cores import usable_cores
 from uad.base.config import Config
 from uad.base.errors import InvalidRequestError
-from uad.base.types import MEDIA_MARKER, Image, PlacedImage, Request
+from uad.base.types import IMAGE_PLACE, Image, PlacedImage, Request
 from uad.base.types.images import ImagePart
-from uad.llama.context import physical_cores
 from uad.llama.projector import Projector
 from uad.runtime.target import LoadedTarget
 from uad.text.templates.seams import Part
@@ -101,7 +101,7 @@ def with_images(
         raise no_sight()
     stretches: list[list[Part]] = [[]]
     for part in parts:
-        first, *others = part.text.split(MEDIA_MARKER)
+        first, *others = part.text.split(IMAGE_PLACE)
         stretches[-1].append(replace(part, text=first))
         stretches += [[replace(part, text=text)] for text in others]
     if len(stretches) - 1 != len(images):
@@ -127,7 +127,7 @@ def open_sight(
     if config.vision.path is None:
         return None, ()
     context, used = target.context, target.config
-    n_threads = used.n_threads_batch or used.n_threads or physical_cores()
+    n_threads = used.n_threads_batch or used.n_threads or usable_cores()
     projector = stack.enter_context(Projector(target.model, config.vision, used, n_threads))
     context.projector = projector
     notes: tuple[str, ...] = (f"images: {config.vision.path.name}",)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from uad.base.common.cores import cpu_quota, physical_cores, usable_cores
 from uad.base.config import Config, ModelConfig
 from uad.base.errors import ConfigError
 from uad.engine.decode.layout import Least, longest_draft
@@ -58,6 +59,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
             *(["--backend-sampling has no effect with --exact"] if is_ruled_out else []),
             *end_note(model),
             *memory_note(context),
+            *quota_note(config),
             *attention_note(config.target, context.n_ctx, on_cpu=not offloads(config.target)),
             *amx.notes(),
             *kernel_notes(own),
@@ -90,7 +92,8 @@ def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, 
     """A line where there is room for long texts and neither setting was chosen: of llama.cpp's two kinds of attention
     neither is best for all lengths on a CPU.
     """
-    if not on_cpu or kernels.attends(config) or config.flash_attn != "auto" or n_ctx < _LONG or config.type_v not in _WITHOUT_IT:
+    is_chosen = config.flash_attn != "auto" or config.type_v not in _WITHOUT_IT
+    if not on_cpu or is_chosen or n_ctx < _LONG or kernels.attends(config):
         return ()
     return (
         (
@@ -103,6 +106,21 @@ def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, 
 def kernel_notes(config: ModelConfig) -> tuple[str, ...]:
     """The line that says which kernels compute a model, where CPUs do."""
     return (kernels.of(config).note(),) if has_cpu_kernels(config) else ()
+
+
+def quota_note(config: Config) -> tuple[str, ...]:
+    """A line where the quota of this process's control groups allows fewer threads than there are cores, or than were
+    asked for.
+    """
+    quota, n = cpu_quota(), usable_cores()
+    models = [one for one in (config.target, config.draft) if one is not None]
+    asked = max(n_threads for one in models for n_threads in (one.n_threads, one.n_threads_batch))
+    if quota is None or max(asked, physical_cores()) <= quota:
+        return ()
+    share = f"the control group has the time of {quota:g} processor{'' if quota == 1 else 's'}"
+    if asked > quota:
+        return (f"threads: {asked} were asked for, but {share}, so they wait for each other; --threads {n} suits it",)
+    return () if config.target.n_threads else (f"threads: {n}, since {share} (--threads says otherwise)",)
 
 
 def memory_note(context: Context) -> tuple[str, ...]:

@@ -5,10 +5,11 @@ llama.cpp.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -86,6 +87,59 @@ def test_the_checked_fields_are_those_that_the_rooms_set() -> None:
     assert used <= fields, "bring FIELDS in uad/llama/backend/symbols.py up to date"
 
 
+def looked_up(tree: ast.Module) -> tuple[set[str], set[str]]:
+    """Names that are looked up in the library, and those of a registry: in texts, whoever looks them up."""
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    found = {text for text in texts if re.fullmatch(r"ggml_[a-z0-9_]+", text)}
+    of_registry = {
+        node.args[-1].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("registered", "_proc")
+        and isinstance(node.args[-1], ast.Constant)
+    }
+    return found - of_registry, of_registry
+
+
+def test_every_function_that_the_binding_has_no_name_for_stands_in_one_table() -> None:
+    checked, in_library, in_registry = symbols(), set[str](), set[str]()
+    for path in files():
+        if path != SYMBOLS:
+            library, registry = looked_up(ast.parse(path.read_text(encoding="utf-8")))
+            in_library |= library
+            in_registry |= registry
+    assert in_library | set(checked.UNSTABLE) | set(checked.SAMPLING_GGML) == set(checked.GGML)
+    assert in_registry == set(checked.REGISTERED)
+    assert list(checked.GGML) == sorted(checked.GGML)
+
+
+def test_no_other_place_has_signatures() -> None:
+    for path in files():
+        if path.name not in ("ggml.py", "symbols.py"):
+            text = path.read_text(encoding="utf-8")
+            assert not re.search(r"\._lib\b|\brestype\b|\bargtypes\b|CFUNCTYPE", text), path
+
+
+class Library:
+    """A library with these functions."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.__dict__.update(dict.fromkeys(names, 1))
+
+
+def test_a_function_of_ggml_that_the_library_lacks_is_missed_at_start() -> None:
+    checked = symbols()
+    binding = SimpleNamespace(**dict.fromkeys((*checked.SYMBOLS, *checked.CONSTRUCTORS), 1))
+    for structure, fields in checked.FIELDS.items():
+        setattr(binding, structure, SimpleNamespace(**dict.fromkeys(fields, 1)))
+    for name in checked.GGML:
+        binding._lib = Library(set(checked.GGML) - {name})
+        can_do_without = name in (*checked.UNSTABLE, *checked.SAMPLING_GGML)
+        assert list(checked.missing(binding)) == ([] if can_do_without else [name])
+    binding._lib = Library(())
+    assert list(checked.missing(binding)) == [], "a library on Windows leads to none of them"
+
+
 def test_the_search_finds_names_and_fields() -> None:
     source = "import llama_cpp.llama_cpp as lib\nfrom llama_cpp.llama_cpp import llama_x\ndef f():\n"
     source += (
@@ -95,6 +149,8 @@ def test_the_search_finds_names_and_fields() -> None:
     tree = ast.parse(source)
     assert used_names(tree) == {"llama_x", "llama_new", "llama_model_default_params"}
     assert set_fields(tree) == {("llama_model_params", "n_new")}
+    lookups = ast.parse("f('ggml_new', 1); registered(r, 'ggml_other'); 'ggml_no: text'")
+    assert looked_up(lookups) == ({"ggml_new"}, {"ggml_other"})
 
 
 def test_what_a_binding_lacks_is_named() -> None:

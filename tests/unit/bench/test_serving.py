@@ -72,12 +72,16 @@ def test_a_server_that_ends_before_it_listens_is_an_error_of_the_same_kind(progr
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="POSIX")
+@pytest.mark.parametrize("is_in_background", [False, True], ids=["", "in a script's background"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_the_bench_stops_its_server(tmp_path, number):
+def test_a_signal_to_the_bench_stops_its_server(tmp_path, number, is_in_background):
+    """Also where a shell has it ignore SIGINT: the server does not, so it would be measured no more."""
     server, pid = tmp_path / "server.py", tmp_path / "pid"
     server.write_text(SERVER.format(pid=str(pid)))
     bench = f"""
-        import os, subprocess, sys, time
+        import os, signal, subprocess, sys, time
+        if {is_in_background}:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         from uad.tools.bench import serving as module
         real = subprocess.Popen
         module.subprocess.Popen = lambda command, **more: real([sys.executable, {str(server)!r}], **more)

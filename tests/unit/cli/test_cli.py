@@ -270,8 +270,25 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(run):
         port = str(busy.getsockname()[1])
         code, _, err, runtime = run("serve", "-m", "x", "--port", port)
     assert code == 2
-    assert err.startswith(f"uad: error: port {port} on 127.0.0.1 is already in use")
+    assert err.splitlines()[-1].startswith(f"uad: error: port {port} on 127.0.0.1 is already in use")
     assert runtime.config is None
+
+
+def test_what_is_wrong_with_files_is_said_beside_a_port_in_use(run, tmp_path):
+    """Each of them, in one start: not one more whenever the port is free."""
+    (tmp_path / "cut.gguf").write_bytes(b"GGUF\3\0\0\0" + bytes(4))
+    (tmp_path / "text.gguf").write_text("no model")
+    files = {"-m": "none.gguf", "-md": "cut.gguf", "--mmproj": "text.gguf", "--lora": "none.lora"}
+    words = [word for flag, name in files.items() for word in (flag, str(tmp_path / name))]
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        code, _, err, _ = run("serve", *words, "--port", str(busy.getsockname()[1]))
+    lines = err.splitlines()
+    assert code == 2
+    expected = ["none.gguf: no such", "none.lora: no such", "cut.gguf: damaged", "text.gguf: not a GGUF", "in use"]
+    for line, part in zip(lines, expected, strict=True):
+        assert part in line
 
 
 def test_an_address_that_is_not_ours_is_named(run):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import codecs
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from uad.base.common import files
 from uad.base.common.files import no_such_file, path_of, read_text, why_not_writable
 from uad.base.config import load_config
 from uad.base.errors import ConfigError, MappingError
@@ -15,6 +19,7 @@ from uad.text.mapping.families import bundled_mappings, load_family
 from uad.tools.bench.workloads import PROMPT_DIR, load
 from uad.tools.cli.mapping import _conversation
 
+ROOT = Path(__file__).parents[3]
 BOM = codecs.BOM_UTF8
 
 
@@ -139,3 +144,50 @@ def test_a_missing_file_without_a_folder_is_told_with_the_current_one(tmp_path, 
     assert no_such_file(Path("a.gguf")) == f"no such file in {tmp_path}"
     (tmp_path / "b.gguf").touch()
     assert no_such_file(Path("bb.gguf")) == "no such file; did you mean b.gguf?"
+
+
+HIDDEN = Path("x" * 300)
+"""A name that no system looks at. `Path.exists` raises for it, as for what lies in another user's folder."""
+
+
+def test_what_this_process_may_not_look_at_is_not_there_and_why_is_known(tmp_path: Path) -> None:
+    path = tmp_path / HIDDEN
+    assert (files.is_there(path), files.is_file(path), files.is_folder(path)) == (False, False, False)
+    assert files.why_hidden(path) == os.strerror(errno.ENAMETOOLONG)
+    assert files.no_such_file(path) == f"it cannot be looked at ({os.strerror(errno.ENAMETOOLONG)})"
+    assert files.why_not_writable(path) == os.strerror(errno.ENAMETOOLONG)
+    assert files.why_hidden(Path("a\0b")) == "embedded null byte"
+
+
+def test_what_is_there_or_only_missing_is_not_hidden(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    assert [files.why_hidden(tmp_path / name) for name in ("file", "none", "file/below", "none/below")] == [""] * 4
+    assert (files.is_there(tmp_path), files.is_folder(tmp_path), files.is_file(tmp_path)) == (True, True, False)
+    assert (files.is_there(tmp_path / "file"), files.is_file(tmp_path / "file")) == (True, True)
+
+
+def test_a_folder_of_another_user_is_a_reason_and_no_exception(tmp_path: Path, monkeypatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    monkeypatch.setattr(files.os, "stat", refuse)
+    monkeypatch.setattr(files.tempfile, "TemporaryFile", refuse)
+    assert files.why_not_writable(tmp_path / "text") == "Permission denied"
+    assert files.no_such_file(tmp_path / "x.gguf") == "it cannot be looked at (Permission denied)"
+
+
+def test_paths_are_looked_at_by_these_functions_alone() -> None:
+    """Methods of `Path` raise where this process may not look."""
+    allowed = {"uad/base/common/files.py", "uad/http/server/page/__init__.py", "uad/http/server/media.py"}
+    found = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "uad").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("exists", "is_file", "is_dir")
+        and not node.args
+        and not node.keywords
+    }
+    assert found <= allowed, "is_there, is_file and is_folder of uad.base.common.files say False instead"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from kit.toys import SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, make_engine, run
 
-from uad.base.errors import ContextOverflowError
+from uad.base.errors import ContextOverflowError, DecodeError
 from uad.base.types import GREEDY, Image, PlacedImage, Request
 from uad.base.types.images import n_more_cells, placeholders, whole_images
 from uad.engine.decode.engine import before_image
@@ -39,6 +40,44 @@ def test_images_are_read_in_passes_between_texts() -> None:
     assert len(result.ids) == 8
     n_tokens = 5 + 4 + 2 * N_ROWS
     assert (result.done.usage.n_prompt, result.done.timings.n_prompt) == (n_tokens, n_tokens)
+
+
+def lent(n: int) -> Image:
+    """A picture that n requests read."""
+    image = Image.of(1, 1, b"rgb")
+    for _ in range(n):
+        image.pixels.lend()
+    return image
+
+
+def with_image(asked: Request, image: Image) -> Request:
+    placed = tuple(replace(one, image=image) for one in asked.placed)
+    return replace(asked, placed=placed, images=(image,))
+
+
+def test_pixels_are_freed_once_all_have_read_them() -> None:
+    engine, image = make_engine(seeing()), lent(2)
+    for n_bytes in (3, 0):
+        assert image.pixels.n_bytes == 3
+        run(engine, [with_image(request(5, 4), image)])
+        assert image.pixels.n_bytes == n_bytes
+    with pytest.raises(DecodeError, match="freed"):
+        assert image.rgb
+
+
+def test_pixels_are_freed_before_the_answer_is_written() -> None:
+    engine, image = make_engine(seeing()), lent(1)
+    answer = Collector()
+    engine.submit(1, with_image(request(5, 4), image), answer)
+    while image.pixels.n_bytes:
+        assert not answer.ids
+        engine.step()
+    assert len(answer.ids) < 8
+
+
+def test_pixels_that_nobody_lent_stay() -> None:
+    run(make_engine(seeing()), [request(5, 4)])
+    assert PICTURE.rgb == b"rgb"
 
 
 def test_an_image_is_not_read_again_by_the_next_turn() -> None:

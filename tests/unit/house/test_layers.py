@@ -57,7 +57,7 @@ INSIDE: dict[str, tuple[str, ...]] = {
 }
 """What these rooms may import of their own package. Those that are missing may import all of it."""
 LIBRARIES: dict[str, tuple[str, ...]] = {
-    "PIL": ("uad.http.requests.pictures",),
+    "PIL": ("uad.http.requests.decoding",),
     "aiohttp": ("uad.http.server", "uad.tools.bench"),
     "huggingface_hub": ("uad.tools.hub",),
     "jinja2": ("uad.text.templates",),
@@ -66,7 +66,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "matplotlib": ("uad.tools.cli.cost_plot",),
     "numpy": (
         *("uad.base.common", "uad.text.vocab", "uad.text.grammar", "uad.engine.sampling", "uad.drafts", "uad.llama"),
-        *("uad.runtime", "uad.vllm", "uad.http.server", "uad.http.requests.pictures"),
+        *("uad.runtime", "uad.vllm", "uad.http.server", "uad.http.requests.decoding"),
     ),
     "platformdirs": ("uad.base.common.cache",),
     "prometheus_client": ("uad.http.server",),

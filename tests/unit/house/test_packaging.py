@@ -11,6 +11,7 @@ import pytest
 from uad.base.config import load_config
 from uad.base.config.flags import FLAGS
 from uad.http.server.app import GET_ROUTES
+from uad.tools import health
 
 ROOT = Path(__file__).parents[3]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
@@ -52,8 +53,9 @@ def test_port_and_route_of_the_image_agree() -> None:
         == [port]
         == [str(load_config(["-m", "x"], {}).server.port)]
     )
-    assert re.findall(r"\+ '(/\w+)'", DOCKERFILE) == ["/health"]
+    assert 'CMD ["/opt/uad/.venv/bin/python", "-m", "uad.tools.health"]' in DOCKERFILE
     assert "/health" in GET_ROUTES
+    assert "}/health" in Path(health.__file__).read_text(encoding="utf-8")
     assert f"127.0.0.1:{port}:{port}" in PAGE
 
 

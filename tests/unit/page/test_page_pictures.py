@@ -7,7 +7,7 @@ from typing import Any
 from kit.browser import Open, answered, fake, say, served, until
 from kit.picture_files import in_base64, pixels, png, written
 
-from uad.base.types import Image
+from uad.base.types import IMAGE_PLACE, Image
 
 PUT = """([kind, data]) => {
     const bytes = Uint8Array.from(atob(data), letter => letter.charCodeAt(0));
@@ -50,7 +50,7 @@ def test_a_picture_is_chosen_shown_and_sent_and_stays_in_the_conversation(visit:
         until(page, "document.querySelectorAll('.turn.answer').length === 2")
         answered(page)
     assert [[*request.images] for request in runtime.requests] == [[image(0)]] * 2
-    assert runtime.chats[0][0][0]["content"] == "<__media__>What is it?"
+    assert runtime.chats[0][0][0]["content"] == f"{IMAGE_PLACE}What is it?"
 
 
 def test_pictures_are_pasted_and_dropped_and_may_be_removed_or_sent_without_a_text(visit: Open) -> None:
@@ -69,7 +69,7 @@ def test_pictures_are_pasted_and_dropped_and_may_be_removed_or_sent_without_a_te
         say(page, "")
         answered(page)
     assert [[*request.images] for request in runtime.requests] == [[image(1)]]
-    assert runtime.chats[0][0][0]["content"] == "<__media__>"
+    assert runtime.chats[0][0][0]["content"] == IMAGE_PLACE
 
 
 def test_a_large_picture_is_made_smaller(visit: Open) -> None:

@@ -252,8 +252,8 @@ def test_a_redirect_does_not_lead_into_an_inner_network():
     [
         ("/large", "here.0: at its address are more than 10485760 bytes"),
         ("/nowhere", "here.0: its address answers 404"),
-        ("/html", "here.0: is no image that can be read"),
-        ("/gzip", "here.0: is no image that can be read"),  # and it was not inflated
+        ("/html", "here.0: is a file of the kind HTML"),
+        ("/gzip", "here.0: is a file of the kind gzip"),  # and it was not inflated
     ],
 )
 def test_what_is_there_is_bounded_and_has_to_be_a_picture(path, why):

@@ -72,10 +72,10 @@ def runtime() -> FakeRuntime:
 def job_of(engine: FakeRuntime, route: str, members: dict[str, object]) -> Job:
     body = checked(ROUTES[route][0], members)
     if isinstance(body, ChatBody):
-        check_counts(engine, body, 1, LIMIT)
+        check_counts(body, 1, LIMIT)
         return chat_job(engine, body, 30.0, "auto")[0]
     prompts = split_prompts(body.prompt)
-    check_counts(engine, body, len(prompts), LIMIT)
+    check_counts(body, len(prompts), LIMIT)
     if isinstance(body, InfillBody):
         return make_job(engine, body, [encode_infill(engine, body)], 30.0)
     return make_job(engine, body, [encode_prompt(engine, one, body.add_special_tokens) for one in prompts], 30.0)

@@ -7,7 +7,6 @@ import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import CHAT, CONFIG, HELLO, events, post, serving, stream
 
-from uad.base.common.settings import INT32_MAX
 from uad.base.errors import DecodeError
 
 
@@ -60,39 +59,28 @@ def test_half_surrogate_pairs():
 
 BAD_NUMBERS = [
     ("max_tokens", -2),
-    ("max_tokens", INT32_MAX + 1),
-    ("max_tokens", 2.5),
     ("max_tokens", "5"),
     ("max_tokens", True),
-    ("n_predict", 10**40),
-    ("top_k", -2),
-    ("top_k", 10**12),
-    ("top_p", 1.5),
     ("top_p", "0.9"),
-    ("min_p", -0.1),
     ("temperature", True),
-    ("temperature", 1e30),
-    ("temperature", -3),
-    ("typical_p", 2),
     ("repeat_penalty", 0),
     ("repeat_last_n", -5),
     ("frequency_penalty", [1]),
-    ("presence_penalty", 1e9),
-    ("seed", -2),
-    ("seed", 2**63),
-    ("seed", 1.5),
+    ("seed", "5"),
+    ("dry_base", "2"),
+    ("adaptive_decay", 1),
+    ("min_keep", -1),
     ("n_probs", 101),
-    ("id_slot", 2),
-    ("id_slot", -2),
+    ("logprobs", 101),
+    ("logprobs", "5"),
     ("n", 0),
     ("n", 5),
     ("n", 10**9),
     ("sse_ping_interval", "1"),
     ("sse_ping_interval", 1e-6),
     ("sse_ping_interval", 0.99),
-    ("speculative.n_max", 513),
     ("speculative.n_min", -1),
-    ("speculative.p_min", 1.5),
+    ("speculative.p_min", "0.5"),
 ]
 
 
@@ -111,7 +99,6 @@ def test_numbers_out_of_bounds(name, value):
         ("stop", ["x"] * 257),
         ("ignore_eos", 0),
         ("cache_prompt", "no"),
-        ("logprobs", 1),
         ("stream_options", []),
         ("samplers", 4),
         ("messages", "hello"),
@@ -289,17 +276,8 @@ def test_drafters_that_cannot_be_asked_for():
     "value",
     [
         5,
-        [1],
-        [[1]],
-        [[1, 2, 3]],
-        {"1": "x"},
-        {"1": True},
-        {"1": None},
-        {"259": 1},
-        {"-1": 1},
-        [[True, 1]],
-        [[1.5, 1]],
-        {"1": 1e99},
+        "a",
+        True,
     ],
 )
 def test_bad_logit_bias(value):
@@ -313,7 +291,8 @@ def test_a_text_in_logit_bias_counts_with_all_its_tokens():
 
 def test_top_logprobs_needs_logprobs():
     refused(CHAT, chat(top_logprobs=2), param="top_logprobs")
-    refused(CHAT, chat(logprobs=True, top_logprobs=21), param="top_logprobs")
+    refused(CHAT, chat(logprobs=0, top_logprobs=2), param="top_logprobs")
+    refused(CHAT, chat(logprobs=True, top_logprobs=101), param="top_logprobs")
 
 
 @pytest.mark.parametrize("is_stream", [False, True])

@@ -6,6 +6,7 @@ import re
 import pytest
 from kit.fake_runtime import BOS, FakeRuntime
 from kit.server_kit import CHAT, CONFIG, HELLO, get, post, serving
+from prometheus_client.parser import text_string_to_metric_families
 
 from uad.base.config import ServerConfig
 from uad.base.events import CacheCounts, Totals
@@ -127,8 +128,30 @@ def test_what_llama_server_counts_per_decode_has_its_names_and_types():
     fake._totals = Totals(n_decodes=4, n_busy_slots=7, n_tokens_max=99)
     text = get("/metrics", fake, ServerConfig(port=0, metrics=True))[1]
     assert "# TYPE llamacpp:n_busy_slots_per_decode gauge\nllamacpp:n_busy_slots_per_decode 1.75\n" in text
-    assert "# TYPE llamacpp:n_tokens_max counter\nllamacpp:n_tokens_max 99.0\n" in text
+    assert "# TYPE llamacpp:n_tokens_max gauge\nllamacpp:n_tokens_max 99.0\n" in text
     assert "llamacpp:n_busy_slots_per_decode 0.0\n" in get("/metrics", None, ServerConfig(port=0, metrics=True))[1]
+
+
+def test_every_metric_keeps_the_rules_of_the_exposition_format():
+    """As `promtool check metrics` has them, but for the colons of llama-server's names."""
+    fake = FakeRuntime(loaded=(Origin.MODEL, Origin.SUFFIX))
+    text = get("/metrics", fake, ServerConfig(port=0, metrics=True))[1]
+    families = list(text_string_to_metric_families(text))
+    names = re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE)
+    assert len(names) == len(set(names)) == len(families) > 40
+    assert text.endswith("\n")
+    for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE):
+        assert kind in ("counter", "gauge")
+        assert name.endswith("_total") == (kind == "counter"), name
+        assert re.fullmatch(r"(llamacpp|uad):[a-z][a-z0-9]*(_[a-z0-9]+)*", name), name
+        assert not re.search(r"_(sum|count|bucket|info|ms|us|ns|kb|mb|milliseconds|gauge|counter)(_total)?$", name), (
+            name
+        )
+    for family in families:
+        assert family.documentation, family.name
+        assert family.samples, family.name
+        labels = [tuple(sorted(sample.labels.items())) for sample in family.samples]
+        assert len(labels) == len(set(labels)), family.name
 
 
 def test_counters_are_exact():
@@ -255,6 +278,11 @@ def test_foreign_host_names_are_refused_on_loopback_without_a_key():
         ("https://localhost:8443", True),
         ("http://[::1]:3000", True),
         ("http://app.localhost", True),
+        ("http://0.0.0.0:3000", True),
+        ("https://0.0.0.0", True),
+        ("http://[::]:3000", True),
+        ("http://0.0.0.1", False),
+        ("http://0.0.0.0.evil.com", False),
         ("chrome-extension://abc", True),
         ("tauri://localhost", True),
         ("http://server.lan:8080", True),

@@ -13,6 +13,7 @@ from kit.server_kit import HELLO, post, serving, with_server
 
 from uad.base.config import ServerConfig
 from uad.base.errors import DecodeError
+from uad.http.requests.left_out import leave_out
 
 PATH = "/v1/messages"
 LOOK_UP = {
@@ -22,6 +23,7 @@ LOOK_UP = {
 SAY = {"name": "say", "description": "Says it.", "input_schema": {"type": "object"}}
 TOOLS = [LOOK_UP, SAY]
 USER = {"role": "user", "content": "hi"}
+USER_PARTS = [{"type": "text", "text": "say it"}]
 
 
 def created(text: str = "hello", **body: Any) -> dict[str, Any]:
@@ -297,6 +299,95 @@ def test_settings_reach_the_engine() -> None:
     assert (request.max_tokens, request.stop) == (9, ("END",))
 
 
+WEB = {"type": "web_search_20250305", "name": "web_search"}
+PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "x"}}
+
+
+def document(**source: Any) -> dict[str, Any]:
+    return {"type": "document", "title": "T", "source": source}
+
+
+@pytest.mark.parametrize(
+    ("block", "text"),
+    [
+        (document(type="text", media_type="text/plain", data="what it says"), "T\nwhat it says"),
+        (document(type="content", content="what it says"), "T\nwhat it says"),
+        (document(type="content", content=[{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]), "T\na\nb"),
+        ({**document(type="text", data="x"), "context": "of it", "title": None}, "of it\nx"),
+        (
+            {"type": "search_result", "title": "T", "source": "S", "content": [{"type": "text", "text": "found"}]},
+            "T\nS\nfound",
+        ),
+    ],
+)
+def test_the_text_of_documents_is_read(block: dict[str, Any], text: str) -> None:
+    part = {"type": "text", "text": text}
+    assert conversation([{"role": "user", "content": [block, *USER_PARTS]}]) == [
+        {"role": "user", "content": [part, *USER_PARTS]}
+    ]
+    use = {"type": "tool_use", "id": "x", "name": "say"}
+    result = {"type": "tool_result", "tool_use_id": "x", "content": [block]}
+    talk = [USER, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    assert conversation(talk)[-1]["content"] == text
+
+
+SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}}
+HITS = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"type": "web_search_result"}]}
+
+
+def test_what_ran_on_anthropics_servers_is_left_out_with_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    leave_out.cache_clear()
+    said = {"type": "text", "text": "It is so."}
+    upload = {"type": "container_upload", "file_id": "f"}
+    with caplog.at_level("WARNING", "uad.server"):
+        for _ in range(2):
+            told = conversation(
+                [
+                    USER,
+                    {"role": "assistant", "content": [SEARCH, HITS, said, {"type": "of next year"}]},
+                    {"role": "user", "content": [upload, *USER_PARTS]},
+                    {"role": "assistant", "content": [SEARCH]},
+                    {"role": "assistant"},
+                    USER,
+                ],
+                tools=[WEB, LOOK_UP, {"type": "mcp_toolset", "mcp_server_name": "m"}],
+                mcp_servers=[{"url": "x"}],
+                container="c",
+            )
+    assert [(one["role"], one["content"]) for one in told] == [
+        ("user", "hi"),
+        ("assistant", "It is so."),
+        ("user", [*USER_PARTS, {"type": "text", "text": "hi"}]),
+    ]
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == len(set(lines)) == 8
+    assert all(line.startswith("/v1/messages: ") and "is left out: nothing runs here" in line for line in lines)
+
+
+def test_tools_of_anthropics_that_clients_run_are_offered() -> None:
+    tools = [
+        {"type": "bash_20250124", "name": "bash"},
+        {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool", "max_characters": 9},
+        {"type": "memory_20250818", "name": "memory"},
+        {"type": "computer_20250124", "name": "computer", "display_width_px": 9},
+        {"type": "custom_of_next_year", "name": "own", "input_schema": {"type": "object"}},
+    ]
+    fake = saying("ok")
+    assert post(PATH, {"messages": HELLO, "tools": tools}, fake)[0] == 200
+    ((_, kwargs, _),) = fake.chats
+    told: Any = kwargs["tools"]
+    assert [one["function"]["name"] for one in told] == [one["name"] for one in tools]
+    assert set(told[0]["function"]["parameters"]["properties"]) == {"command", "restart"}
+    assert refused(tools=[{"type": "bash_20250124"}]) == (400, "tools.0.name")
+
+
+def test_a_stop_of_llama_servers_counts_where_anthropics_is_not_there() -> None:
+    for body, expected in (({"stop": ["A"]}, ("A",)), ({"stop": ["A"], "stop_sequences": ["B"]}, ("B",))):
+        fake = saying("ok")
+        assert post(PATH, {"messages": HELLO, **body}, fake)[0] == 200
+        assert fake.requests[0].stop == expected
+
+
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
 
 
@@ -325,7 +416,10 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
             "messages.1.content.0.name",
         ),
         ({"system": 3}, "system"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0"),
+        ({"tools": [WEB], "tool_choice": {"type": "tool", "name": "web_search"}}, "tool_choice"),
+        ({"messages": [{"role": "user", "content": [PDF]}]}, "messages.0.content.0.source.type"),
+        ({"messages": [{"role": "user", "content": [{"type": "mcp_tool_use"}]}]}, "messages.0.content.0"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages.0.content"),
         ({"tools": [{"input_schema": {}}]}, "tools.0.name"),
         ({"tools": [LOOK_UP, {**SAY, "strict": True, "input_schema": {"type": "no"}}]}, "tools.1.input_schema"),
         ({"tools": TOOLS, "tool_choice": {"type": "tool", "name": "x"}}, "tool_choice"),
@@ -335,7 +429,6 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ({"thinking": {"type": "enabled", "budget_tokens": -5}}, "thinking.budget_tokens"),
         ({"max_tokens": "x"}, "max_tokens"),
         ({"stop_sequences": 3}, "stop_sequences"),
-        ({"mcp_servers": [{"url": "x"}]}, "mcp_servers is not supported"),
         ({"n": 2}, "n is not supported"),
     ],
 )

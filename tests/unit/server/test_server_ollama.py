@@ -20,6 +20,8 @@ from kit.server_kit import CHAT, CONFIG, HELLO, get, post, serving, with_server
 from uad.base.errors import DecodeError
 from uad.base.types import FimTokens
 from uad.http.apis import ollama
+from uad.http.requests.fields import CompletionBody
+from uad.http.requests.pictures import chat_sources
 from uad.http.server.app import ABSENT_OF_OLLAMA
 
 TALK, GENERATE = "/api/chat", "/api/generate"
@@ -198,10 +200,25 @@ def test_a_request_is_the_same_as_that_of_a_chat() -> None:
     assert replace(one, name="") == replace(text, name="")
 
 
-@pytest.mark.parametrize("length", [-1, -2])
-def test_no_end_and_the_end_of_the_context_are_one(length: int) -> None:
-    (one,) = asked(TALK, messages=HELLO, options={"num_predict": length}).requests
+@pytest.mark.parametrize("length", [0, 0.5, -1, -2, -1e300])
+@pytest.mark.parametrize("question", [(TALK, {"messages": HELLO}), (GENERATE, {"prompt": "hi", "raw": True})])
+def test_no_end_and_the_end_of_the_context_are_one(question: tuple[str, dict[str, Any]], length: float) -> None:
+    path, body = question
+    (one,) = asked(path, **body, options={"num_predict": length}).requests
     assert one.max_tokens is None
+    (one,) = asked(path, **body, options={"num_predict": 1.5}).requests
+    assert one.max_tokens == 1
+
+
+def test_pictures_stand_before_the_parts_of_their_message() -> None:
+    parts = [{"type": "text", "text": "what"}, {"type": "image_url", "image_url": {"url": "aGk="}}]
+    talk = [{"role": "user", "content": parts, "images": ["aG8="]}, {"role": "user", "content": parts[1:]}]
+    translated = ollama.read_talk({"messages": talk})
+    assert not isinstance(translated.chat, CompletionBody)
+    sources = chat_sources(translated.chat, translated.places)
+    assert [one.where for one in sources] == ["messages.0.images.0", "messages.0.content.1", "messages.1.content.0"]
+    kinds = [part.type for part in translated.chat.messages[0].content or ()]
+    assert kinds == ["image_url", "text", "image_url"]
 
 
 def test_options_without_effect_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -318,10 +335,10 @@ def test_any_name_means_the_model_and_answers_repeat_it(name: str) -> None:
         (TALK, {"format": "xml"}, "format: must be "),
         (TALK, {"format": {"type": "nothing"}}, "format: "),
         (TALK, {"think": "hard"}, "think: must be true, false, or one of"),
-        (TALK, {"logprobs": True, "top_logprobs": 21}, "top_logprobs: "),
+        (TALK, {"logprobs": True, "top_logprobs": 101}, "top_logprobs: "),
         (TALK, {"stream": "yes"}, "stream: "),
         (TALK, {"options": {"temperature": "hot"}}, "options.temperature: must be a number"),
-        (TALK, {"options": {"num_predict": 1.5}}, "options.num_predict: "),
+        (TALK, {"options": {"num_predict": "5"}}, "options.num_predict: "),
         (TALK, {"options": {"seed": "a"}}, "options.seed: "),
         (TALK, {"options": {"stop": 1}}, "options.stop: "),
         (TALK, {"options": []}, "options: "),
@@ -331,7 +348,7 @@ def test_any_name_means_the_model_and_answers_repeat_it(name: str) -> None:
         (GENERATE, {"raw": True, "system": "x"}, "raw mode does not support template, system, or context"),
         (GENERATE, {"raw": True, "context": [1]}, "raw mode does not support template, system, or context"),
         (GENERATE, {"suffix": "x"}, "suffix: this model cannot fill in the middle"),
-        (GENERATE, {"prompt": "x", "options": {"top_p": 2}}, "options.top_p: "),
+        (GENERATE, {"prompt": "x", "options": {"top_p": "2"}}, "options.top_p: "),
         (GENERATE, {"raw": True, "logprobs": True, "top_logprobs": 101}, "top_logprobs: "),
     ],
 )
@@ -349,7 +366,7 @@ def test_the_one_model_is_listed_shown_and_running() -> None:
     assert re.fullmatch("[0-9a-f]{64}", listed["digest"])
     assert running["digest"] == listed["digest"]
     assert (running["context_length"], running["expires_at"] > listed["modified_at"]) == (4096, True)
-    for name in ("toy", "toy:latest"):
+    for name in ("toy", "toy:latest", "TOY", "Toy:Latest", "library/toy", "registry.ollama.ai/library/toy:latest"):
         fake = saying("ok")
         target = replace(fake.info.target, arch="qwen2", n_params=1_543_714_304, ftype="Q4_K - Medium")
         fake.info = replace(fake.info, target=target, fim=FimTokens(prefix=1, suffix=2, middle=3))
@@ -361,6 +378,13 @@ def test_the_one_model_is_listed_shown_and_running() -> None:
         assert shown["capabilities"] == ["completion", "tools", "insert"]
         assert ".Suffix" in shown["template"]
         assert re.fullmatch(r"(\S+)\s+(\S+)", shown["parameters"]), "Continue takes lines of two words only"
+
+
+def test_an_empty_name_hides_none_and_capitals_of_an_alias_do_not_count() -> None:
+    config = replace(CONFIG, alias="Big.GGUF")
+    for members in ({"model": "", "name": "big.gguf"}, {"model": None, "name": "BIG.gguf:latest"}):
+        assert post("/api/show", members, saying("ok"), config)[0] == 200
+    assert post("/api/show", {"model": "", "name": "other"}, saying("ok"), config)[0] == 404
 
 
 def test_another_model_is_not_shown() -> None:

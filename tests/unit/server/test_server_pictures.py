@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import gc
+import json
+import subprocess
+import sys
 import threading
+import tracemalloc
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +20,12 @@ from kit.picture_files import data_url, hostile, in_base64, pixels, png, raw_png
 from kit.server_kit import CHAT, CONFIG, get, post, serving, with_server
 
 from uad.base.config import ServerConfig
-from uad.base.types import MEDIA_MARKER as MARKER
+from uad.base.types import IMAGE_PLACE as PLACE
 from uad.base.types import Image
-from uad.http.requests import pictures
-from uad.http.requests.pictures import MAX_PICTURES
+from uad.http.requests import decoding
+from uad.http.requests.pictures import MAX_PICTURES, OLD_MARKER
+from uad.http.requests.pictures import MEDIA_MARKER as MARKER
 from uad.http.server import state
-from uad.http.server.media import MAX_HELD
 
 RESPONSES, MESSAGES, TALK, GENERATE = "/v1/responses", "/v1/messages", "/api/chat", "/api/generate"
 NATIVE, COMPLETIONS = "/completion", "/v1/completions"
@@ -74,6 +81,11 @@ def refused(path: str, body: dict[str, Any], fake: FakeRuntime | None = None, co
     return error if isinstance(error, str) else error["message"]
 
 
+def name_of(value: object) -> str | None:
+    """What a test is called after a parameter: in all processes the same, without what is drawn at each start."""
+    return value.replace(PLACE, "PLACE").replace(MARKER, "MARKER") if isinstance(value, str) else None
+
+
 TWO = [image(0), image(1)]
 CALLED = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 
@@ -84,9 +96,9 @@ CALLED = {"id": "call_1", "type": "function", "function": {"name": "look", "argu
         (
             CHAT,
             {"messages": [user(said("a"), part(0), said("b"), said("c"), part(1))]},
-            f"user:a{MARKER}b\nc{MARKER}\nassistant:",
+            f"user:a{PLACE}b\nc{PLACE}\nassistant:",
         ),
-        (CHAT, {"messages": [user(part(0)), user(part(1), said("?"))]}, f"user:{MARKER}\nuser:{MARKER}?\nassistant:"),
+        (CHAT, {"messages": [user(part(0)), user(part(1), said("?"))]}, f"user:{PLACE}\nuser:{PLACE}?\nassistant:"),
         (
             CHAT,
             {
@@ -96,7 +108,7 @@ CALLED = {"id": "call_1", "type": "function", "function": {"name": "look", "argu
                     {"role": "tool", "tool_call_id": "call_1", "content": [said("here"), part(0), part(1)]},
                 ]
             },
-            f"user:look\nassistant:\ntool:here{MARKER}{MARKER}\nassistant:",
+            f"user:look\nassistant:\ntool:here{PLACE}{PLACE}\nassistant:",
         ),
         (
             RESPONSES,
@@ -111,7 +123,7 @@ CALLED = {"id": "call_1", "type": "function", "function": {"name": "look", "argu
                     },
                 ]
             },
-            f"user:a{MARKER}\nassistant:\ntool:b{MARKER}\nassistant:",
+            f"user:a{PLACE}\nassistant:\ntool:b{PLACE}\nassistant:",
         ),
         (
             MESSAGES,
@@ -128,7 +140,7 @@ CALLED = {"id": "call_1", "type": "function", "function": {"name": "look", "argu
                     ),
                 ]
             },
-            f"user:a{MARKER}\nassistant:\ntool:c{MARKER}\nuser:b\nassistant:",
+            f"user:a{PLACE}\nassistant:\ntool:c{PLACE}\nuser:b\nassistant:",
         ),
         (
             MESSAGES,
@@ -137,17 +149,17 @@ CALLED = {"id": "call_1", "type": "function", "function": {"name": "look", "argu
                     user(block(1), {"type": "tool_result", "tool_use_id": "x", "is_error": True, "content": [block(0)]})
                 ]
             },
-            f"tool:Error: {MARKER}\nuser:{MARKER}\nassistant:",
+            f"tool:Error: {PLACE}\nuser:{PLACE}\nassistant:",
         ),
         (
             TALK,
             {"messages": [{"role": "user", "content": "a", "images": [in_base64(png(0)), in_base64(png(1))]}]},
-            f"user:{MARKER}{MARKER}a\nassistant:",
+            f"user:{PLACE}{PLACE}a\nassistant:",
         ),
         (
             GENERATE,
             {"prompt": "a", "images": [in_base64(png(0)), data_url(png(1))]},
-            f"user:{MARKER}{MARKER}a\nassistant:",
+            f"user:{PLACE}{PLACE}a\nassistant:",
         ),
         (
             NATIVE,
@@ -157,7 +169,7 @@ CALLED = {"id": "call_1", "type": "function", "function": {"name": "look", "argu
                     "multimodal_data": [in_base64(png(0)), in_base64(png(1))],
                 }
             },
-            f"a{MARKER}b{MARKER}",
+            f"a{PLACE}b{PLACE}",
         ),
         (
             COMPLETIONS,
@@ -166,9 +178,10 @@ CALLED = {"id": "call_1", "type": "function", "function": {"name": "look", "argu
                     {"prompt_string": f"{MARKER}{MARKER}", "multimodal_data": [data_url(png(0)), data_url(png(1))]}
                 ]
             },
-            f"{MARKER}{MARKER}",
+            f"{PLACE}{PLACE}",
         ),
     ],
+    ids=name_of,
 )
 def test_the_runtime_gets_the_pictures_in_order_and_a_marker_for_each(path, body, prompt):
     fake = asked(path, body)
@@ -176,6 +189,32 @@ def test_the_runtime_gets_the_pictures_in_order_and_a_marker_for_each(path, body
     text = prompt_of(fake)
     # the double writes calls as nothing; a content that is None is written as such
     assert text.replace("assistant:None", "assistant:") == prompt
+
+
+SPELLED = (
+    f"data:;base64,{in_base64(png())}",
+    f"data:image/png; base64,{in_base64(png())}",
+    f" DATA:image/png;base64,{in_base64(png())}",
+    in_base64(png()).rstrip("="),
+)
+
+
+@pytest.mark.parametrize("url", SPELLED)
+def test_every_api_reads_data_urls_in_any_spelling(url):
+    for path, body in {
+        CHAT: {"messages": [user({"type": "image_url", "image_url": url})]},
+        "/chat/completions": {"messages": [user({"type": "image_url", "image_url": {"url": url}})]},
+        RESPONSES: {"input": [user({"type": "input_image", "image_url": {"url": url}})]},
+        "/responses": {"input": [user({"type": "input_image", "image_url": url})]},
+        MESSAGES: {"messages": [user({"type": "image", "source": {"type": "base64", "data": url}})]},
+        TALK: {"messages": [{"role": "user", "content": "a", "images": [url]}]},
+        GENERATE: {"prompt": "a", "images": [url]},
+        NATIVE: {"prompt": {"prompt_string": MARKER, "multimodal_data": [url]}},
+        COMPLETIONS: {"prompt": {"prompt_string": MARKER, "multimodal_data": [url]}},
+    }.items():
+        assert [*asked(path, body).requests[0].images] == [image()], path
+    source = {"type": "url", "url": url}
+    assert [*asked(MESSAGES, {"messages": [user({"type": "image", "source": source})]}).requests[0].images] == [image()]
 
 
 def test_each_choice_and_each_prompt_has_its_own_pictures():
@@ -230,7 +269,7 @@ def test_a_server_that_sees_nothing_refuses_pictures_and_names_the_flag(path):
 def test_prompts_are_counted_with_their_pictures():
     body, _ = WITH_PICTURE[CHAT]
     status, answer = post("/v1/chat/completions/input_tokens", body, seeing())
-    assert (status, answer["input_tokens"]) == (200, len(f"<user:a{MARKER}?\nassistant:"))  # < is BOS, ? the image
+    assert (status, answer["input_tokens"]) == (200, len(f"<user:a{PLACE}?\nassistant:"))  # < is BOS, ? the image
     for path in ("/v1/messages/count_tokens", "/v1/responses/input_tokens"):
         status, other = post(path, WITH_PICTURE[path][0], seeing())
         assert (status, other["input_tokens"]) == (200, answer["input_tokens"])
@@ -265,7 +304,8 @@ def test_what_is_no_picture_is_refused_with_its_place(path, data):
     ("path", "body", "why"),
     [
         (CHAT, {"messages": [user({"type": "image_url"})]}, "messages.0.content.0.image_url.url: field required"),
-        (CHAT, {"messages": [user({"type": "image_url", "image_url": "x"})]}, "messages.0.content.0.image_url: "),
+        (CHAT, {"messages": [user({"type": "image_url", "image_url": "x"})]}, "messages.0.content.0: is no base64"),
+        (CHAT, {"messages": [user({"type": "image_url", "image_url": ["x"]})]}, "messages.0.content.0.image_url: "),
         (
             CHAT,
             {"messages": [user({"type": "image_url", "image_url": {"url": 3}})]},
@@ -309,7 +349,8 @@ def test_what_is_no_picture_is_refused_with_its_place(path, data):
         (
             NATIVE,
             {"prompt": {"prompt_string": "none", "multimodal_data": [in_base64(png())]}},
-            f"prompt.prompt_string: must hold {MARKER!r} once for each of the 1 images in multimodal_data; it holds 0",
+            f"prompt.prompt_string: must hold {MARKER!r} (media_marker of /props) once for each of the 1 images in "
+            "multimodal_data; it holds 0",
         ),
         (
             NATIVE,
@@ -342,26 +383,29 @@ def test_what_is_no_picture_is_refused_with_its_place(path, data):
             "content: this is read as text only",
         ),
     ],
+    ids=name_of,
 )
 def test_what_is_wrong_with_a_picture_is_said_of_its_place(path, body, why):
     assert refused(path, body).startswith(why)
 
 
+TYPED = f"{OLD_MARKER} and {MARKER}"
+
+
 @pytest.mark.parametrize(
-    ("path", "body", "where"),
+    ("path", "body"),
     [
-        (CHAT, {"messages": [user(said(f"a {MARKER}"), part())]}, "messages.0.content.0"),
-        (CHAT, {"messages": [{"role": "system", "content": MARKER}, user(part())]}, "messages.0.content.0"),
+        (CHAT, {"messages": [user(said(f"a {TYPED}"), part())]}),
+        (CHAT, {"messages": [{"role": "system", "content": f"The marker is {TYPED}."}, user(part())]}),
         (
             CHAT,
             {
                 "messages": [
                     user(part()),
-                    {"role": "assistant", "content": "a", "reasoning_content": MARKER},
-                    user(said("b")),
+                    {"role": "assistant", "content": "a", "reasoning_content": TYPED},
+                    user(said(TYPED)),
                 ]
             },
-            "messages.1",
         ),
         (
             CHAT,
@@ -370,25 +414,58 @@ def test_what_is_wrong_with_a_picture_is_said_of_its_place(path, body, why):
                     user(part()),
                     {
                         "role": "assistant",
-                        "tool_calls": [{"function": {"name": "f", "arguments": f'{{"a": "{MARKER}"}}'}}],
+                        "tool_calls": [{"function": {"name": "f", "arguments": f'{{"a": "{TYPED}"}}'}}],
                     },
-                    {"role": "tool", "content": "x"},
+                    {"role": "tool", "content": TYPED},
                 ]
             },
-            "messages.1",
         ),
-        (CHAT, {"messages": [user(part())], "chat_template_kwargs": {"a": MARKER}}, "chat_template_kwargs"),
+        (CHAT, {"messages": [user(part(), said(TYPED))], "chat_template_kwargs": {"a": TYPED}}),
         (
             CHAT,
-            {"messages": [user(part())], "tools": [{"function": {"name": "f", "description": MARKER}}]},
-            "tools",
+            {"messages": [user(part(), said(TYPED))], "tools": [{"function": {"name": "f", "description": TYPED}}]},
         ),
-        (MESSAGES, {"messages": [user(said(MARKER), block())]}, "messages"),
-        (RESPONSES, {"input": [user({"type": "input_text", "text": MARKER}, input_image())]}, "input"),
+        (MESSAGES, {"system": TYPED, "messages": [user(block())]}),
+        (MESSAGES, {"messages": [user(said(TYPED), block())]}),
+        (RESPONSES, {"instructions": TYPED, "input": [user(input_image())]}),
+        (RESPONSES, {"input": [user({"type": "input_text", "text": TYPED}, input_image())]}),
+        (TALK, {"messages": [{"role": "user", "content": TYPED, "images": [in_base64(png())]}]}),
+        (GENERATE, {"system": TYPED, "prompt": "a", "images": [in_base64(png())]}),
+        (GENERATE, {"prompt": TYPED, "images": [in_base64(png())]}),
     ],
 )
-def test_a_marker_that_somebody_typed_beside_a_picture_is_refused(path, body, where):
-    assert refused(path, body).startswith(f"{where}: a text beside images holds '<__media__>'")
+def test_a_marker_that_somebody_typed_beside_a_picture_is_text(path, body):
+    fake = asked(path, body)
+    assert [*fake.requests[0].images] == [image()]
+    text = prompt_of(fake)
+    assert text.count(PLACE) == 1
+    assert TYPED in text or TYPED in json.dumps(fake.chats[-1])
+
+
+def test_no_text_can_hold_what_stands_for_a_picture():
+    """It is not `media_marker`, and no answer shows it."""
+    seen = [get("/props", seeing())[1], post("/apply-template", WITH_PICTURE[CHAT][0], seeing())[1]]
+    assert PLACE not in json.dumps(seen)
+    assert len({PLACE, MARKER, OLD_MARKER}) == 3
+    assert min(len(PLACE), len(MARKER)) > 32
+    told = [[sys.executable, "-c", f"import {module} as m; print(m.{name})"] for module, name in DRAWN]
+    drawn = {subprocess.run(one, capture_output=True, text=True, check=True).stdout for one in told * 2}
+    assert len(drawn) == 4  # each another one in another process
+
+
+DRAWN = (("uad.base.types.images", "IMAGE_PLACE"), ("uad.http.requests.pictures", "MEDIA_MARKER"))
+
+
+def test_a_native_prompt_has_the_marker_of_props_or_the_old_one():
+    data = {"multimodal_data": [in_base64(png())]}
+    for text, prompt in (
+        (f"a{MARKER}b", f"a{PLACE}b"),
+        (f"a{OLD_MARKER}b", f"a{PLACE}b"),
+        (f"{OLD_MARKER}{MARKER}{OLD_MARKER}", f"{OLD_MARKER}{PLACE}{OLD_MARKER}"),
+    ):
+        assert prompt_of(asked(NATIVE, {"prompt": {"prompt_string": text, **data}})) == prompt
+    told = refused(NATIVE, {"prompt": {"prompt_string": OLD_MARKER * 2, **data}})
+    assert told.startswith("prompt.prompt_string: must hold")
 
 
 def test_pictures_in_files_are_read_below_one_directory_only(tmp_path: Path):
@@ -433,14 +510,14 @@ def test_the_server_tells_that_it_sees():
 def test_pictures_are_decoded_on_threads_and_the_loop_goes_on(monkeypatch):
     """While one waits for its pictures, another is answered."""
     may_go, names = threading.Event(), set[str]()
-    real = pictures.decoded
+    real = decoding.decoded
 
     def slow(*args: Any) -> Image:
         names.add(threading.current_thread().name)
         assert may_go.wait(10)
         return real(*args)
 
-    monkeypatch.setattr(pictures, "decoded", slow)
+    monkeypatch.setattr(decoding, "decoded", slow)
 
     async def run() -> tuple[int, int]:
         async with asyncio.timeout(20), serving(seeing()) as session:
@@ -458,7 +535,7 @@ def test_pictures_are_decoded_on_threads_and_the_loop_goes_on(monkeypatch):
 def test_what_pictures_hold_is_counted_and_given_back():
     async def run(session: Any) -> list[int]:
         statuses = []
-        for data in (png(), b"nothing", raw_png(1 << 12, 1 << 12)):
+        for data in (png(), b"nothing", raw_png(1 << 12, 1 << 12, rows=b"x")[:-20]):
             body = {"messages": [user({"type": "image_url", "image_url": {"url": data_url(data)}})], "max_tokens": 3}
             async with session.post(CHAT, json=body) as answer:
                 statuses.append(answer.status)
@@ -473,8 +550,109 @@ def test_what_pictures_hold_is_counted_and_given_back():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state.State, "__post_init__", noted)
-        assert with_server(run, seeing()) == [200, 400, 400]
+        assert with_server(run, seeing()) == [200, 400, 200]
         assert [one.media.n_held for one in made] == [0]
+
+
+def test_pixels_are_freed_with_their_request_whoever_still_knows_it():
+    fake = asked(CHAT, {"messages": [user(part())], "n": 2})
+    assert [[one.pixels.n_bytes for one in request.images] for request in fake.requests] == [[0], [0]]
+
+
+def test_pixels_that_were_read_are_counted_no_more_while_the_answer_is_written():
+    made: list[state.State] = []
+    real = state.State.__post_init__
+
+    def noted(self: state.State) -> None:
+        real(self)
+        made.append(self)
+
+    fake = seeing()
+    fake.go.clear()
+
+    async def run(session: Any) -> tuple[int, ...]:
+        task = asyncio.create_task(session.post(CHAT, json={"messages": [user(part())], "n": 2, "max_tokens": 3}))
+        while len(fake.requests) < 2:
+            await asyncio.sleep(0)
+        (one,) = made
+        held = [one.media.n_held]
+        for request in fake.requests:
+            request.prompt_is_read()
+            held.append(one.media.n_held)
+        fake.go.set()
+        return (await task).status, *held
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state.State, "__post_init__", noted)
+        assert with_server(run, fake) == (200, 72, 72, 0)
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES, TALK, NATIVE])
+def test_files_of_pictures_are_let_go_before_the_answer_is_written(path):
+    """A file of 6 MB with its pixels at its beginning."""
+    large = base64.b64encode(written(pixels(), "JPEG") + bytes(6 << 20))
+    body = json.dumps({**corrupted(WITH_PICTURE[path][0], b"x"), "max_tokens": 3, "stream": False}).encode()
+    small = in_base64(b"x").encode()
+    fake = seeing()
+    fake.go.clear()
+
+    async def sent() -> AsyncIterator[bytes]:
+        before, _, after = body.partition(small)
+        yield before
+        for start in range(0, len(large), 1 << 16):
+            yield large[start : start + (1 << 16)]
+        yield after
+
+    async def run(session: Any) -> tuple[int, int]:
+        before, _ = tracemalloc.get_traced_memory()
+        task = asyncio.create_task(session.post(path, data=sent(), headers={"Content-Type": "application/json"}))
+        while not fake.requests:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+        fake.go.set()
+        return (await task).status, held - before
+
+    tracemalloc.start()
+    try:
+        status, n = with_server(run, fake)
+    finally:
+        tracemalloc.stop()
+    assert status == 200
+    assert n < 4 << 20
+
+
+@pytest.mark.long
+def test_a_chat_with_a_hundred_megabytes_of_photos_is_answered():
+    large = data_url(written(pixels(), "JPEG") + bytes(30 << 20))
+    parts = [{"type": "image_url", "image_url": {"url": large}} for _ in range(3)]
+    fake = seeing()
+    assert post(CHAT, {"messages": [user(*parts, said("a"))], "max_tokens": 3}, fake)[0] == 200
+    assert len(fake.requests[0].images) == 3
+
+
+def test_eight_large_pictures_at_once_are_answered_one_after_another(monkeypatch):
+    monkeypatch.setattr("uad.http.server.media.LARGE", 10)
+    inside, most = 0, 0
+    real = decoding.decoded
+
+    def counted(*args: Any) -> Image:
+        nonlocal inside, most
+        inside, most = inside + 1, max(most, inside + 1)
+        try:
+            return real(*args)
+        finally:
+            inside -= 1
+
+    monkeypatch.setattr(decoding, "decoded", counted)
+
+    async def run(session: Any) -> list[int]:
+        asks = [session.post(CHAT, json={"messages": [user(part(i))], "max_tokens": 3}) for i in range(8)]
+        return [answer.status for answer in await asyncio.gather(*asks)]
+
+    assert with_server(run, seeing(), ServerConfig(port=0, max_queue=8)) == [200] * 8
+    assert most == 1
 
 
 def test_where_pictures_take_too_much_memory_the_next_waits_for_another_try():
@@ -482,7 +660,7 @@ def test_where_pictures_take_too_much_memory_the_next_waits_for_another_try():
 
     def full(self: state.State) -> None:
         real(self)
-        self.media.n_held = MAX_HELD - 10
+        self.media.limit = 10
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state.State, "__post_init__", full)
@@ -519,11 +697,11 @@ def test_a_picture_in_another_format_than_its_type_says_is_read():
 
 def test_answers_show_prompts_with_pictures():
     prompt = {"prompt": {"prompt_string": f"a{MARKER}b", "multimodal_data": [in_base64(png())]}, "max_tokens": 3}
-    assert post(NATIVE, prompt, seeing())[1]["prompt"] == f"<s>a{MARKER}b"
+    assert post(NATIVE, prompt, seeing())[1]["prompt"] == f"<s>a{PLACE}b"
     (choice,) = post(COMPLETIONS, {**prompt, "echo": True, "return_token_ids": True}, seeing())[1]["choices"]
     assert choice["text"].startswith(f"a{MARKER}b")
-    assert choice["prompt_token_ids"] == [256, *f"a{MARKER}".encode(), -1, ord("b")]
+    assert choice["prompt_token_ids"] == [256, *f"a{PLACE}".encode(), -1, ord("b")]
     body = {"messages": [user(part())], "verbose": True, "return_token_ids": True, "max_tokens": 3}
     answer = post(CHAT, body, seeing())[1]
-    assert answer["__verbose"]["prompt"] == f"<s>user:{MARKER}\nassistant:"
+    assert answer["__verbose"]["prompt"] == f"<s>user:{PLACE}\nassistant:"
     assert min(answer["prompt_token_ids"]) == -1

@@ -54,7 +54,7 @@ REFUSED = {
     "a size without an end": (400, lambda path: asks(b"POST " + path, b"Content-Length: " + b"9" * 30)),
     "two sizes": (400, lambda path: asks(b"POST " + path, b"Content-Length: 1", b"Content-Length: 2", body=b"{}")),
     "a size and chunks": (400, lambda path: asks(b"POST " + path, b"Content-Length: 5", b"Transfer-Encoding: chunked")),
-    "a size that is too large": (413, lambda path: asks(b"POST " + path, b"Content-Length: 99999999", body=b"{")),
+    "a size that is too large": (413, lambda path: asks(b"POST " + path, b"Content-Length: 199999999", body=b"{")),
     "a chunk without a size": (400, lambda path: chunked(path, b"zz\r\n{}\r\n0\r\n\r\n")),
     "a chunk that is too long": (400, lambda path: chunked(path, b"1\r\n{}\r\n0\r\n\r\n")),
     "a header line of 9 KiB": (431, lambda path: post(path, b"X-Long: " + b"a" * 9000)),
@@ -88,7 +88,7 @@ REFUSED = {
     "bytes that are no path": (400, lambda path: asks(b"GET %s/\xff\xfe" % path)),
     "half of an address": (400, lambda path: asks(b"GET http:" + path)),
 }
-BOMB = gzip.compress(b" " * (40 << 20), 9)
+BOMB = gzip.compress(b" " * (129 << 20), 9)
 NO_REQUESTS = {
     "nothing known": b"\x00\xff\x01\r\n\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(50) + b"\r\n\r\n",
@@ -179,10 +179,22 @@ ROUTES = (
 ).split()
 
 
+TEXT_ROUTES = (b"/infill", b"/tokenize", b"/detokenize", b"/lora-adapters")
+
+
 @pytest.mark.parametrize("path", ROUTES)
-def test_no_route_inflates_more_than_a_body_may_have(path):
+def test_no_route_inflates_more_than_a_body_may_have(path, monkeypatch):
+    if path not in TEXT_ROUTES:
+        monkeypatch.setattr("uad.http.server.app.MAX_BODY", 1 << 25)
     status, _, body = one_answer(post(path, b"Content-Encoding: gzip", body=BOMB))
     assert (status, "33554432 bytes" in body.decode()) == (413, True)
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_bodies_may_be_larger_where_they_may_hold_pictures(path):
+    most = (32 if path in TEXT_ROUTES else 128) << 20
+    status, _, body = one_answer(asks(b"POST " + path, b"Content-Length: %d" % (most + 1), body=b"{"))
+    assert (status, f"{most} bytes" in body.decode()) == (413, True)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])

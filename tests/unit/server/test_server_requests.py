@@ -3,11 +3,15 @@
 import math
 
 import pytest
+from kit.calls_kit import FORMATS
 from kit.fake_runtime import BOS, CONFIG, N_VOCAB, FakeRuntime
 from kit.server_kit import CHAT, HELLO, post
 
 from uad.base.config import Config, DraftingConfig, ServerConfig
 from uad.base.types import Origin, SamplingParams, SpeculativeParams
+from uad.http.requests.fields import NativeBody, checked
+from uad.text.calls.format import AnswerFormat
+from uad.text.mapping.families import ThoughtFormat
 
 
 def request(path=CHAT, fake=None, **members):
@@ -210,9 +214,12 @@ def test_a_chat_without_the_opening_of_an_answer():
 @pytest.mark.parametrize(
     ("messages", "members"),
     [
-        ([{"role": "assistant", "content": "a"}], {}),
         ([*HELLO, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}], {}),
-        ([*HELLO, {"role": "assistant", "content": "a", "reasoning_content": "hm"}], {}),
+        (
+            [*HELLO, {"role": "assistant", "content": "a", "reasoning_content": "hm"}],
+            {"continue_final_message": "reasoning_content"},
+        ),
+        ([*HELLO, {"role": "assistant", "content": "a"}], {"continue_final_message": "thoughts"}),
         (
             [*HELLO, {"role": "assistant", "content": "a"}],
             {"add_generation_prompt": True, "continue_final_message": True},
@@ -223,6 +230,74 @@ def test_a_chat_without_the_opening_of_an_answer():
 def test_prefills_that_are_refused(messages, members):
     status, answer = post(CHAT, {"messages": messages, **members})
     assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+
+
+THINKING, HARMONY = AnswerFormat(thinks=True), AnswerFormat((FORMATS["harmony"],))
+MISTRAL = AnswerFormat(thought=ThoughtFormat("[THINK]", "[/THINK]"), thinks=True)
+
+
+@pytest.mark.parametrize(
+    ("answers", "last", "more", "begun"),
+    [
+        (THINKING, {"content": "", "reasoning_content": "so far"}, {}, "<think>\nso far"),
+        (THINKING, {"reasoning_content": "so far"}, {}, "<think>\nso far"),
+        (THINKING, {"content": None, "reasoning": "so far"}, {}, "<think>\nso far"),
+        (THINKING, {"content": "a", "reasoning_content": "hm"}, {}, "<think>\nhm\n</think>\n\na"),
+        (THINKING, {"reasoning_content": "hm"}, {"continue_final_message": "content"}, "<think>\nhm\n</think>\n\n"),
+        (
+            THINKING,
+            {"reasoning_content": "hm"},
+            {"continue_final_message": "reasoning_content", "add_generation_prompt": False},
+            "<think>\nhm",
+        ),
+        (MISTRAL, {"reasoning_content": "so far"}, {}, "[THINK]so far"),
+        (HARMONY, {"reasoning_content": "so far"}, {}, "<|channel|>analysis<|message|>so far"),
+        (HARMONY, {"content": "a", "reasoning_content": "hm"}, {}, "<|channel|>analysis<|message|>hm<|end|>a"),
+        (AnswerFormat(), {"content": "a", "reasoning_content": "hm"}, {}, "a"),
+        (AnswerFormat(), {"reasoning_content": "hm"}, {}, ""),
+    ],
+)
+def test_thoughts_that_the_last_message_begins_go_on(answers, last, more, begun):
+    fake = FakeRuntime(answers=answers)
+    status, answer = post(CHAT, {"messages": [*HELLO, {"role": "assistant", **last}], **more}, fake)
+    assert status == 200, answer
+    assert fake.requests[-1].prompt == (BOS, *b"user:hello\nassistant:", *begun.encode())
+
+
+@pytest.mark.parametrize("answers", [THINKING, HARMONY])
+def test_thoughts_that_go_on_are_thoughts_of_the_answer(answers):
+    ends = {THINKING: b" and on</think>Yes", HARMONY: b" and on<|end|><|start|>assistant<|channel|>final<|message|>Yes"}
+    fake = FakeRuntime(answers=answers, script=lambda request: ends[answers])
+    _, answer = post(CHAT, {"messages": [*HELLO, {"role": "assistant", "reasoning_content": "so far"}]}, fake)
+    message = answer["choices"][0]["message"]
+    assert (message["content"], message["reasoning_content"]) == ("Yes", "and on")
+
+
+def test_an_answer_may_begin_a_conversation():
+    (messages, _, is_open), asked = chat_of([{"role": "assistant", "content": "a"}])
+    assert (messages, is_open) == ([], True)
+    assert bytes(asked.prompt[1:]).endswith(b"assistant:a")
+
+
+@pytest.mark.parametrize(
+    ("members", "name", "expected"),
+    [
+        ({"max_tokens": 5, "n_predict": ""}, "max_tokens", 5),
+        ({"repeat_penalty": None, "repetition_penalty": 1.5}, "repeat_penalty", 1.5),
+        ({"typical_p": "", "typ_p": 0.5}, "typical_p", 0.5),
+        ({"n_cmpl": "", "n": 2}, "n", 2),
+    ],
+)
+def test_null_and_an_empty_text_hide_no_other_name(members, name, expected):
+    body = checked(NativeBody, {"prompt": "a", **members})
+    assert getattr(body, name) == expected
+
+
+def test_a_thought_under_the_other_name_is_not_lost():
+    for hidden in (None, ""):
+        said = {"role": "assistant", "content": "a", "reasoning_content": hidden, "reasoning": "THO"}
+        (messages, _, _), _ = chat_of([*HELLO, said, *HELLO])
+        assert messages[1]["reasoning_content"] == "THO"
 
 
 def test_an_empty_prompt_has_its_bos():

@@ -12,6 +12,7 @@ from kit.server_kit import post, with_server
 
 from uad.base.errors import DecodeError
 from uad.http.apis.messages import seal, unsealed
+from uad.http.requests.left_out import leave_out
 
 PATH = "/v1/responses"
 LOOK_UP = {
@@ -279,16 +280,43 @@ def test_choices_of_tools() -> None:
     assert len(answer["output"]) == 1
 
 
+@pytest.mark.parametrize("mode", ["auto", "required"])
+@pytest.mark.parametrize("tools", [TOOLS, [], [{"type": "web_search"}]])
+def test_a_name_that_no_tool_has_is_refused(mode: str, tools: list[Any]) -> None:
+    choice: Any = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "x"}]}
+    assert refused(tools=tools, tool_choice=choice)[:2] == (400, "tool_choice.tools.0")
+    assert refused(tools=tools, tool_choice={"type": "function", "name": "x"})[:2] == (400, "tool_choice")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"store": True}, "store"),
+        ({"background": True}, "background"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"include": ["something.new"]}, "include 'something.new'"),
+    ],
+)
+def test_what_has_no_effect_is_taken_and_said_once(
+    body: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    leave_out.cache_clear()
+    with caplog.at_level("WARNING", "uad.server"):
+        for _ in range(2):
+            answer = created(**body)
+    assert (answer["status"], answer["store"], answer["background"]) == ("completed", False, False)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"/v1/responses: {said} is left out: ")
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"conversation": "conv_1"}, "conversation"),
         ({"prompt": {"id": "p"}}, "prompt"),
-        ({"store": True}, "store"),
-        ({"background": True}, "background"),
-        ({"truncation": "auto"}, "truncation"),
-        ({"include": ["everything"]}, "include.0"),
+        ({"store": "yes"}, "store"),
+        ({"include": "everything"}, "include"),
         ({"n": 2}, "n"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input.0"),
         ({"input": [{"type": "web_search_call"}]}, "input.0.type"),
@@ -298,7 +326,7 @@ def test_choices_of_tools() -> None:
         ({"input": []}, "input"),
         ({"input": 3}, "input"),
         ({"input": [7]}, "input.0"),
-        ({"input": [{"role": "assistant", "content": "x"}]}, "input"),
+        ({"input": [{"role": "assistant", "content": [7]}]}, "input.0.content.0"),
         ({"max_output_tokens": "x"}, "max_output_tokens"),
         ({"max_output_tokens": 3, "min_tokens": 9}, "min_tokens"),
         ({"temperature": "hot"}, "temperature"),

@@ -9,9 +9,10 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from kit.server_kit import HELLO, with_server
 from uad.base.config import ServerConfig
 from uad.base.errors import UnavailableError
 from uad.base.events import SleepState
+from uad.base.types import FimTokens
 from uad.http.apis.ollama import kept_for
 from uad.http.server.idle import IdleTimer
 
@@ -33,6 +35,12 @@ TALK = {"messages": HELLO, "stream": False}
 def asleep(**fields: Any) -> FakeRuntime:
     """Unloaded; without a timer of the server's that could do it again."""
     return FakeRuntime(sleep=ASLEEP, **fields)
+
+
+def filling_in(fake: FakeRuntime) -> FakeRuntime:
+    """The same, of a vocabulary that can fill in the middle."""
+    fake.info = replace(fake.info, fim=FimTokens(256, 257, 258))
+    return fake
 
 
 async def turns(n: int = 20) -> None:
@@ -80,7 +88,7 @@ WAKING: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("path", WAKING)
 def test_what_needs_the_models_waits_until_they_are_loaded(path: str) -> None:
-    fake = asleep(loaded_again=Future())
+    fake = filling_in(asleep(loaded_again=Future()))
 
     async def test(session: ClientSession) -> int:
         asking = asyncio.create_task(session.post(path, json=WAKING[path]))
@@ -93,13 +101,13 @@ def test_what_needs_the_models_waits_until_they_are_loaded(path: str) -> None:
             await answer.read()
             return answer.status
 
-    assert with_server(test, fake, CONFIG) == (400 if path == "/infill" else 200), "the double cannot fill in"
+    assert with_server(test, fake, CONFIG) == 200
     assert not fake.sleep.is_asleep
 
 
 @pytest.mark.parametrize("path", WAKING)
 def test_models_that_cannot_be_loaded_are_a_503_of_each_request_and_the_next_one_tries_again(path: str) -> None:
-    fake = asleep(loaded_again=Future())
+    fake = filling_in(asleep(loaded_again=Future()))
     fake.loaded_again.set_exception(UnavailableError("the models cannot be loaded again after sleep: toy.gguf is gone"))
 
     async def test(session: ClientSession) -> None:
@@ -114,14 +122,81 @@ def test_models_that_cannot_be_loaded_are_a_503_of_each_request_and_the_next_one
     with_server(test, fake, CONFIG)
 
 
-def test_a_request_that_is_refused_loads_nothing() -> None:
+OUTSIDE, PICTURE = 259, [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "aGk="}}]}]
+NAMED = {"type": "function", "function": {"name": "none"}}
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/chat/completions", {"messages": 3}),
+    *(
+        (path, {**WAKING[path], **more})
+        for path in ("/v1/chat/completions", "/v1/completions", "/completion", "/v1/responses", "/v1/messages")
+        for more in (
+            {"stop_token_ids": [OUTSIDE]},
+            {"allowed_token_ids": [OUTSIDE]},
+            {"bad_words_ids": [[OUTSIDE]]},
+            {"min_tokens": 9, "max_tokens": 3, "max_output_tokens": 3},
+            {"return_origins": True},
+            {"speculative": {"types": "draft-mtp"}},
+            {"lora": [{"id": 9}]},
+            {"prediction": {"type": "x"}},
+            {"logit_bias": 3},
+            {"dry_sequence_breakers": 3},
+            {"guided_regex": "a", "grammar": "b"},
+        )
+    ),
+    ("/v1/chat/completions", {"messages": HELLO, "tool_choice": NAMED}),
+    ("/v1/chat/completions", {"messages": [*HELLO, *[{"role": "assistant", "content": "a"}] * 2]}),
+    ("/v1/chat/completions", {"messages": HELLO, "n": 99999}),
+    *((path, {"messages": PICTURE}) for path in ("/v1/chat/completions", "/apply-template")),
+    ("/v1/chat/completions/input_tokens", {"messages": PICTURE}),
+    ("/v1/messages/count_tokens", {"messages": [*HELLO, *[{"role": "assistant", "content": "a"}] * 2], "lora": 3}),
+    *((path, {"prompt": [OUTSIDE]}) for path in ("/v1/completions", "/completion")),
+    ("/completion", {"prompt": [1] * 5000}),
+    ("/completion", {"prompt": {"prompt_string": "<__media__>", "multimodal_data": ["aGk="]}}),
+    ("/v1/completions", {"prompt": "a", "suffix": "b"}),
+    ("/infill", {"input_prefix": "a", "input_suffix": "b"}),
+    ("/tokenize", {"content": [OUTSIDE]}),
+    ("/detokenize", {"tokens": [OUTSIDE]}),
+    ("/api/chat", {**TALK, "keep_alive": "9m", "stop_token_ids": [OUTSIDE]}),
+    ("/api/generate", {"prompt": "a", "raw": True, "keep_alive": "9m", "options": {"top_k": 1}, "lora": 3}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), REFUSED)
+def test_a_request_that_is_refused_loads_nothing(path: str, body: dict[str, Any]) -> None:
     fake = asleep()
 
     async def test(session: ClientSession) -> None:
-        async with session.post("/v1/chat/completions", json={"messages": 3}) as answer:
-            assert answer.status == 400
+        async with session.post(path, json=body) as answer:
+            assert answer.status == 400, await answer.text()
 
     with_server(test, fake, CONFIG)
+    assert fake.sleep.n_wakes == 0
+
+
+def test_a_request_that_is_refused_sets_no_time() -> None:
+    async def test(session: ClientSession) -> list[str]:
+        said = []
+        for more in ({"keep_alive": "2h"}, {"keep_alive": -1, "stop_token_ids": [OUTSIDE]}):
+            async with session.post("/api/chat", json={**TALK, **more}) as answer:
+                said.append(str(answer.status))
+            async with session.get("/api/ps") as answer:
+                said.append((await answer.json())["models"][0]["expires_at"])
+        return said
+
+    first, at, second, after = with_server(test, FakeRuntime(), CONFIG)
+    assert (first, second) == ("200", "400")
+    between = datetime.fromisoformat(after) - datetime.fromisoformat(at)
+    assert abs(between.total_seconds()) < 60
+
+
+def test_a_slot_that_there_is_not_loads_nothing(tmp_path: Path) -> None:
+    fake, config = asleep(), ServerConfig(port=0, slot_save_path=tmp_path)
+
+    async def test(session: ClientSession) -> None:
+        async with session.post("/slots/9?action=erase") as answer:
+            assert answer.status == 400
+
+    with_server(test, fake, config)
     assert fake.sleep.n_wakes == 0
 
 
@@ -280,6 +355,18 @@ def test_a_wish_of_a_request_holds_until_the_models_are_loaded_again() -> None:
     timed(test)
 
 
+@pytest.mark.parametrize("seconds", [1e99, 999999999999.0])
+def test_more_than_a_century_is_for_ever(seconds: float) -> None:
+    async def test(timer: IdleTimer, engine: Engine) -> None:
+        async with timer.awake():
+            timer.keep(seconds)
+        assert timer.expires_at is None
+        assert left(timer) is None
+
+    timed(test)
+    timed(test, seconds)
+
+
 def test_nothing_is_loaded_only_to_be_unloaded() -> None:
     async def test(timer: IdleTimer, engine: Engine) -> None:
         engine.sleep = ASLEEP
@@ -311,6 +398,12 @@ def test_nothing_is_loaded_only_to_be_unloaded() -> None:
         ("+7s", 7.0),
         (-1, inf),
         ("-1s", inf),
+        (999999999999, inf),
+        (1e99, inf),
+        ("70000000h", inf),
+        (10**400, inf),
+        ("9" * 401 + "s", inf),
+        (99 * 365 * 86400, 99 * 365 * 86400.0),
     ],
 )
 def test_a_duration_is_read_as_go_reads_it(value: Any, seconds: float | None) -> None:
@@ -358,7 +451,9 @@ def test_keep_alive_says_when_the_model_goes(path: str, body: dict[str, Any]) ->
     at = datetime.fromisoformat(models[0]["expires_at"])
     assert 7100 < (at - datetime.now(UTC)).total_seconds() < 7200
     (models,) = ollama(FakeRuntime(), (path, {**body, "keep_alive": -1}))
-    assert int(models[0]["expires_at"][:4]) > 2100, "never"
+    for value in (-1, 999999999999, 1e99, "70000000h", 10**400):
+        (models,) = ollama(FakeRuntime(), (path, {**body, "keep_alive": value}))
+        assert int(models[0]["expires_at"][:4]) > 2100, "never"
 
 
 def test_a_request_that_asks_nothing_loads_or_unloads() -> None:

@@ -28,7 +28,7 @@ def switches(model: type[BaseModel], start: str = "") -> list[str]:
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             found += switches(kind, f"{start}{name}.")
-        elif "bool" in str(kind):
+        elif "bool" in str(kind) and "int" not in str(kind):
             found.append(start + name)
     return found
 

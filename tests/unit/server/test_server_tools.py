@@ -110,9 +110,59 @@ def test_without_a_tool_to_call_the_text_is_content(body: dict[str, Any]):
     assert (found["finish_reason"], found["message"]) == ("stop", {"role": "assistant", "content": CALL})
 
 
-def test_a_named_tool_of_none_is_as_no_choice():
-    named = {"type": "function", "function": {"name": "look_up"}}
-    assert choice("Hi", tools=[], tool_choice=named)["message"]["content"] == "Hi"
+def allowed(*names: str, mode: str = "auto") -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+def test_only_the_tools_that_are_allowed_are_offered_and_called():
+    fake = saying(CALL)
+    status, answer = post(CHAT, {"messages": HELLO, "tools": [OTHER, TOOL], "tool_choice": allowed("look_up")}, fake)
+    assert status == 200
+    ((_, kwargs, _),) = fake.chats
+    assert [one["function"]["name"] for one in kwargs["tools"]] == ["look_up"]
+    (call,) = answer["choices"][0]["message"]["tool_calls"]
+    assert call["function"]["name"] == "look_up"
+    assert "tool_calls" not in choice(CALL, tools=[OTHER, TOOL], tool_choice=allowed("say"))["message"]
+
+
+def test_one_of_the_tools_that_are_allowed_is_required():
+    assert bound_by(tools=[OTHER, TOOL], tool_choice=allowed("look_up", mode="required")) == bound_by(
+        tools=[TOOL], tool_choice="required"
+    )
+    assert bound_by(tools=[OTHER, TOOL], tool_choice=allowed("look_up")) == bound_by(tools=[TOOL])
+
+
+@pytest.mark.parametrize("tools", [[], [TOOL]])
+@pytest.mark.parametrize("named", [{"type": "function", "function": {"name": "no"}}, allowed("no", mode="required")])
+def test_a_name_that_no_tool_has_is_refused(tools: list[Any], named: dict[str, Any]):
+    status, answer = post(CHAT, {"messages": HELLO, "tools": tools, "tool_choice": named}, saying("Hi"))
+    assert (status, answer["error"]["param"]) == (400, "tool_choice")
+    assert "tools has no function 'no'" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, {}, {"tools": []}, {"tools": [{"name": "look_up"}]}, {"mode": "none", **allowed("f")}, []]
+)
+def test_allowed_tools_of_another_form_are_named(wrong: Any):
+    choice_ = {"type": "allowed_tools", "allowed_tools": wrong}
+    status, answer = post(CHAT, {"messages": HELLO, "tools": [TOOL], "tool_choice": choice_}, saying("Hi"))
+    assert (status, answer["error"]["param"]) == (400, "tool_choice")
+
+
+@pytest.mark.parametrize(("is_streamed", "other"), [(False, "deepseek"), (True, "none")])
+def test_the_old_form_of_thoughts_is_apart_in_whole_answers_only(is_streamed: bool, other: str):
+    text = "<think>\nHm.\n</think>\n\nYes."
+
+    def told(form: str) -> str:
+        body = {"messages": HELLO, "reasoning_format": form}
+        if not is_streamed:
+            return json.dumps(post(CHAT, body, saying(text))[1]["choices"][0]["message"])
+        deltas = [one["delta"] for chunk in stream(CHAT, body, saying(text))[:-1] for one in chunk["choices"]]
+        return "".join(delta.get("reasoning_content", "") + (delta.get("content") or "") for delta in deltas)
+
+    assert told("deepseek-legacy") == told(other)
+    assert told("none") != told("deepseek")
 
 
 def test_an_answer_that_is_cut_says_so():
@@ -256,7 +306,7 @@ def test_apply_template_takes_tools_too():
         ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools.0.function.name", "at least 1"),
         ({"tools": [{"type": "function"}]}, "tools.0.function", "required"),
         ({"parallel_tool_calls": 1}, "parallel_tool_calls", "boolean"),
-        ({"reasoning_format": "other"}, "reasoning_format", 'must be "none", "auto" or "deepseek"'),
+        ({"reasoning_format": "other"}, "reasoning_format", '"deepseek" or "deepseek-legacy"'),
         ({"functions": [{"name": "f"}]}, "functions", "send tools"),
         (
             {"tools": [{**OTHER, "function": {"name": "f", "description": "x" * MAX_TOOL_CHARS}}]},

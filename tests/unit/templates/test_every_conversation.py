@@ -23,6 +23,7 @@ from uad.http.apis.openai import read_chat
 from uad.http.apis.responses import read_response
 from uad.http.requests.generation import Text
 from uad.http.requests.prompt_ids import render_chat
+from uad.text.calls.format import AnswerFormat
 from uad.text.templates.calling import calling
 from uad.text.templates.conversation import Talk, converse
 from uad.text.templates.render import Rendered
@@ -33,6 +34,8 @@ READ = {"chat": read_chat, "messages": read_message, "responses": read_response}
 
 class Renderer:
     """The part of an engine that renders."""
+
+    answers = AnswerFormat()
 
     def __init__(self, template: str) -> None:
         self._template = template

@@ -14,6 +14,7 @@ from uad.http.apis.openai import read_chat
 from uad.http.apis.responses import read_response
 from uad.http.requests.generation import Text
 from uad.http.requests.prompt_ids import render_chat
+from uad.text.calls.format import AnswerFormat
 from uad.text.templates.conversation import Talk, converse
 from uad.text.templates.render import Rendered
 
@@ -147,6 +148,8 @@ READ = {"chat": read_chat, "messages": read_message, "responses": read_response}
 
 class Renderer:
     """The part of an engine that renders."""
+
+    answers = AnswerFormat()
 
     def chat_text(self, messages: list[dict[str, Any]], kwargs: Any, opens: bool, prefill: str, special: bool) -> str:
         return converse(messages, Talk(COUNTS, kwargs=kwargs, prefill=prefill)).text

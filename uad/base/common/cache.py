@@ -8,9 +8,15 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from uad.base.common.files import path_of
+from uad.base.errors import ConfigError
 
 
 def cache_folder() -> Path:
-    """$UAD_CACHE_DIR if set, else the user's cache directory; it need not exist."""
+    """$UAD_CACHE_DIR if set, else the user's cache directory; it need not exist. Raises ConfigError for a user without
+    a home.
+    """
     given = os.environ.get("UAD_CACHE_DIR")
-    return path_of(given) if given else user_cache_path("uad", appauthor=False)
+    try:
+        return path_of(given) if given else user_cache_path("uad", appauthor=False)
+    except RuntimeError:
+        raise ConfigError("this user has no home directory; set UAD_CACHE_DIR to a directory") from None

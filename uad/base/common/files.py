@@ -5,6 +5,7 @@ is replaced as a whole. The only place for that.
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import shutil
 import tempfile
@@ -39,10 +40,42 @@ def path_of(text: str) -> Path:
         ) from error
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is anything at this path; False where this process may not look, which `Path.exists` raises."""
+    return os.path.exists(path)
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file at this path, or a link to one; False where this process may not look."""
+    return os.path.isfile(path)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder at this path, or a link to one; False where this process may not look."""
+    return os.path.isdir(path)
+
+
+def why_hidden(path: Path) -> str:
+    """Why this process may not look whether there is anything at this path, such as "Permission denied"; "" where it
+    may.
+    """
+    try:
+        path.stat()
+    except OSError as error:
+        return "" if error.errno in (errno.ENOENT, errno.ENOTDIR) else error.strerror or str(error)
+    except ValueError as error:  # a zero byte in the name
+        return str(error)
+    return ""
+
+
 def no_such_file(path: Path) -> str:
-    """The end of a complaint about a file that is not there: one of its folder that may be meant, or the folder."""
+    """The end of a complaint about a file that is not there: one of its folder that may be meant, or the folder; or why
+    that is hidden.
+    """
+    if why := why_hidden(path):
+        return f"it cannot be looked at ({why})"
     folder = path.parent
-    if not folder.is_dir():
+    if not is_folder(folder):
         return f"no such file; there is no folder {folder}"
     try:
         names = [one.name for one in folder.iterdir() if one.suffix == path.suffix]
@@ -105,8 +138,10 @@ def size_text(n: float) -> str:
 
 def why_not_writable(path: Path) -> str:
     """Why no file can be written at this path; "" where it can. Makes a file without a name beside it."""
-    if path.is_dir():
+    if is_folder(path):
         return "it is a folder"
+    if why := why_hidden(path):
+        return why
     try:
         with tempfile.TemporaryFile(dir=path.absolute().parent):
             return ""

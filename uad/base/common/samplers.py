@@ -85,7 +85,12 @@ class SamplingParams:
     """
 
     repeat_last_n: int = _of(
-        _PENALTIES, 64, "tokens that penalties look back on; 0 is off, -1 the context", "--repeat-last-n", low=-1
+        _PENALTIES,
+        64,
+        "tokens that penalties look back on; 0 is off, -1 the context",
+        "--repeat-last-n",
+        low=-1,
+        refused="below",
     )
     repeat_penalty: float = _of(
         _PENALTIES,
@@ -97,6 +102,7 @@ class SamplingParams:
         off=(1.0,),
         metavar="X",
         aliases=("repetition_penalty",),
+        refused="below",
     )
     frequency_penalty: float = _of(
         _PENALTIES,
@@ -123,17 +129,31 @@ class SamplingParams:
         0.0,
         "penalty of DRY for what would lengthen a repetition; 0 is off",
         "--dry-multiplier",
-        low=0,
+        low=-1000,
         high=1000,
         off=(0.0,),
         metavar="X",
     )
     dry_base: float = _of(
-        _DRY, 1.75, "factor of DRY's penalty for each further token", "--dry-base", low=1, high=1000, metavar="X"
+        _DRY,
+        1.75,
+        "factor of DRY's penalty for each further token",
+        "--dry-base",
+        low=1,
+        high=1000,
+        metavar="X",
+        usual_below=True,
     )
-    dry_allowed_length: int = _of(_DRY, 2, "longest repetition that DRY has no such factor for", "--dry-allowed-length")
+    dry_allowed_length: int = _of(
+        _DRY, 2, "longest repetition that DRY has no such factor for", "--dry-allowed-length", refused="below"
+    )
     dry_penalty_last_n: int = _of(
-        _DRY, 64, "tokens that DRY looks back on; 0 is off, -1 the context", "--dry-penalty-last-n", low=-1
+        _DRY,
+        64,
+        "tokens that DRY looks back on; 0 is off, -1 the context",
+        "--dry-penalty-last-n",
+        low=-1,
+        refused="below",
     )
     top_n_sigma: float = _of(
         _TOP_N_SIGMA,
@@ -178,7 +198,7 @@ class SamplingParams:
         "temperature; 0 is greedy",
         "--temp --temperature LLAMA_ARG_TEMPERATURE",
         low=-1,
-        high=1000,
+        high=1e9,
         off=(1.0,),
         metavar="T",
     )
@@ -188,7 +208,7 @@ class SamplingParams:
         "temperature by entropy, up to N below and above --temp; 0 is off",
         "--dynatemp-range",
         low=0,
-        high=1000,
+        high=1e9,
         off=(0.0,),
     )
     dynatemp_exponent: float = _of(
@@ -196,7 +216,7 @@ class SamplingParams:
         1.0,
         "exponent from entropy to temperature",
         "--dynatemp-exp --dynatemp-exponent",
-        low=0,
+        low=-1000,
         high=1000,
     )
     adaptive_target: float = _of(
@@ -211,7 +231,13 @@ class SamplingParams:
         metavar="P",
     )
     adaptive_decay: float = _of(
-        _ADAPTIVE_P, 0.9, "adaptive-p: how slowly earlier tokens are forgotten", "--adaptive-decay", low=0, high=0.99
+        _ADAPTIVE_P,
+        0.9,
+        "adaptive-p: how slowly earlier tokens are forgotten",
+        "--adaptive-decay",
+        low=0,
+        high=0.99,
+        refused="both",
     )
     mirostat: int = _of(
         MIROSTAT,
@@ -225,8 +251,8 @@ class SamplingParams:
     mirostat_tau: float = _of(
         MIROSTAT, 5.0, "mirostat: surprise to aim at, in bits", "--mirostat-ent", low=0, high=1000
     )
-    mirostat_eta: float = _of(MIROSTAT, 0.1, "mirostat: learning rate", "--mirostat-lr", low=0, high=1000)
-    min_keep: int = setting(0, "tokens that samplers leave at least")
+    mirostat_eta: float = _of(MIROSTAT, 0.1, "mirostat: learning rate", "--mirostat-lr", low=-1000, high=1000)
+    min_keep: int = setting(0, "tokens that samplers leave at least", refused="below")
     samplers: tuple[str, ...] = ORDER
     dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
     seed: int | None = None

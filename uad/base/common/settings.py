@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 INT32_MAX = 2**31 - 1
+Refused = Literal["nothing", "below", "above", "both"]
+"""On which side of its bounds a number of a request is an error. On the other the nearest bound counts in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,10 @@ class Setting:
     """Values that switch it off, the first of which it is set to then."""
     off_below: float = -math.inf
     """Values below switch it off, too."""
+    refused: Refused = "nothing"
+    """Of requests. Flags refuse all that is out of bounds."""
+    usual_below: bool = False
+    """A request's value below the bounds means the server's own."""
 
     def __post_init__(self) -> None:
         """Give whole numbers their bounds."""
@@ -118,7 +124,7 @@ class RequestField:
     """What bodies and answers call it, where that differs from the name in `Request`."""
     low: float = 0
     high: float = INT32_MAX
-    """Numbers outside of low..high are refused."""
+    refused: Refused = "both"
     counts_from: float | None = None
     """Smaller numbers are taken for this one."""
     only_streamed: bool = False

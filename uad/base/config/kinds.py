@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from uad.base.common.files import path_of, read_text
+from uad.base.common.files import is_folder, path_of, read_text, why_hidden
 from uad.base.common.samplers import NAMED, sampler_names
 from uad.base.common.settings import INT32_MAX
 from uad.base.errors import ConfigError
@@ -181,8 +181,10 @@ def _key_file(text: str) -> tuple[str, ...]:
 
 def _folder(text: str) -> Path:
     path = _path(text)
-    if not path.is_dir():
-        raise ConfigError(f"{path} is not a directory")
+    if not is_folder(path):
+        raise ConfigError(
+            f"{path} cannot be looked at ({why})" if (why := why_hidden(path)) else f"{path} is not a directory"
+        )
     return path
 
 
@@ -222,7 +224,7 @@ HOSTS = Kind(
 LOAD_MODE = Kind("one of auto, none, mmap, mlock, mmap+mlock", _load_mode, metavar="MODE")
 SPEC_POLICY = Kind(f"one of {', '.join(SpecPolicy)}", SpecPolicy, metavar="POLICY")
 THREADS = Kind(
-    "a number of threads, or -1 for the physical cores",
+    "a number of threads, or -1 for the usable cores",
     lambda text: max(integer(-1, 4096).parse(text), 0),
     (int,),
     metavar="N",

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from uad.base.common.files import no_such_file
+from uad.base.common.files import is_file, is_folder, no_such_file
 from uad.base.common.settings import settings_of
 from uad.base.config.argv import Parser, add_flags, layer_of
 from uad.base.config.drafter_types import BESIDE_A_MODEL, HEAD_TYPE, LOOKUP_TYPES, MODEL_TYPE, LookupConfig
@@ -287,7 +287,7 @@ def _check_lookup(lookup: LookupConfig, fail: Callable[[str, str], NoReturn]) ->
     start = "drafting.lookup."
     if lookup.mod.n_min > lookup.mod.n_max:
         fail(start + "mod.n_min", f"{lookup.mod.n_min} is more than --spec-ngram-mod-n-max {lookup.mod.n_max}")
-    if lookup.cache.static is not None and not lookup.cache.static.is_file():
+    if lookup.cache.static is not None and not is_file(lookup.cache.static):
         fail(start + "cache.static", f"{lookup.cache.static}: {no_such_file(lookup.cache.static)}")
     for place, path in (("cache.dynamic", lookup.cache.dynamic), ("suffix.store", lookup.suffix.store)):
         if path is not None and lookup.share != "server":
@@ -295,5 +295,5 @@ def _check_lookup(lookup: LookupConfig, fail: Callable[[str, str], NoReturn]) ->
                 start + place,
                 f"a file keeps texts of all requests together; it needs --spec-share server, which is {lookup.share}",
             )
-        if path is not None and not path.parent.is_dir():
+        if path is not None and not is_folder(path.parent):
             fail(start + place, f"no such folder: {path.parent}")

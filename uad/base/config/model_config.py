@@ -128,7 +128,7 @@ class ModelConfig:
         "threads for generation",
         "-t --threads LLAMA_ARG_THREADS",
         kind=kinds.THREADS,
-        default_text="physical cores",
+        default_text="physical cores, within the CPU quota",
         inherited=True,
         draft=flag(
             "threads for drafting",
@@ -136,7 +136,7 @@ class ModelConfig:
             default_text="--threads if given, else one or all cores, what is faster",
         ),
     )
-    """0: the physical cores."""
+    """0: the usable cores."""
     n_threads_batch: int = setting(
         0,
         "threads for prompts",

@@ -323,10 +323,19 @@ class ServerConfig:
     )
     reasoning_format: str = setting(
         "auto",
-        "where thoughts go in chats: none leaves them in the text, the others put them into reasoning_content",
+        "where thoughts go in chats: none leaves them in the text, the others put them into reasoning_content, "
+        "deepseek-legacy in whole answers only",
         "--reasoning-format LLAMA_ARG_THINK",
-        kind=choice("none", "auto", "deepseek"),
+        kind=choice("none", "auto", "deepseek", "deepseek-legacy"),
         metavar="FORMAT",
+    )
+    json_calls: str = setting(
+        "auto",
+        "whether an answer that is only a JSON object with a tool's name and arguments, bare or in a fence, is a call: "
+        "auto: of models that write calls in JSON",
+        "--json-calls",
+        kind=choice("auto", "on", "off"),
+        metavar="WHEN",
     )
     reasoning_budget: int = setting(
         -1,

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from uad.base.common.samplers import SamplingParams as SamplingParams
 from uad.base.common.settings import request_field
 from uad.base.common.sums import Sums
+from uad.base.types.images import IMAGE_PLACE as IMAGE_PLACE
 from uad.base.types.images import Image as Image
 from uad.base.types.images import PlacedImage as PlacedImage
 
@@ -78,9 +79,6 @@ class SpecPolicy(enum.StrEnum):
 
 
 GREEDY = SamplingParams(temperature=0.0)
-
-MEDIA_MARKER = "<__media__>"
-"""Stands in the text of a prompt where a picture is."""
 
 N_MAX_FIXED, N_MAX_AUTO = 16, 48
 
@@ -193,7 +191,7 @@ class Request:
     max_tokens: int | None = None
     """None: until the context is full."""
     min_tokens: int = request_field(
-        0, "among the first so many tokens no end is drawn and no stop counts (see **Stops**)"
+        0, "among the first so many tokens no end is drawn and no stop counts (see **Stops**)", refused="below"
     )
     stop: tuple[str, ...] = request_field(
         (), "what the answer ends before, a text or several; names of control tokens count (see **Stops**)"
@@ -204,7 +202,10 @@ class Request:
     )
     stream: bool = request_field(False, "the answer is sent as it is written, as server-sent events")
     n_probs: int = request_field(
-        0, "so many alternatives of each token, with log-probabilities of the unmodified distribution", high=100
+        0,
+        "so many alternatives of each token, with log-probabilities of the unmodified distribution",
+        high=100,
+        refused="above",
     )
     post_sampling: bool = request_field(
         False, "probabilities are those that a token was drawn with, after all samplers", "post_sampling_probs"
@@ -213,7 +214,9 @@ class Request:
         False, "in streams: `timings` so far in each event", "timings_per_token", only_streamed=True
     )
     n_indent: int = request_field(
-        0, "the answer ends before a line that begins with fewer blanks, after the first line; 0: never"
+        0,
+        "the answer ends before a line that begins with fewer blanks, after the first line; 0: never",
+        refused="below",
     )
     max_predict_ms: float = request_field(
         0.0,
@@ -221,6 +224,7 @@ class Request:
         "t_max_predict_ms",
         low=-1,
         high=2.0**63,
+        refused="below",
         counts_from=0.0,
     )
     progress: bool = request_field(
@@ -239,7 +243,14 @@ class Request:
     cache_prompt: bool = request_field(
         True, "the prompt is read on from what a slot holds", is_echoed=False, default_text="`--cache-prompt`"
     )
-    slot: int = request_field(-1, "the slot that writes the answer; -1: any", "id_slot", low=-1, is_echoed=False)
+    slot: int = request_field(
+        -1,
+        "the slot that writes the answer; -1: any; past the last one it is counted on from the first",
+        "id_slot",
+        low=-1,
+        refused="nothing",
+        is_echoed=False,
+    )
     logprobs: bool = False
     """Log-probabilities of the unmodified distribution are wanted, with `n_probs` alternatives or none."""
     constraint: Constraint | None = None
@@ -256,7 +267,7 @@ class Request:
     thoughts: ThoughtBounds | None = None
     """What thoughts look like: they are counted, and bounded if it says so."""
     images: tuple[Image, ...] = field(default=(), repr=False)
-    """The pictures that the prompt's markers (`MEDIA_MARKER`) stand for, in their order."""
+    """The pictures that the prompt's markers (`IMAGE_PLACE`) stand for, in their order."""
     placed: tuple[PlacedImage, ...] = field(default=(), repr=False)
     """Where their placeholders stand among the prompt's ids. The runtime finds out."""
     name: str = field(default="", compare=False)
@@ -266,6 +277,11 @@ class Request:
     def text_ids(self) -> tuple[int, ...]:
         """The prompt without the placeholders of images."""
         return tuple(id_ for id_ in self.prompt if id_ >= 0) if self.placed else self.prompt
+
+    def prompt_is_read(self) -> None:
+        """The pixels of its images are needed no more."""
+        for image in self.images:
+            image.pixels.was_read()
 
 
 READ_AGAIN = 16

@@ -9,25 +9,85 @@ dimensions (M-RoPE), an image has more rows of embeddings than positions: 6 by 4
 from __future__ import annotations
 
 import hashlib
+import secrets
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
+
+from uad.base.errors import DecodeError
+
+IMAGE_PLACE: Final = f"<__image_{secrets.token_hex(16)}__>"
+"""Stands for an image in the text of prompts, inside of this process. It is drawn at random at its start and shown to
+nobody, so that no text of a request holds it.
+"""
+
+
+class Pixels:
+    """The bytes of a picture, row by row from the top, until they are freed. From any thread.
+
+    They are freed by `free`, and where `lend` was called once all those have read them that they were lent to.
+    """
+
+    __slots__ = ("_lock", "_n_readers", "_rgb")
+
+    def __init__(self, rgb: bytes) -> None:
+        self._lock = threading.Lock()
+        self._n_readers = 0
+        self._rgb: bytes | None = rgb
+
+    @property
+    def n_bytes(self) -> int:
+        """How many are held."""
+        rgb = self._rgb
+        return 0 if rgb is None else len(rgb)
+
+    @property
+    def rgb(self) -> bytes:
+        """Three bytes for each pixel. Raises DecodeError once they are freed."""
+        rgb = self._rgb
+        if rgb is None:
+            raise DecodeError("the pixels of an image are freed, and it has to be read again")
+        return rgb
+
+    def lend(self) -> None:
+        """One more request reads them."""
+        with self._lock:
+            self._n_readers += 1
+
+    def was_read(self) -> None:
+        """One request needs them no more."""
+        with self._lock:
+            self._n_readers -= 1
+            if self._n_readers == 0:
+                self._rgb = None
+
+    def free(self) -> None:
+        """Nobody needs them."""
+        self._rgb = None
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture: `rgb` holds width * height * 3 bytes, row by row from the top."""
+    """A picture. Those of the same digest are equal."""
 
     width: int
     height: int
-    rgb: bytes = field(repr=False)
     digest: str
     """SHA-256 of width, height and rgb, in hexadecimal: the same picture has the same."""
+    pixels: Pixels = field(repr=False, compare=False)
 
     @classmethod
     def of(cls, width: int, height: int, rgb: bytes) -> Image:
-        """The picture of these pixels."""
-        size = width.to_bytes(4, "little") + height.to_bytes(4, "little")
-        return cls(width, height, rgb, hashlib.sha256(size + rgb).hexdigest())
+        """The picture of these pixels, of which `rgb` holds three bytes each."""
+        digest = hashlib.sha256(width.to_bytes(4, "little") + height.to_bytes(4, "little"))
+        digest.update(rgb)
+        return cls(width, height, digest.hexdigest(), Pixels(rgb))
+
+    @property
+    def rgb(self) -> bytes:
+        """As `Pixels` has it."""
+        return self.pixels.rgb
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,7 +222,8 @@ class PromptReader:
         # dummy rows that cannot be taken back would take the few ids before an image with them, for ever
         is_short = n < self._least and n_until < running.n_unread
         may_pad = not is_short or self._target.n_free >= self._least
-        draws = n == running.n_unread and running.request.max_tokens != 0
+        is_last = n == running.n_unread
+        draws = is_last and running.request.max_tokens != 0
         pending, n_logits = running.ids[running.n_past : running.n_past + n], n if wants_probs else int(draws)
         began = self._clock()
         self._pass_ends = began + self.prefill.seconds(running, n)
@@ -236,6 +237,8 @@ class PromptReader:
             self._pass_ends = inf
         if rows:
             self.prefill.took(running, n, seconds)
+            if is_last:
+                running.request.prompt_is_read()
         return bool(rows)
 
     def _whole(self, running: Running, n: int) -> int:

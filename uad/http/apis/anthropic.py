@@ -37,6 +37,7 @@ from uad.http.apis.problems import Problem
 from uad.http.requests.chat import Reading
 from uad.http.requests.fields import MAX_MESSAGES, Body, Count, Effort, Length, Words
 from uad.http.requests.job import Job
+from uad.http.requests.left_out import leave_out
 from uad.http.requests.message_fields import MAX_NAME, MAX_PARTS, MAX_TOOLS, FunctionBody
 
 OLDEST_VERSION = "2023-06-01"
@@ -50,8 +51,37 @@ _NAMES = (
     (r"(tools\.\d+)\.parameters\b", r"\1.input_schema"),
     (r"(thinking_budget\w*|reasoning_budget_tokens)\b", "thinking.budget_tokens"),
 )
-_UNSUPPORTED = dict.fromkeys(("mcp_servers", "container"), "nothing runs here; send tools that the client runs")
+_ELSEWHERE = ("mcp_servers", "container")
 """What runs on Anthropic's servers."""
+_NOTHING_RUNS = "nothing runs here; send tools that the client runs"
+_TEXT = {"type": "string"}
+_COUNT = {"type": "integer"}
+_NUMBER = {"type": "number"}
+_PAIR = {"type": "array", "items": _COUNT}
+_RUN_BY_CLIENTS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
+    "bash": {"command": _TEXT, "restart": {"type": "boolean"}},
+    "text_editor": {
+        "command": _TEXT,
+        "path": _TEXT,
+        **dict.fromkeys(("file_text", "old_str", "new_str", "insert_text"), _TEXT),
+        "insert_line": _COUNT,
+        "view_range": _PAIR,
+    },
+    "memory": {
+        "command": _TEXT,
+        **dict.fromkeys(("path", "old_path", "new_path", "file_text", "old_str", "new_str", "insert_text"), _TEXT),
+        "insert_line": _COUNT,
+        "view_range": _PAIR,
+    },
+    "computer": {
+        "action": _TEXT,
+        "text": _TEXT,
+        **dict.fromkeys(("coordinate", "start_coordinate"), _PAIR),
+        **dict.fromkeys(("duration", "scroll_amount"), _NUMBER),
+        "scroll_direction": _TEXT,
+    },
+}
+"""Anthropic's tools that clients run, by the beginning of their types, and the arguments that their calls have."""
 _TELEMETRY = {"return_progress": True, "timings_per_token": False}
 """The first event of a stream says how much of the prompt was in the cache."""
 _BILLING = re.compile(r"\Ax-anthropic-billing-header:(\s*[\w.-]+=[^;\n]*;)*\s*")
@@ -102,10 +132,10 @@ class CustomTool(FunctionBody):
 
 
 class TurnBody(Body):
-    """One of `messages`."""
+    """One of `messages`. The assistant's may be without content."""
 
     role: Literal["user", "assistant", "system"]
-    content: Any
+    content: Any = None
 
 
 class TextBlock(Body):
@@ -120,6 +150,30 @@ class SourceField(Body):
     type: Literal["base64", "url"]
     data: StrictStr = ""
     url: StrictStr = ""
+
+
+class DocumentSource(Body):
+    """What a document holds: `data` as text, or `content`, a text or blocks of text."""
+
+    type: StrictStr
+    data: StrictStr = ""
+    content: Any = None
+
+
+class DocumentBlock(Body):
+    """A document of the user's, or of a tool's result."""
+
+    source: DocumentSource
+    title: StrictStr | None = None
+    context: StrictStr | None = None
+
+
+class SearchBlock(Body):
+    """What a search of the client's has found."""
+
+    title: StrictStr = ""
+    source: StrictStr = ""
+    content: Any = ""
 
 
 class ImageBlock(Body):
@@ -159,12 +213,17 @@ class ResultBlock(Body):
 
 def read_message(members: Mapping[str, object]) -> Translated[MessagesBody]:
     """The request and its chat. Raises InvalidRequestError, NotSupportedError or ValidationError."""
-    refuse(members, _UNSUPPORTED)
+    refuse(members, {})
+    for name in _ELSEWHERE:
+        if members.get(name):
+            leave_out("/v1/messages", name, _NOTHING_RUNS)
     own = MessagesBody.model_validate(members)
     talk, found = _conversation(own)
+    own = own.model_copy(update={"messages": []})  # they may hold files of pictures, and the answer keeps the rest
     tools, places = _tools(own, found)
     spelling = tools_at(places, renaming(_NAMES))
-    chat = {**rest_of(members, own), "messages": talk.messages, "tools": tools, "stop": own.stop_sequences}
+    chat = {**rest_of(members, own), "messages": talk.messages, "tools": tools}
+    chat |= {"stop": own.stop_sequences} if own.stop_sequences else {}
     chat |= {**_choice(own), **_thinking(own), **_form(own), **_TELEMETRY}
     if own.max_tokens is not None:
         chat["max_tokens"] = own.max_tokens
@@ -180,8 +239,11 @@ def check_version(version: str | None) -> None:
 
 
 def _tools(own: MessagesBody, found: Collection[str]) -> tuple[list[Json], list[int]]:
-    """The tools of the chat, and the place of each in the request. One that is deferred waits until it is found."""
-    tools = [(i, _tool(tool, f"tools.{i}")) for i, tool in enumerate(own.tools)]
+    """The tools of the chat, and the place of each in the request. One that is deferred waits until it is found; what
+    runs on Anthropic's servers is left out.
+    """
+    read = ((i, _tool(tool, f"tools.{i}")) for i, tool in enumerate(own.tools))
+    tools = [(i, tool) for i, tool in read if tool is not None]
     kept = [(i, tool) for i, tool in tools if not tool.defer_loading or tool.name in found]
     return [_tool_json(tool) for _, tool in kept], [i for i, _ in kept]
 
@@ -208,13 +270,16 @@ def _choice(own: MessagesBody) -> Json:
     return {**out, "parallel_tool_calls": not is_single}
 
 
-def _tool(tool: Mapping[str, object], where: str) -> CustomTool:
-    kind = tool.get("type") or "custom"
-    if kind != "custom":
-        raise NotSupportedError.at(
-            where, f"tools of type {str(kind)[:64]!r} are Anthropic's own; send one that has an input_schema"
-        )
-    return validated(CustomTool, tool, where)
+def _tool(tool: Mapping[str, object], where: str) -> CustomTool | None:
+    """None for one that does not run on the client's side, by all that is known."""
+    kind = str(tool.get("type") or "custom")
+    if kind == "custom" or tool.get("input_schema") is not None:
+        return validated(CustomTool, tool, where)
+    for name, arguments in _RUN_BY_CLIENTS.items():
+        if kind.startswith(f"{name}_"):
+            return validated(CustomTool, {"input_schema": {"type": "object", "properties": arguments}, **tool}, where)
+    leave_out("/v1/messages", f"the tool of type {kind[:64]!r}", _NOTHING_RUNS)
+    return None
 
 
 def _tool_json(tool: CustomTool) -> Json:
@@ -268,7 +333,11 @@ def _conversation(own: MessagesBody) -> tuple[Dialogue, set[str]]:
 def _turn(talk: Dialogue, where: str, message: object, found: set[str]) -> None:
     turn = validated(TurnBody, message, where)
     content = turn.content
+    if content is None and turn.role != "assistant":
+        raise InvalidRequestError.at(f"{where}.content", "field required")
     match turn.role:
+        case "assistant" if content is None:
+            pass
         case "system":
             talk.say("system", texts_in(content, f"{where}.content"))
         case "user":
@@ -276,7 +345,7 @@ def _turn(talk: Dialogue, where: str, message: object, found: set[str]) -> None:
         case "assistant" if isinstance(content, str):
             talk.say("assistant", [content])
         case "assistant":
-            for at, kind, block in _blocks(content, f"{where}.content", _ASSISTANT):
+            for at, kind, block in _blocks(content, f"{where}.content", _ASSISTANT, leaves_out=True):
                 _put_block(talk, at, kind, block)
 
 
@@ -302,20 +371,53 @@ def _user(talk: Dialogue, where: str, content: object, found: set[str]) -> None:
     if isinstance(content, str):
         talk.go_on("user", [content])
         return
-    blocks = _blocks(content, where, ("text", "image", "tool_result"))
+    blocks = _blocks(content, where, (*_READ, "tool_result", *_UNREAD))
     for at, _, block in (one for one in blocks if one[1] == "tool_result"):
         _result(talk, at, validated(ResultBlock, block, at), found)
-    pieces = [_piece(at, kind, block) for at, kind, block in blocks if kind != "tool_result"]
+    pieces = [_piece(at, kind, block) for at, kind, block in blocks if kind in _READ]
+    for _, kind, _ in (one for one in blocks if one[1] in _UNREAD):
+        leave_out("/v1/messages", f"a block of type {kind!r}", _NOTHING_RUNS)
     if pieces or not blocks:
         talk.go_on("user", pieces)
 
 
+_READ = ("text", "image", "document", "search_result")
+_UNREAD = ("container_upload",)
+"""Of the user's: what is there for tools of Anthropic's."""
+
+
 def _piece(where: str, kind: str, block: object) -> Piece:
     """A text or a picture."""
-    if kind == "text":
-        return validated(TextBlock, block, where).text
+    match kind:
+        case "text":
+            return validated(TextBlock, block, where).text
+        case "document":
+            return _document(where, validated(DocumentBlock, block, where))
+        case "search_result":
+            found = validated(SearchBlock, block, where)
+            return _lines(found.title, found.source, *texts_in(found.content, f"{where}.content"))
     source = validated(ImageBlock, block, where).source
     return Picture.of_base64(source.data, where) if source.type == "base64" else Picture(source.url, where)
+
+
+def _document(where: str, document: DocumentBlock) -> str:
+    """The text of a document, below its title and what is said of it."""
+    source = document.source
+    match source.type:
+        case "text":
+            texts = [source.data]
+        case "content":
+            texts = texts_in(source.content, f"{where}.source.content")
+        case other:
+            raise NotSupportedError.at(
+                f"{where}.source.type",
+                f"documents are read as text or content, not {other[:64]!r}; send their text, or their pages as images",
+            )
+    return _lines(document.title, document.context, *texts)
+
+
+def _lines(*texts: str | None) -> str:
+    return "\n".join(text for text in texts if text)
 
 
 def _result(talk: Dialogue, where: str, result: ResultBlock, found: set[str]) -> None:
@@ -323,7 +425,7 @@ def _result(talk: Dialogue, where: str, result: ResultBlock, found: set[str]) ->
     if isinstance(result.content, str):
         pieces: list[Piece] = [result.content]
     else:
-        blocks = _blocks(result.content, f"{where}.content", ("text", "image", "tool_reference"))
+        blocks = _blocks(result.content, f"{where}.content", (*_READ, "tool_reference"))
         names = {
             at: validated(ReferenceBlock, block, at).tool_name for at, kind, block in blocks if kind == "tool_reference"
         }
@@ -342,13 +444,21 @@ def texts_in(content: object, where: str) -> list[str]:
     return [validated(TextBlock, block, at).text for at, _, block in _blocks(content, where, ("text",))]
 
 
-def _blocks(content: object, where: str, kinds: tuple[str, ...]) -> list[tuple[str, str, Members]]:
-    """(where, type, block) of each block of a content. Raises NotSupportedError for one of another type."""
+def _blocks(
+    content: object, where: str, kinds: tuple[str, ...], leaves_out: bool = False
+) -> list[tuple[str, str, Members]]:
+    """(where, type, block) of each block of a content. Raises NotSupportedError for one of another type, if it is not
+    left out: in the assistant's turns these are calls that ran on Anthropic's servers, and their results.
+    """
 
     def refusal(at: str, kind: object) -> NotSupportedError:
         return NotSupportedError.at(at, f"blocks are {', '.join(kinds)} here, not {str(kind)[:64]!r}")
 
-    return list(walk(content, where, "blocks", MAX_PARTS, kinds, refusal))
+    return list(walk(content, where, "blocks", MAX_PARTS, kinds, _unread if leaves_out else refusal))
+
+
+def _unread(where: str, kind: object) -> None:
+    leave_out("/v1/messages", f"a block of type {str(kind)[:64]!r}", _NOTHING_RUNS)
 
 
 # --- the answer

@@ -255,13 +255,13 @@ def walk(
     called: str,
     most: int,
     kinds: Collection[str],
-    refusal: Callable[[str, object], NotSupportedError],
+    refusal: Callable[[str, object], NotSupportedError | None],
     kind_of: Callable[[Members], object] = lambda block: block.get("type"),
 ) -> Iterator[tuple[str, str, Members]]:
     """The blocks of a content, one after the other: where each stands, its type, and itself.
 
     called: what they are, for InvalidRequestError where they are no list of at most so many objects. kinds: the types
-    that there may be; `refusal` of place and type is raised for another.
+    that there may be; `refusal` of place and type is raised for another, which is left out where that is None.
     """
     if not isinstance(value, list):
         raise InvalidRequestError.at(where, f"must be a string or a list of {called}")
@@ -273,5 +273,7 @@ def walk(
     for i, block in enumerate(value):
         kind = kind_of(block)
         if not isinstance(kind, str) or kind not in kinds:
-            raise refusal(f"{where}.{i}", kind)
+            if (refused := refusal(f"{where}.{i}", kind)) is not None:
+                raise refused
+            continue
         yield f"{where}.{i}", kind, block

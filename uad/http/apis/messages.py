@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from uad.base.common.json_out import Json
 
 _SEAL = "uad1:"
+_LONGEST_HEAD = 64
+"""Characters in which a data URL begins, with white space before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,8 @@ class Picture:
     @classmethod
     def of_base64(cls, data: str, where: str) -> Picture:
         """The picture of a file in base64; a data URL is taken as it is."""
-        return cls(data if data.startswith("data:") else f"data:image/any;base64,{data}", where)
+        is_url = data[:_LONGEST_HEAD].lstrip().lower().startswith("data:")
+        return cls(data if is_url else f"data:image/any;base64,{data}", where)
 
     @property
     def part(self) -> Json:

@@ -79,7 +79,8 @@ _UNSUPPORTED = {
     "template": "the model's own is used; start the server with --chat-template, or send a whole prompt with raw",
 }
 _FOREVER = 100 * 365 * 86400
-"""Seconds after the start at which the model is said to be unloaded, where it never is."""
+"""Seconds after the start at which the model is said to be unloaded, where it never is. To keep it so long is for ever.
+"""
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DIGITS = 3
 """Of the number of parameters as `details` has it."""
@@ -105,7 +106,7 @@ def kept_for(value: str | float | None) -> float | None:
     if isinstance(value, str):
         parts = re.findall(rf"([\d.]+)({'|'.join(_UNITS)})", value)
         value = sum(float(number) * _UNITS[unit] for number, unit in parts) * (-1 if value.startswith("-") else 1)
-    return inf if value < 0 else float(value)
+    return float(value) if 0 <= value < _FOREVER else inf
 
 
 def _think(value: object) -> object:
@@ -219,8 +220,8 @@ def _same(own: AskedBody, *names: tuple[str, str]) -> tuple[Json, Spelling]:
     given = {name: value for name, value in own.options.items() if value is not None}
     out: Json = {OPTIONS[name]: value for name, value in given.items() if name in OPTIONS}
     length = out.get("max_tokens")
-    if isinstance(length, int | float) and length < 0:
-        out["max_tokens"] = -1  # Ollama has -1 for no end, and -2 for the end of the context, which is one here
+    if isinstance(length, int | float) and not isinstance(length, bool) and length < 1:
+        out["max_tokens"] = -1  # Ollama has -1 and 0 for no end, and -2 for the end of the context, which is one here
     for name in given:
         if name not in OPTIONS:
             _leave_out(name[:64])
@@ -288,10 +289,19 @@ def _pictures(value: object, where: str) -> list[Picture]:
 
 
 def _content(text: object, images: Sequence[Picture]) -> object:
-    """What a message says: its pictures stand before its text, as in Ollama."""
+    """What a message says: its pictures stand before its text, or its parts, as in Ollama."""
     if not images:
         return text
-    return [*(image.part for image in images), *([{"type": "text", "text": text}] if text else [])]
+    texts = text if isinstance(text, list) else [{"type": "text", "text": text}] if text else []
+    return [*(image.part for image in images), *texts]
+
+
+def _pictured_parts(content: object, where: str) -> list[str]:
+    """The places of the parts that are pictures, in a content of parts."""
+    parts = content if isinstance(content, list) else []
+    return [
+        f"{where}.{k}" for k, part in enumerate(parts) if isinstance(part, dict) and part.get("type") == "image_url"
+    ]
 
 
 def _messages(given: Sequence[object]) -> tuple[list[Json], list[str]]:
@@ -304,7 +314,7 @@ def _messages(given: Sequence[object]) -> tuple[list[Json], list[str]]:
         where = f"messages.{i}"
         said = validated(SaidBody, one, where)
         images = _pictures(said.images, f"{where}.images")
-        places += [image.where for image in images]
+        places += [*(image.where for image in images), *_pictured_parts(said.content, f"{where}.content")]
         message: Json = {"role": said.role, "content": _content(said.content, images)}
         if said.thinking:
             message["reasoning_content"] = said.thinking
@@ -507,6 +517,13 @@ GENERATE = ChatApi(read_generate, GenerateDialect, lambda n: {"prompt_eval_count
 def tagged(name: str) -> str:
     """A model's name with its tag, as Ollama lists it."""
     return name if ":" in name else f"{name}:latest"
+
+
+def plain_name(name: str) -> str:
+    """The same for all spellings that Ollama takes for one name: in any case, with the names of its registry or
+    without.
+    """
+    return tagged(name.casefold().removeprefix("registry.ollama.ai/").removeprefix("library/"))
 
 
 def version(engine: Backend, name: str, started: int) -> Json:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictStr
@@ -36,33 +34,23 @@ from uad.http.apis.dialect import (
 from uad.http.apis.messages import Dialogue, Picture, Piece, seal, unsealed
 from uad.http.apis.problems import Problem
 from uad.http.requests.chat import Reading
-from uad.http.requests.fields import Body, ChatAlternatives, Effort, Length
+from uad.http.requests.fields import Alternatives, Body, Effort, Length
 from uad.http.requests.job import Job
+from uad.http.requests.left_out import leave_out
 from uad.http.requests.message_fields import CHOICES, MAX_NAME, MAX_TOOLS, FunctionBody
-
-log = logging.getLogger("uad.server")
 
 MAX_REPEATED = 1 << 16  # characters of settings
 MAX_REPEATED_PROBS = 4096
 MAX_ITEMS = 8192
 MAX_PARTS = 4096  # of one item
 ENCRYPTED, LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
-INCLUDES = (
-    ENCRYPTED,
-    LOGPROBS,
-    "code_interpreter_call.outputs",
-    "computer_call_output.output.image_url",
-    "file_search_call.results",
-    "message.input_image.image_url",
-    "web_search_call.action.sources",
-    "web_search_call.results",
-)
 _NO_MEMORY = "this server keeps no responses; send the whole conversation in input"
 _UNSUPPORTED = {
     "previous_response_id": _NO_MEMORY,
     "conversation": _NO_MEMORY,
     "prompt": "no templates are kept here; send instructions and input",
 }
+_NOTHING_KEPT = "this server keeps no responses; the whole answer is sent at once, or streamed"
 _MetaName = Annotated[StrictStr, Field(max_length=64)]
 _MetaText = Annotated[StrictStr, Field(max_length=512)]
 _IMAGE = "input_image"
@@ -101,7 +89,7 @@ class ResponsesBody(Body):
     tools: list[dict[StrictStr, Any]] = Field([], max_length=MAX_TOOLS)
     tool_choice: Any = "auto"
     parallel_tool_calls: StrictBool | None = None
-    top_logprobs: ChatAlternatives | None = None
+    top_logprobs: Alternatives | None = None
     metadata: dict[_MetaName, _MetaText] = Field({}, max_length=16)
     background: StrictBool = False
     store: StrictBool = False
@@ -158,6 +146,7 @@ def read_response(members: Mapping[str, object]) -> Translated[ResponsesBody]:
     tools, choice = _tools(own)
     spelling = tools_at([place for place, _ in tools], renaming(_NAMES))
     talk = _conversation(own)
+    own = own.model_copy(update={"input": ()})  # it may hold files of pictures, and the answer keeps the rest
     chat = {**rest_of(members, own), "messages": talk.messages, **_settings(own), **choice}
     chat |= {"parallel_tool_calls": own.parallel_tool_calls, "tools": [_tool_json(tool) for _, tool in tools]}
     if all(tool.strict is not None for _, tool in tools):
@@ -167,14 +156,15 @@ def read_response(members: Mapping[str, object]) -> Translated[ResponsesBody]:
 
 
 def _check(own: ResponsesBody) -> None:
+    """Say what is taken and has no effect."""
     for name in ("store", "background"):
         if getattr(own, name):
-            raise NotSupportedError(f"{name} is not supported: this server keeps no responses; send false", name)
+            leave_out("/v1/responses", name, _NOTHING_KEPT)
     if own.truncation != "disabled":
-        raise NotSupportedError.at("truncation", "only disabled is supported; shorten input yourself")
-    for i, name in enumerate(own.include):
-        if name not in INCLUDES:
-            raise InvalidRequestError.at(f"include.{i}", f"must be one of {', '.join(INCLUDES)}")
+        leave_out("/v1/responses", "truncation", "nothing is dropped; an input that is too long is refused")
+    for name in own.include:
+        if name not in (ENCRYPTED, LOGPROBS):
+            leave_out("/v1/responses", f"include {name[:64]!r}", "no answer has it here")
 
 
 def _settings(own: ResponsesBody) -> Json:
@@ -213,18 +203,12 @@ def _tools(own: ResponsesBody) -> tuple[list[tuple[int, FunctionBody]], Json]:
         if kind == "function":
             found.append((i, validated(FunctionBody, tool, f"tools.{i}")))
         else:
-            _warn_left_out(str(kind)[:64])
+            leave_out("/v1/responses", f"the tool of type {str(kind)[:64]!r}", "only functions can be called here")
     choice = own.tool_choice
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-        allowed = _allowed(choice)
+        allowed = _allowed(choice, {tool.name for _, tool in found})
         found, choice = [one for one in found if one[1].name in allowed], choice.get("mode", "auto")
     return found, {"tool_choice": _choice(choice)}
-
-
-@lru_cache(64)
-def _warn_left_out(kind: str) -> None:
-    """Once for each kind, in the log."""
-    log.warning("/v1/responses: tools of type %r are left out; only functions can be called here", kind)
 
 
 def _choice(choice: object) -> object:
@@ -243,11 +227,19 @@ def _tool_json(tool: FunctionBody, strict: bool | None = None) -> Json:
     return {"type": "function", "function": {**({} if strict is None else {"strict": strict}), **function}}
 
 
-def _allowed(choice: Mapping[str, object]) -> set[object]:
+def _allowed(choice: Mapping[str, object], known: Collection[str]) -> set[str]:
+    """The names of the functions among `known` that may be called. Tools of other types are left out."""
     tools = choice.get("tools")
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise InvalidRequestError.at("tool_choice.tools", "must be a list of tools")
-    return {name for tool in tools if isinstance(name := tool.get("name"), str)}
+    names = set[str]()
+    for i, tool in enumerate(tools):
+        if tool.get("type", "function") == "function":
+            name = tool.get("name")
+            if not isinstance(name, str) or name not in known:
+                raise InvalidRequestError.at(f"tool_choice.tools.{i}", f"tools has no function {str(name)[:64]!r}")
+            names.add(name)
+    return names
 
 
 # --- the conversation
@@ -332,7 +324,10 @@ def _no_such_part(where: str, kind: object) -> NotSupportedError:
 def _picture(part: Mapping[str, object], where: str) -> Picture:
     if part.get("file_id"):
         raise NotSupportedError.at(f"{where}.file_id", "this server keeps no files; send the image itself in image_url")
-    if not isinstance(url := part.get("image_url"), str):
+    url = part.get("image_url")
+    if isinstance(url, dict):  # as chats have it
+        url = url.get("url")
+    if not isinstance(url, str):
         raise InvalidRequestError.at(f"{where}.image_url", "must be a string")
     return Picture(url, where)
 

@@ -10,10 +10,10 @@ from uad.base.types import Image, ThoughtBounds
 from uad.http.requests.constraint import chat_constraint
 from uad.http.requests.fields import ChatBody
 from uad.http.requests.generation import Backend
-from uad.http.requests.job import Job, make_job
-from uad.http.requests.message_fields import NamedTool
-from uad.http.requests.prompt_ids import answer_begun, encode_chat, text_of
-from uad.text.calls.format import AnswerFormat
+from uad.http.requests.job import Job, check_job, make_job
+from uad.http.requests.message_fields import AllowedTools, NamedTool
+from uad.http.requests.prompt_ids import answer_begun, check_begun, encode_chat, text_of
+from uad.text.calls.format import AnswerFormat, Keys
 from uad.text.calls.parser import AnswerParser, Start
 from uad.text.calls.tools import Calls, Tool
 
@@ -30,6 +30,8 @@ class Reading:
     calls: Calls
     start: Start
     shows_thoughts: bool
+    whole: Keys | None = None
+    """The members of JSON objects that are calls where they are the whole answer; None: such answers are content."""
 
     @property
     def is_plain(self) -> bool:
@@ -38,7 +40,7 @@ class Reading:
 
     def parser(self) -> AnswerParser:
         """A new parser, for one sequence."""
-        return AnswerParser(self.format, self.calls, self.start, self.shows_thoughts)
+        return AnswerParser(self.format, self.calls, self.start, self.shows_thoughts, self.whole)
 
 
 PLAIN = Reading(AnswerFormat(), Calls(), Start(), shows_thoughts=True)
@@ -52,14 +54,31 @@ def calls_of(body: ChatBody) -> Calls:
     Raises InvalidRequestError for a choice of a tool that is not there.
     """
     tools = tuple(
-        Tool(one.name, one.parameters or {}, bool(one.strict)) for one in (tool.function for tool in body.tools)
+        Tool(one.name, one.parameters or {}, bool(one.strict)) for one in (tool.function for tool in body.offered)
     )
     choice, parallel = body.tool_choice, body.parallel_tool_calls
-    if not isinstance(choice, NamedTool):
-        return Calls(tools, choice, named=False, parallel=choice != "required" if parallel is None else parallel)
-    if tools and all(tool.name != choice.name for tool in tools):
-        raise InvalidRequestError.at("tool_choice", f"tools has no function {choice.name!r}")
-    return Calls(tools, choice.name, named=True, parallel=parallel is not False)
+    if isinstance(choice, NamedTool):
+        _check_names(body, [choice.name])
+        return Calls(tools, choice.name, named=True, parallel=parallel is not False)
+    if isinstance(choice, AllowedTools):
+        _check_names(body, choice.names)
+        choice = choice.mode
+    return Calls(tools, choice, named=False, parallel=choice != "required" if parallel is None else parallel)
+
+
+def _check_names(body: ChatBody, names: Sequence[str]) -> None:
+    known = {tool.function.name for tool in body.tools}
+    for name in names:
+        if name not in known:
+            raise InvalidRequestError.at("tool_choice", f"tools has no function {name!r}")
+
+
+def check_chat(engine: Backend, body: ChatBody) -> None:
+    """Raise InvalidRequestError for what `chat_job` refuses and that neither models nor vocabularies are needed for."""
+    check_job(engine, body)
+    calls_of(body)
+    check_begun(body)
+    _of_template(body)
 
 
 def chat_job(
@@ -78,12 +97,17 @@ def chat_job(
     # Where the answer begins is said by the beginning that the request gives, else by the end of its prompt: after
     # "<think>\n" it is in a thought. A beginning "<think>so far" goes on with one, and "So far" is content, whatever
     # the template opens.
-    tail, begun = text_of(text, prompt.ids[-_TAIL:]), answer_begun(body.messages)
+    tail, begun = text_of(text, prompt.ids[-_TAIL:]), answer_begun(body, text.answers)
     in_thought = text.answers.continues_thought(begun) if begun else text.answers.opens_thought(tail)
     start = Start(in_thought, in_content=bool(begun) and not in_thought)
 
-    reading = Reading(text.answers, calls, start, (body.reasoning_format or default) == "none")
-    bound = chat_constraint(engine, body, job.requests[0].constraint, calls, start, tail)
+    shows = body.reasoning_format or default
+    shows_thoughts = shows == "none" or (shows == "deepseek-legacy" and bool(body.stream))
+    # An answer that the request describes by a schema or a grammar may look like a call, and is what was asked for.
+    own = job.requests[0].constraint
+    whole = text.answers.keys_of_whole(engine.config.server.json_calls) if own is None else None
+    reading = Reading(text.answers, calls, start, shows_thoughts, whole)
+    bound = chat_constraint(engine, body, own, calls, start, tail)
     shown = () if reading.is_plain else reading.format.shown(with_calls=calls.are_possible)
     thoughts = _thought_bounds(engine, body, start)
     requests = (replace(one, shown=shown, constraint=bound, thoughts=thoughts) for one in job.requests)

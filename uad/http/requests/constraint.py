@@ -17,8 +17,8 @@ from uad.text.calls.tools import Calls
 _JSON, _GRAMMAR, _REGEX, _CHOICE = ConstraintKind
 
 
-def constraint_of(engine: Backend, body: GenerationBody) -> Constraint | None:
-    """The request's constraint, else the server's. Compiles it: for worker threads. Raises InvalidRequestError."""
+def asked_constraint(body: GenerationBody) -> tuple[str, Constraint] | None:
+    """The request's own constraint with the field that it stands in. Raises InvalidRequestError."""
     found = [
         (name, constraint)
         for name, read in _FIELDS.items()
@@ -27,9 +27,15 @@ def constraint_of(engine: Backend, body: GenerationBody) -> Constraint | None:
     if len(found) > 1:
         names = " and ".join(name for name, _ in found)
         raise InvalidRequestError(f"{names}: an answer can have one constraint; leave the others out", found[1][0])
-    if not found:
+    return found[0] if found else None
+
+
+def constraint_of(engine: Backend, body: GenerationBody) -> Constraint | None:
+    """The request's constraint, else the server's. Compiles it: for worker threads. Raises InvalidRequestError."""
+    found = asked_constraint(body)
+    if found is None:
         return None if body.grammar == "" else engine.config.constraint
-    name, constraint = found[0]
+    name, constraint = found
     _check(engine.text, name, constraint)
     return constraint
 

@@ -11,8 +11,10 @@ Fields of features that this server does not have are at the end: neutral values
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar, get_type_hints
 
 from pydantic import (
@@ -28,11 +30,18 @@ from pydantic import (
 
 from uad.base.common.names import nearest
 from uad.base.common.samplers import SETTINGS
-from uad.base.common.settings import INT32_MAX, RequestField, request_fields
+from uad.base.common.settings import INT32_MAX, Refused, RequestField, Setting, request_fields
 from uad.base.config import SPEC_TYPE
 from uad.base.errors import ConfigError, InvalidRequestError, NotSupportedError
 from uad.base.types import Origin, Request, SpecPolicy
-from uad.http.requests.message_fields import MAX_TOOLS, ReasoningFormat, ToolBody, ToolChoice
+from uad.http.requests.message_fields import (
+    MAX_TOOLS,
+    AllowedTools,
+    Continued,
+    ReasoningFormat,
+    ToolBody,
+    ToolChoice,
+)
 from uad.http.requests.message_fields import Body as Body
 from uad.http.requests.message_fields import MessageBody as MessageBody
 
@@ -44,13 +53,49 @@ MAX_KWARGS = 64
 MAX_EXTRA = 4096
 MAX_BUDGET_MESSAGE = 4096
 """Characters."""
+MAX_ALTERNATIVES = 100
 B = TypeVar("B", bound=Body)
 
 
-def _number(value: object) -> object:
+def _number(value: object) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("must be a number")
     return value
+
+
+def _taken(value: object, is_whole: bool, low: float, high: float, refused: Refused) -> int | float:
+    """A number as llama-server takes it: a fraction is cut off where it is whole, and the nearest bound counts for what
+    is out of bounds. What is `refused` there stays, for the check of the bounds.
+    """
+    number = _number(value)
+    if isinstance(number, float) and not math.isfinite(number):
+        return number
+    number = math.trunc(number) if is_whole else number
+    if number < low and refused in ("nothing", "above"):
+        return low
+    return high if number > high and refused in ("nothing", "below") else number
+
+
+def _usual_below(value: object, low: float) -> object:
+    return None if value is None or _number(value) < low else value
+
+
+def _seed(value: object) -> int | float:
+    """Below 0 it is one of 32 bits, and above one of 64, as where it is kept in so many. All bits set: a random one."""
+    # -1 as a number of 32 or of 64 bits is what clients in C send for "draw one".
+    number = _number(value)
+    if isinstance(number, float) and not math.isfinite(number):
+        return number
+    whole = math.trunc(number) % 2 ** (32 if number < 0 else 64)
+    return -1 if whole in (2**32 - 1, 2**64 - 1) else whole
+
+
+def _alternatives(value: object) -> object:
+    """How many: true is one, and what is below 0, none at all."""
+    if value is None or value is False:
+        return None
+    number = 1 if value is True else _number(value)
+    return number if number >= 0 else None
 
 
 def _pause(value: float) -> float:
@@ -59,8 +104,17 @@ def _pause(value: float) -> float:
     return value
 
 
+def _switch_or_number(value: object) -> object:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, int | float) or not math.isfinite(value) or value > MAX_ALTERNATIVES:
+        raise ValueError(f"must be true or false, or a number up to {MAX_ALTERNATIVES}")
+    return max(math.trunc(value), 0)
+
+
 def _words(value: object) -> object:
     words = [value] if isinstance(value, str) else value
+    words = [word for word in words if word is not None] if isinstance(words, list) else words
     if isinstance(words, list) and len(words) > MAX_STOPS:
         raise ValueError(f"must hold at most {MAX_STOPS} strings")
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -90,19 +144,32 @@ def _types(value: object) -> object:
         raise ValueError(f"must be {SPEC_TYPE.expects}") from None
 
 
+def _within(low: float, high: float, refused: Refused = "both", is_whole: bool = True) -> BeforeValidator:
+    """What takes a number that belongs into low..high."""
+    return BeforeValidator(partial(_taken, is_whole=is_whole, low=low, high=high, refused=refused))
+
+
 _Number = BeforeValidator(_number)
 _Finite = Field(allow_inf_nan=False)
-Length = Annotated[int, Field(ge=-1, le=INT32_MAX), _Number]
-Count = Annotated[int, Field(ge=0, le=INT32_MAX), _Number]
-Choices = Annotated[int, Field(ge=1, le=1024), _Number]
-Seed = Annotated[int, Field(ge=-1, le=2**63 - 1), _Number]
-Alternatives = Annotated[int, Field(ge=0, le=100), _Number]
-ChatAlternatives = Annotated[int, Field(ge=0, le=20), _Number]
-DraftLength = Annotated[int, Field(ge=0, le=512), _Number]
-Probability = Annotated[float, _Finite, Field(ge=0.0, le=1.0), _Number]
+Length = Annotated[int, Field(ge=-1, le=INT32_MAX), _within(-1, INT32_MAX, "below")]
+Count = Annotated[int, Field(ge=0, le=INT32_MAX), _within(0, INT32_MAX, "below")]
+Choices = Annotated[int, Field(ge=1, le=1024), _within(1, 1024)]
+Alternatives = Annotated[int, Field(ge=0, le=MAX_ALTERNATIVES), _within(0, MAX_ALTERNATIVES, "above")]
+DraftLength = Annotated[int, Field(ge=0, le=512), _within(0, 512, "below")]
+Probability = Annotated[float, _Finite, Field(ge=0.0, le=1.0), _within(0.0, 1.0, "nothing", is_whole=False)]
+Seed = Annotated[int, Field(ge=-1, le=2**64 - 1), BeforeValidator(_seed)]
+Logprobs = Annotated[Alternatives | None, BeforeValidator(_alternatives)]
+ChatLogprobs = Annotated[bool | Annotated[int, Field(ge=0, le=MAX_ALTERNATIVES)], BeforeValidator(_switch_or_number)]
 Effort = Annotated[StrictStr, Field(max_length=64)]
-Ids = Annotated[list[Count], Field(max_length=MAX_STOP_IDS)]
-Seconds = Annotated[float, _Finite, Field(ge=-1.0, le=86400.0), AfterValidator(_pause), _Number]
+Id = Annotated[int, Field(ge=0, le=INT32_MAX), _Number]
+Ids = Annotated[list[Id], Field(max_length=MAX_STOP_IDS)]
+Seconds = Annotated[
+    float,
+    _Finite,
+    Field(ge=-1.0, le=86400.0),
+    AfterValidator(_pause),
+    _within(-1.0, 86400.0, "below", is_whole=False),
+]
 Names = Annotated[list[StrictStr], BeforeValidator(_names), Field(max_length=256)]
 Words = Annotated[list[Annotated[StrictStr, Field(max_length=MAX_STOP_CHARS)]], BeforeValidator(_words)]
 DrafterTypes = Annotated[tuple[Origin, ...], BeforeValidator(_types)]
@@ -121,17 +188,26 @@ REQUEST_ROWS = request_fields(Request)
 """Fields of `Request` that a body sets as they are, by their name there."""
 
 
-def _number_type(is_whole: bool, low: float, high: float) -> Any:
-    """The type of a number within low..high."""
-    span = Field(ge=low, le=high)
-    return Annotated[int, span, _Number] if is_whole else Annotated[float, _Finite, span, _Number]
+def _number_type(one: Setting | RequestField, is_whole: bool) -> Any:
+    """The type of a number with these bounds."""
+    span, taken = Field(ge=one.low, le=one.high), _within(one.low, one.high, one.refused, is_whole)
+    return Annotated[int, span, taken] if is_whole else Annotated[float, _Finite, span, taken]
+
+
+def _sampler_type(one: Setting) -> Any:
+    """The type of a member that is a sampler's field. None: the server's own counts."""
+    usual = BeforeValidator(partial(_usual_below, low=one.low))
+    if one.usual_below:
+        span, taken = Field(ge=one.low, le=one.high), _within(one.low, one.high, one.refused, is_whole=False)
+        return Annotated[Annotated[float, _Finite, span, taken] | None, usual]
+    return Optional[_number_type(one, one.is_whole)]  # noqa: UP045
 
 
 def _request_type(hint: Any, one: RequestField) -> Any:
     """The type of a member that sets a field of `Request` with this annotation."""
     least = one.counts_from
     if hint is int or hint is float:
-        kind = _number_type(hint is int, one.low, one.high)
+        kind = _number_type(one, hint is int)
         return kind if least is None else Annotated[kind, AfterValidator(lambda value: max(value, least))]
     # They become tuples only after validation: the errors speak of lists, which is what JSON has.
     return {
@@ -143,7 +219,7 @@ def _request_type(hint: Any, one: RequestField) -> Any:
 
 def _members_of_tables() -> dict[str, Any]:
     """Members made of the rows of samplers and of `Request`, for `create_model`. None: the server's default holds."""
-    kinds = {name: _number_type(one.is_whole, one.low, one.high) for name, one in SETTINGS.items()}
+    kinds = {name: _sampler_type(one) for name, one in SETTINGS.items()}
     rows = {name: row(None, one.help, name, *one.aliases, echoed=True) for name, one in SETTINGS.items()}
     hints = get_type_hints(Request)
     for field, one in REQUEST_ROWS.items():
@@ -235,7 +311,9 @@ class GenerationBody(TableBody):
         "n_cmpl",
         "n",
     )
-    seed: Seed | None = row(None, "of the random numbers; -1: a new one for each request", echoed=True)
+    seed: Seed | None = row(
+        None, "of the random numbers; -1, and all bits of 32 or 64 set: a new one for each request", echoed=True
+    )
     logit_bias: Any = row(None, "what is added to logits (see **Words**)", echoed=True)
     ignore_eos: StrictBool | None = row(None, "ends of the vocabulary are not drawn (see **Stops**)", echoed=True)
     samplers: Names | None = row(None, "names or letters of the samplers that run, in their order", echoed=True)
@@ -305,21 +383,35 @@ class TemplateBody(Body):
         None, "what is written before a thought ends by its budget", max_length=MAX_BUDGET_MESSAGE
     )
     tools: list[ToolBody] = row([], "functions that the answer may call ([tools.md](tools.md))", max_length=MAX_TOOLS)
-    tool_choice: ToolChoice = row("auto", "`none`, `auto`, `required`, or the function to call")
+    tool_choice: ToolChoice = row(
+        "auto", "`none`, `auto`, `required`, the function to call, or those that may be called (`allowed_tools`)"
+    )
     parallel_tool_calls: StrictBool | None = row(None, "whether there may be several calls in one answer")
     reasoning_format: ReasoningFormat | None = row(
-        None, "`none`: thoughts stay in the content; `auto`, `deepseek`: they are `reasoning_content`"
+        None,
+        "`none`: thoughts stay in the content; `auto`, `deepseek`: they are `reasoning_content`; `deepseek-legacy`: so "
+        "it is in whole answers, in streams as `none`",
     )
     add_generation_prompt: StrictBool | None = row(None, "whether the template opens an answer")
-    continue_final_message: StrictBool | None = row(None, "the last message is the beginning of the answer")
+    continue_final_message: Continued | None = row(
+        None, "the last message is the beginning of the answer; `reasoning_content`, `content`: of its thoughts, or not"
+    )
     add_special_tokens: StrictBool = row(True, "see **How a prompt begins**")
+
+    @property
+    def offered(self) -> list[ToolBody]:
+        """The tools that may be called, by what `tool_choice` says of that."""
+        choice = self.tool_choice
+        if not isinstance(choice, AllowedTools):
+            return self.tools
+        return [tool for tool in self.tools if tool.function.name in choice.names]
 
 
 class ChatBody(TemplateBody, GenerationBody):
     """POST /v1/chat/completions."""
 
-    logprobs: StrictBool = row(False, "the answer has log-probabilities")
-    top_logprobs: ChatAlternatives | None = row(None, "with so many alternatives; needs `logprobs`")
+    logprobs: ChatLogprobs = row(False, "the answer has log-probabilities; a number: with so many alternatives")
+    top_logprobs: Alternatives | None = row(None, "with so many alternatives; needs `logprobs`")
     return_token_ids: StrictBool = row(False, "the answer has token ids, as vLLM's (see **Answers**)")
 
 
@@ -332,7 +424,7 @@ class CompletionBody(GenerationBody):
     echo: StrictBool = row(False, "the prompt stands before the answer")
     best_of: Choices | None = row(None, "so many answers are written, and the `n` likeliest returned")
     suffix: StrictStr = row("", "what follows the answer (see **Filling in the middle**)")
-    logprobs: Alternatives | None = row(None, "log-probabilities, with so many alternatives")
+    logprobs: Logprobs = row(None, "log-probabilities, with so many alternatives")
     add_special_tokens: StrictBool = row(True, "see **How a prompt begins**")
     return_token_ids: StrictBool = row(False, "the answer has token ids, as vLLM's (see **Answers**)")
 
@@ -343,7 +435,7 @@ class NativeBody(GenerationBody):
     prompt: Any = row(
         ..., 'text, ids, text mixed with ids, `{"prompt_string": …}`, or a list of these for several prompts'
     )
-    logprobs: Alternatives | None = row(None, "as `n_probs`")
+    logprobs: Logprobs = row(None, "as `n_probs`")
     add_special_tokens: StrictBool = row(True, "see **How a prompt begins**")
     return_tokens: StrictBool = row(False, "the answer has its token ids")
     response_fields: list[StrictStr] = row([], "the members that the answer has, and no others", max_length=256)

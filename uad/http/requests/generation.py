@@ -66,7 +66,7 @@ class Text(Protocol):
         self, text: str, add_special: bool = False, parse_special: bool = True, images: Sequence[Image] = ()
     ) -> list[int]:
         """The target's ids of a text. add_special: with BOS in front, where the model wants one. parse_special: names
-        of specials become their ids. images: what its markers (`MEDIA_MARKER`) stand for, in their order; without any a
+        of specials become their ids. images: what its markers (`IMAGE_PLACE`) stand for, in their order; without any a
         marker is text. Raises InvalidRequestError, for another number of markers, too."""
 
     def detokenize(self, ids: Sequence[int]) -> bytes:

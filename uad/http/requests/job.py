@@ -17,18 +17,20 @@ from uad.base.common.request_id import REQUEST_ID
 from uad.base.common.samplers import SAMPLERS, SETTINGS, sampler_names
 from uad.base.errors import InvalidRequestError
 from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.http.requests.constraint import constraint_of
-from uad.http.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody, asked_of, requested
+from uad.http.requests.constraint import asked_constraint, constraint_of
+from uad.http.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody, requested
 from uad.http.requests.generation import Backend
+from uad.http.requests.left_out import leave_out
 from uad.http.requests.prompt_ids import Prompt
 
 MAX_ECHOED: Final = 1 << 20  # probabilities of a prompt
 MAX_PREDICTED: Final = 1 << 22
 """Bytes of all text of a prediction: about a million tokens."""
 MAX_PREDICTED_PARTS: Final = 4096
-RANDOM_SEEDS = (-1, 2**32 - 1)
-"""llama-server's two spellings of "draw one"."""
 MAX_BIASES = 4096
+MOST_BIAS = 1e6
+_MOST_DIGITS: Final = 20
+"""Of an id."""
 MAX_BREAKERS = 64
 MAX_BREAKER_CHARS = 40
 
@@ -70,11 +72,9 @@ class Job:
         return self.requests[0].post_sampling
 
 
-def check_counts(engine: Backend, body: GenerationBody, n_prompts: int, limit: int) -> int:
+def check_counts(body: GenerationBody, n_prompts: int, limit: int) -> int:
     """How many sequences the request asks for, or InvalidRequestError where the server could never run them."""
-    n_slots, n = engine.info.n_slots, n_choices(body)
-    if asked_of(body).get("slot", -1) >= n_slots:
-        raise InvalidRequestError.at("id_slot", f"must be below {n_slots}, the number of slots")
+    n = n_choices(body)
     if n > limit:
         name = "n" if n == body.n else "best_of"
         raise InvalidRequestError.at(name, f"must be at most {limit}; start the server with a larger --max-queue")
@@ -97,40 +97,12 @@ def n_choices(body: GenerationBody) -> int:
 
 def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping: float) -> Job:
     """Requests for every prompt and choice. May tokenize and compile: for worker threads."""
-    n_probs, logprobs = _probs(body)
+    model, (n_probs, logprobs) = settled(engine, body), _probs(body)
     n, echo = n_choices(body), isinstance(body, CompletionBody) and body.echo
     if echo and logprobs:
         _check_echo(prompts, n_probs)
-    # -1 is no limit on both sides: of 100 in the request and -1 on the command line 100 counts, of -1 and -1 none.
-    limit, asked = engine.config.n_predict, -1 if body.max_tokens is None else body.max_tokens
-    lengths = [length for length in (limit, asked) if length >= 0]
-    usual = Request(
-        prompt=(),
-        max_tokens=min(lengths) if lengths else None,
-        cache_prompt=engine.config.server.cache_prompt,
-        name=REQUEST_ID.get(),
-    )
-    model = requested(body, usual)
-    _check_ids(engine, model.stop_token_ids, "stop_token_ids")
-    if model.max_tokens is not None and model.min_tokens > model.max_tokens:
-        raise InvalidRequestError.at(
-            "min_tokens", f"must not be above max_tokens, which is {model.max_tokens} for this request"
-        )
     params = sampling_params(engine, body)
-    if model.origins and not model.stream:
-        raise InvalidRequestError.at("return_origins", "the chunks of a stream have it; set stream to true")
-    speculative, prediction = speculative_params(engine, body), prediction_of(body.prediction)
-    drafters = drafters_of(engine, speculative, bool(prediction))
-    model = replace(
-        model,
-        speculative=speculative,
-        logprobs=logprobs or n > body.n,
-        n_probs=n_probs,
-        adapters=scales_of(engine, body.lora) if body.lora else None,
-        prompt_probs=echo and logprobs,
-        prediction=prediction,
-        constraint=constraint_of(engine, body),
-    )
+    model = replace(model, prompt_probs=echo and logprobs, constraint=constraint_of(engine, body))
     # Choices of one prompt have seeds in a row: else all of them would be the same text.
     seed = params.seed
     drawn = [params if seed is None or not i else replace(params, seed=seed + i) for i in range(n)]
@@ -149,10 +121,53 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         echo=echo,
         include_usage=bool(body.stream_options.include_usage),
         ping=interval if interval > 0 else None,
-        drafters=drafters,
+        drafters=drafters_of(engine, model.speculative, bool(model.prediction)),
         eog=engine.info.eog,
         is_verbose=body.verbose or engine.config.verbose,
         token_ids=isinstance(body, ChatBody | CompletionBody) and body.return_token_ids,
+    )
+
+
+def check_job(engine: Backend, body: GenerationBody) -> None:
+    """Raise InvalidRequestError for what `make_job` refuses and that neither models nor vocabularies are needed for."""
+    settled(engine, body)
+    asked_constraint(body)
+    _check_ids(engine, body.allowed_token_ids, "allowed_token_ids")
+    _check_runs(engine, body.bad_words_ids)
+    if body.logit_bias is not None:
+        _pairs(body.logit_bias)
+    if body.dry_sequence_breakers is not None:
+        _breakers(body.dry_sequence_breakers)
+
+
+def settled(engine: Backend, body: GenerationBody) -> Request:
+    """The request without its prompt and what is made with a vocabulary. Raises InvalidRequestError."""
+    n_probs, logprobs = _probs(body)
+    # -1 is no limit on both sides: of 100 in the request and -1 on the command line 100 counts, of -1 and -1 none.
+    limit, asked = engine.config.n_predict, -1 if body.max_tokens is None else body.max_tokens
+    lengths = [length for length in (limit, asked) if length >= 0]
+    usual = Request(
+        prompt=(),
+        max_tokens=min(lengths) if lengths else None,
+        cache_prompt=engine.config.server.cache_prompt,
+        name=REQUEST_ID.get(),
+    )
+    model = requested(body, usual)
+    _check_ids(engine, model.stop_token_ids, "stop_token_ids")
+    if model.max_tokens is not None and model.min_tokens > model.max_tokens:
+        raise InvalidRequestError.at(
+            "min_tokens", f"must not be above max_tokens, which is {model.max_tokens} for this request"
+        )
+    if model.origins and not model.stream:
+        raise InvalidRequestError.at("return_origins", "the chunks of a stream have it; set stream to true")
+    return replace(
+        model,
+        slot=model.slot if model.slot == -1 else model.slot % engine.info.n_slots,
+        speculative=speculative_params(engine, body),
+        logprobs=logprobs or n_choices(body) > body.n,
+        n_probs=n_probs,
+        adapters=scales_of(engine, body.lora) if body.lora else None,
+        prediction=prediction_of(body.prediction),
     )
 
 
@@ -171,10 +186,12 @@ def _probs(body: GenerationBody) -> tuple[int, bool]:
     fields for these, its completions one, where 0 means none beside the token itself; llama-server has n_probs.
     """
     if isinstance(body, ChatBody):
+        # A chat's switch is a number for clients of llama-server, as in completions.
+        said = 0 if isinstance(body.logprobs, bool) else body.logprobs
         if body.top_logprobs is not None and not body.logprobs:
             raise InvalidRequestError.at("top_logprobs", "needs logprobs to be true")
-        n_probs = body.top_logprobs if body.top_logprobs is not None else body.n_probs
-        return n_probs or 0, body.logprobs or bool(n_probs)
+        n_alternatives = next((one for one in (body.top_logprobs, body.n_probs) if one is not None), said)
+        return n_alternatives, bool(body.logprobs or n_alternatives)
     n_probs = body.n_probs
     if n_probs is None and isinstance(body, CompletionBody | NativeBody):
         n_probs = body.logprobs
@@ -191,7 +208,7 @@ def sampling_params(engine: Backend, body: GenerationBody) -> SamplingParams:
     if changes.get("repeat_last_n", 0) < 0:
         changes["repeat_last_n"] = engine.info.n_ctx
     if body.seed is not None:
-        changes["seed"] = None if body.seed in RANDOM_SEEDS else body.seed
+        changes["seed"] = None if body.seed < 0 else body.seed
     if body.logit_bias is not None:
         changes["logit_bias"] = tuple(_biases(engine, body.logit_bias))
     if body.dry_sequence_breakers is not None:
@@ -241,11 +258,15 @@ def _bad_words(engine: Backend, body: GenerationBody) -> Iterator[tuple[int, ...
         for text in (word, " " + word.lstrip()) if word.strip() else (word,):
             if ids := engine.text.tokenize(text, add_special=False, parse_special=False):
                 yield tuple(ids)
-    for run in body.bad_words_ids:
+    _check_runs(engine, body.bad_words_ids)
+    yield from map(tuple, body.bad_words_ids)
+
+
+def _check_runs(engine: Backend, runs: Sequence[Sequence[int]]) -> None:
+    for run in runs:
         if not run:
             raise InvalidRequestError.at("bad_words_ids", "a list in it is empty")
         _check_ids(engine, run, "bad_words_ids")
-        yield tuple(run)
 
 
 def _check_ids(engine: Backend, ids: Sequence[int], name: str) -> None:
@@ -255,10 +276,14 @@ def _check_ids(engine: Backend, ids: Sequence[int], name: str) -> None:
 
 
 def _biases(engine: Backend, value: object) -> Iterator[tuple[int, float]]:
+    """What is no token of this vocabulary, or no bias, is left out, as in llama-server."""
     n = 0
-    for key, bias in _pairs(value):
-        addend = _addend(bias)
-        ids = _biased_ids(engine, key)
+    for pair in _pairs(value):
+        key, bias = pair if isinstance(pair, list | tuple) and len(pair) == 2 else (None, None)
+        addend, ids = _addend(bias), _biased_ids(engine, key)
+        if addend is None or not ids:
+            leave_out("logit_bias", str(pair)[:64], "no token of this vocabulary with a number or false")
+            continue
         n += len(ids)
         if n > MAX_BIASES:
             raise InvalidRequestError.at("logit_bias", f"at most {MAX_BIASES} tokens, those of texts included")
@@ -266,37 +291,37 @@ def _biases(engine: Backend, value: object) -> Iterator[tuple[int, float]]:
             yield id_, addend
 
 
-def _pairs(value: object) -> list[tuple[object, object]]:
+def _pairs(value: object) -> Sequence[object]:
     if isinstance(value, dict | list) and len(value) > MAX_BIASES:
         raise InvalidRequestError.at("logit_bias", f"at most {MAX_BIASES} tokens")
     if isinstance(value, dict):
         return list(value.items())
-    if isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value):
-        return [(key, bias) for key, bias in value]
+    if isinstance(value, list):
+        return value
     raise InvalidRequestError.at("logit_bias", "must be an object, or a list of [token id or text, bias]")
 
 
-def _addend(bias: object) -> float:
+def _addend(bias: object) -> float | None:
+    """What a bias adds, None for what is none. More than a million is as good as a million."""
     if bias is False:
         return -math.inf
-    if isinstance(bias, bool) or not isinstance(bias, int | float) or not -1e6 <= bias <= 1e6:
-        raise InvalidRequestError.at(
-            "logit_bias", "a bias must be a number between -1e6 and 1e6, or false to ban the token"
-        )
-    return float(bias)
+    if isinstance(bias, bool) or not isinstance(bias, int | float):
+        return None
+    return float(min(max(bias, -MOST_BIAS), MOST_BIAS))
 
 
 def _biased_ids(engine: Backend, key: object) -> list[int]:
+    """The ids of a token or a text; none for what is neither."""
     if isinstance(key, str) and not _is_integer(key):
         if len(key) > MAX_BIASES:
             raise InvalidRequestError.at("logit_bias", f"a text of at most {MAX_BIASES} characters")
         checkpoint()
         return engine.text.tokenize(key, add_special=False, parse_special=False)
-    if isinstance(key, bool) or not isinstance(key, int | str):
-        raise InvalidRequestError.at("logit_bias", "a token must be an id or text")
-    id_ = int(key)
-    _check_ids(engine, [id_], "logit_bias")
-    return [id_]
+    if isinstance(key, str):
+        key = int(key) if len(key) <= _MOST_DIGITS else -1
+    if isinstance(key, bool) or not isinstance(key, int):
+        return []
+    return [key] if 0 <= key < engine.info.target.n_vocab else []
 
 
 def _is_integer(text: str) -> bool:
@@ -304,7 +329,7 @@ def _is_integer(text: str) -> bool:
     tokens of a text.
     """
     digits = text.removeprefix("-")
-    return digits.isascii() and digits.isdigit() and len(digits) < 20
+    return digits.isascii() and digits.isdigit()
 
 
 # --- drafts

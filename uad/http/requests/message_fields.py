@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -16,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from uad.base.types import MEDIA_MARKER
+from uad.base.types import IMAGE_PLACE
 
 MAX_TOOLS = 1024
 MAX_CALLS = 1024
@@ -29,9 +30,34 @@ CHOICES = ("none", "auto", "required")
 
 
 class Body(BaseModel):
-    """Base of every request body, and of the objects in one."""
+    """Base of every request body, and of the objects in one. Of a field with several names the first counts that has a
+    value; null and an empty text are none where another name has one.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, regex_engine="rust-regex")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _first_said(cls, value: Any) -> Any:
+        several = _several_names(cls)
+        if not several or not isinstance(value, dict):
+            return value
+        hidden = {name for names in several for name in _hidden(names, value)}
+        return {name: member for name, member in value.items() if name not in hidden} if hidden else value
+
+
+@lru_cache
+def _several_names(kind: type[Body]) -> tuple[tuple[str, ...], ...]:
+    """The names of each field that goes by several."""
+    aliases = [field.validation_alias for field in kind.model_fields.values()]
+    return tuple(tuple(map(str, one.choices)) for one in aliases if isinstance(one, AliasChoices))
+
+
+def _hidden(names: tuple[str, ...], members: dict[str, Any]) -> list[str]:
+    """Those of the names that say nothing beside another."""
+    # {"reasoning_content": null, "reasoning": "so far"}: the second is meant.
+    empty = [name for name in names if name in members and (members[name] is None or members[name] == "")]
+    return empty if empty and any(name in members for name in names if name not in empty) else []
 
 
 def _function_only(value: object) -> object:
@@ -47,21 +73,48 @@ def _arguments(value: object) -> object:
 
 
 def _tool_choice(value: object) -> object:
-    """A word, or the name in `{"type": "function", "function": {"name": …}}`."""
+    """A word, or the name in `{"type": "function", "function": {"name": …}}`, or what `allowed_tools` says."""
     if isinstance(value, str) and value in CHOICES:
         return value
-    function = (
-        value.get("function") if isinstance(value, dict) and value.get("type", "function") == "function" else None
-    )
-    name = function.get("name") if isinstance(function, dict) else None
-    if not isinstance(name, str) or not name:
-        raise ValueError('must be "none", "auto", "required", or an object that names a function')
+    given = value if isinstance(value, dict) else {}
+    if given.get("type") == "allowed_tools":
+        return _allowed_tools(given.get("allowed_tools"))
+    name = _function_name(given) if given.get("type", "function") == "function" else None
+    if name is None:
+        raise ValueError(
+            'must be "none", "auto", "required", an object that names a function, or one of type "allowed_tools"'
+        )
     return NamedTool(name=name)
 
 
+def _function_name(given: object) -> str | None:
+    function = given.get("function") if isinstance(given, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) and name else None
+
+
+def _allowed_tools(given: object) -> AllowedTools:
+    """OpenAI's object, with the names of the tools that may be called."""
+    tools = given.get("tools") if isinstance(given, dict) else None
+    names = [_function_name(tool) for tool in tools] if isinstance(tools, list) else []
+    mode = given.get("mode", "auto") if isinstance(given, dict) else None
+    found = tuple(name for name in names if name is not None)
+    if mode not in ("auto", "required") or not found or len(found) < len(names):
+        raise ValueError(
+            'of type "allowed_tools" must have allowed_tools with mode "auto" or "required", and functions'
+        )
+    return AllowedTools(mode=mode, names=found)
+
+
 def _reasoning(value: object) -> object:
-    if value not in ("none", "auto", "deepseek"):
-        raise ValueError('must be "none", "auto" or "deepseek"')
+    if value not in ("none", "auto", "deepseek", "deepseek-legacy"):
+        raise ValueError('must be "none", "auto", "deepseek" or "deepseek-legacy"')
+    return value
+
+
+def _continued(value: object) -> object:
+    if not isinstance(value, bool) and value not in ("content", "reasoning_content"):
+        raise ValueError('must be true or false, "content" or "reasoning_content"')
     return value
 
 
@@ -76,7 +129,8 @@ def _text_parts(value: object) -> object:
 def _marked(part: dict[str, Any]) -> dict[str, Any]:
     """A part with a picture has the marker for its text. One with a text has no picture, whatever else it holds."""
     if part.get("type") == "image_url":
-        return {**part, "text": MEDIA_MARKER, "image_url": part.get("image_url") or {}}
+        url = part.get("image_url") or {}
+        return {**part, "text": IMAGE_PLACE, "image_url": {"url": url} if isinstance(url, str) else url}
     return {name: member for name, member in part.items() if name != "image_url"}
 
 
@@ -125,8 +179,15 @@ class NamedTool(Body):
     name: StrictStr
 
 
+class AllowedTools(Body):
+    """`tool_choice` that names the functions that may be called."""
+
+    mode: Literal["auto", "required"]
+    names: tuple[StrictStr, ...]
+
+
 class PictureUrl(Body):
-    """`image_url` of a part: an address with the picture in it, or of it."""
+    """`image_url` of a part: an address with the picture in it, or of it. A text is read as its `url`, as in Ollama."""
 
     url: StrictStr
 
@@ -160,5 +221,6 @@ class MessageBody(Body):
         return self
 
 
-ToolChoice = Annotated[Literal["none", "auto", "required"] | NamedTool, BeforeValidator(_tool_choice)]
-ReasoningFormat = Annotated[Literal["none", "auto", "deepseek"], BeforeValidator(_reasoning)]
+ToolChoice = Annotated[Literal["none", "auto", "required"] | NamedTool | AllowedTools, BeforeValidator(_tool_choice)]
+ReasoningFormat = Annotated[Literal["none", "auto", "deepseek", "deepseek-legacy"], BeforeValidator(_reasoning)]
+Continued = Annotated[bool | Literal["content", "reasoning_content"], BeforeValidator(_continued)]

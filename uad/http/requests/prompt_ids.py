@@ -17,6 +17,8 @@ from uad.base.types import FimTokens, Image
 from uad.http.requests.fields import CompletionBody, ExtraBody, InfillBody, MessageBody, NativeBody, TemplateBody
 from uad.http.requests.generation import Backend, Message, Text
 from uad.http.requests.message_fields import TextPart
+from uad.http.requests.pictures import with_markers, with_places
+from uad.text.calls.format import THINK_TAGS, AnswerFormat
 
 Part = str | int
 RESERVED_KWARGS = frozenset(
@@ -121,6 +123,21 @@ def text_of(text: Text, ids: Sequence[int]) -> str:
     return "".join(texts) + decoder.decode(b"", final=True)
 
 
+def check_prompts(engine: Backend, body: CompletionBody | NativeBody, prompts: Sequence[object]) -> None:
+    """Raise for what `encode_completion` refuses and that neither models nor vocabularies are needed for."""
+    n_vocab = engine.info.target.n_vocab
+    if isinstance(body, InfillBody):
+        check_fim(engine, "input_suffix")
+        parts_of(body.input_prefix, n_vocab, "input_prefix")
+        parts_of(body.input_suffix, n_vocab, "input_suffix")
+        return
+    if isinstance(body, CompletionBody) and body.suffix:
+        check_fim(engine, "suffix")
+    for prompt in prompts:
+        if not (isinstance(prompt, dict) and prompt.get("multimodal_data")):
+            _check_number(engine, parts_of(prompt, n_vocab, "prompt"))
+
+
 def encode_completion(
     engine: Backend, body: CompletionBody | NativeBody, prompt: object, images: Sequence[Image] = ()
 ) -> Prompt:
@@ -141,7 +158,8 @@ def encode_prompt(engine: Backend, prompt: object, add_special: bool = True, ima
         assert isinstance(prompt, dict), "other prompts have no images"
         text = prompt["prompt_string"]
         engine.text.check_length(text)
-        ids = tuple(engine.text.tokenize(text, add_special=add_special, parse_special=True, images=images))
+        placed = with_places(text, len(images))
+        ids = tuple(engine.text.tokenize(placed, add_special=add_special, parse_special=True, images=images))
         return filled(Prompt(ids, text, images=tuple(images)), "prompt")
     ids = raw_ids(engine, prompt, add_special)
     return filled(Prompt(ids, prompt if isinstance(prompt, str) else text_of(engine.text, ids)), "prompt")
@@ -152,30 +170,34 @@ def raw_ids(engine: Backend, prompt: object, add_special: bool) -> tuple[int, ..
     many are not tokenized.
     """
     parts = parts_of(prompt, engine.info.target.n_vocab, "prompt")
-    # ["a", "b", 5] has three ids at least, whatever the vocabulary: a list of a million texts is refused without work.
-    n_least = sum(part != "" for part in parts)
-    if n_least > engine.info.n_ctx:
-        raise ContextOverflowError(n_least, engine.info.n_ctx)
+    _check_number(engine, parts)
     for part in parts:
         if isinstance(part, str):
             engine.text.check_length(part)
     return tuple(mixed_ids(engine.text, parts, add_special, parse_special=True))
 
 
+def _check_number(engine: Backend, parts: Sequence[Part]) -> None:
+    # ["a", "b", 5] has three ids at least, whatever the vocabulary: a list of a million texts is refused without work.
+    n_least = sum(part != "" for part in parts)
+    if n_least > engine.info.n_ctx:
+        raise ContextOverflowError(n_least, engine.info.n_ctx)
+
+
 def encode_chat(text: Text, body: TemplateBody, images: Sequence[Image] = ()) -> Prompt:
     """The prompt of a chat. A last message of the assistant is the beginning of the answer, as llama-server has it."""
-    ids = tuple(text.chat(*_for_template(body), images=images))
+    ids = tuple(text.chat(*_for_template(text, body), images=images))
     return filled(Prompt(ids, "", images=tuple(images)), "messages")
 
 
 def render_chat(text: Text, body: TemplateBody) -> str:
-    """The same prompt as text."""
-    return text.chat_text(*_for_template(body))
+    """The same prompt as text, with llama-server's markers for its pictures."""
+    return with_markers(text.chat_text(*_for_template(text, body)))
 
 
-def _for_template(body: TemplateBody) -> tuple[list[Message], dict[str, object], bool, str, bool]:
+def _for_template(text: Text, body: TemplateBody) -> tuple[list[Message], dict[str, object], bool, str, bool]:
     """What `Text.chat` takes: messages, template variables, whether the answer is opened, how it begins, BOS."""
-    prefill, messages = _split_prefill(body)
+    prefill, messages = _split_prefill(body, text.answers)
     opens = True if prefill or body.add_generation_prompt is None else body.add_generation_prompt
     return messages, _template_kwargs(body), opens, prefill, body.add_special_tokens
 
@@ -192,9 +214,10 @@ def filled(prompt: Prompt, param: str) -> Prompt:
     return prompt
 
 
-def _split_prefill(body: TemplateBody) -> tuple[str, list[Message]]:
+def check_begun(body: TemplateBody) -> None:
+    """Raise InvalidRequestError for a last message that no answer can go on from, where the request wants that."""
     messages = body.messages
-    is_open = messages[-1].role == "assistant"
+    last, is_open = messages[-1], messages[-1].role == "assistant"
     if body.continue_final_message and body.add_generation_prompt:
         raise InvalidRequestError(
             "add_generation_prompt and continue_final_message cannot both be true", "continue_final_message"
@@ -202,20 +225,26 @@ def _split_prefill(body: TemplateBody) -> tuple[str, list[Message]]:
     if body.continue_final_message and not is_open:
         raise InvalidRequestError.at("continue_final_message", "the last message must be the assistant's")
     if not is_open:
-        return "", [_message(message) for message in messages]
-    if len(messages) == 1 or messages[-2].role == "assistant":
+        return
+    if len(messages) > 1 and messages[-2].role == "assistant":
         raise InvalidRequestError.at(
-            "messages", "one last assistant message is continued, and it needs a message of another role before it"
+            "messages", "one last assistant message is continued; put what the assistant said before into it"
         )
-    if messages[-1].tool_calls:
+    if last.tool_calls:
         raise InvalidRequestError.at("messages", "the last assistant message calls tools; their results must follow it")
-    if messages[-1].reasoning_content:
+    if body.continue_final_message == "reasoning_content" and _content_of(last):
         raise InvalidRequestError.at(
-            "messages", "the last assistant message is continued and cannot carry reasoning_content"
+            "continue_final_message", "thoughts that go on have no content after them; leave that out"
         )
-    if any(part.image_url is not None for part in messages[-1].content or ()):
+    if any(part.image_url is not None for part in last.content or ()):
         raise InvalidRequestError.at("messages", "the last assistant message is continued, and can hold no images")
-    return answer_begun(messages), [_message(message) for message in messages[:-1]]
+
+
+def _split_prefill(body: TemplateBody, answers: AnswerFormat) -> tuple[str, list[Message]]:
+    """The beginning of the answer, and the messages before it."""
+    check_begun(body)
+    n = len(body.messages) - (body.messages[-1].role == "assistant")
+    return answer_begun(body, answers), [_message(message) for message in body.messages[:n]]
 
 
 def _message(message: MessageBody) -> Message:
@@ -233,7 +262,7 @@ def _message(message: MessageBody) -> Message:
 
 def _with_markers(content: Sequence[TextPart]) -> str:
     """All parts in one: a line for each text, and nothing around markers."""
-    # "a", "b", an image, "c" are "a\nb<__media__>c"
+    # "a", "b", an image, "c" are "a\nb[place]c"
     texts: list[str] = []
     was_text = False
     for part in content:
@@ -243,12 +272,27 @@ def _with_markers(content: Sequence[TextPart]) -> str:
     return "".join(texts)
 
 
-def answer_begun(messages: Sequence[MessageBody]) -> str:
-    """The beginning of the answer that the last message of the assistant is; empty where it is another's. Its parts are
-    paragraphs, as in llama-server.
+def _content_of(message: MessageBody) -> str:
+    """Its parts are paragraphs, as in llama-server."""
+    return "\n\n".join(part.text for part in message.content or ())
+
+
+def answer_begun(body: TemplateBody, answers: AnswerFormat) -> str:
+    """The beginning of the answer that the last message of the assistant is; empty where it is another's. Thoughts are
+    in the model's marks, and go on where nothing stands after them, unless the request says otherwise. A model without
+    thoughts has no place for them.
     """
-    last = messages[-1]
-    return "\n\n".join(part.text for part in last.content or ()) if last.role == "assistant" else ""
+    last = body.messages[-1]
+    if last.role != "assistant":
+        return ""
+    content, thoughts = _content_of(last), last.reasoning_content
+    if not thoughts or not (answers.thinks or answers.channels):
+        return content
+    before, after, below = ("\n", "\n", "\n\n") if answers.marks == THINK_TAGS else ("", "", "")
+    begun = f"{answers.marks.start}{before}{thoughts}"
+    if not content and body.continue_final_message != "content":
+        return begun
+    return f"{begun}{after}{answers.marks.end}{below}{content}"
 
 
 def _template_kwargs(body: TemplateBody) -> dict[str, object]:
@@ -261,7 +305,7 @@ def _template_kwargs(body: TemplateBody) -> dict[str, object]:
         kwargs = {"enable_thinking": False, **kwargs}
     elif body.reasoning_effort:
         kwargs["reasoning_effort"] = body.reasoning_effort
-    functions = [tool.function.for_template() for tool in body.tools]
+    functions = [tool.function.for_template() for tool in body.offered]
     if sum(map(len, chunks(functions))) > MAX_TOOL_CHARS:
         raise InvalidRequestError.at("tools", f"at most {MAX_TOOL_CHARS} characters as JSON")
     if functions:

@@ -89,7 +89,12 @@ def is_trusted_origin(origin: str, host: str) -> bool:
     scheme = origin.partition(":")[0].lower()
     if origin != "null" and scheme not in {"http", "https"}:
         return True
-    return is_loopback(host_of(origin)) or origin.lower() in {f"http://{host}".lower(), f"https://{host}".lower()}
+    page = host_of(origin)
+    return (
+        is_loopback(page)
+        or is_unspecified(page)
+        or origin.lower() in {f"http://{host}".lower(), f"https://{host}".lower()}
+    )
 
 
 def host_of(url: str) -> str:
@@ -104,6 +109,12 @@ def is_loopback(host: str) -> bool:
     """Whether `host` names this machine only."""
     address = _address(host)
     return address.is_loopback if address else host.lower() == "localhost" or host.lower().endswith(".localhost")
+
+
+def is_unspecified(host: str) -> bool:
+    """Whether `host` is 0.0.0.0 or ::, under which a browser has pages of this machine, too."""
+    address = _address(host)
+    return address is not None and address.is_unspecified
 
 
 def is_local(host: str) -> bool:

@@ -16,12 +16,14 @@ from uad.http.apis.responses import RESPONSES
 from uad.http.requests.generation import Backend
 from uad.http.server import completions, info, live, page
 from uad.http.server.access import allow_origin, guard
+from uad.http.server.bodies import WITH_PICTURES
 from uad.http.server.completions import answering, counting
 from uad.http.server.connection import PATIENCE, PhasedServer
 from uad.http.server.replies import errors, name_request
 from uad.http.server.state import STATE, Admission, State
 
-MAX_BODY = 32 * 1024**2  # eight megabytes of text fill a context of two million tokens
+MAX_BODY = WITH_PICTURES
+"""Bytes of any body."""
 SHUTDOWN_SECONDS = 2.0
 """Each for the last words of answers, and for handlers that do not end by themselves."""
 

@@ -16,6 +16,10 @@ from uad.http.apis.problems import BusyError
 
 MAX_BODIES = 256 * 1024**2
 """Bytes of all bodies that are being read, or were read and are not yet a running request."""
+MAX_TEXT = 32 * 1024**2
+"""Bytes of a body of a route that takes no pictures: eight megabytes of text fill a context of two million tokens."""
+WITH_PICTURES = 128 * 1024**2
+"""Bytes of a body that may hold pictures: four photos of 10 MB are 54 MB in base64."""
 PATIENCE = 60.0
 """Seconds that any body may take, and one more for each `LEAST_RATE` bytes of it that have arrived."""
 LEAST_RATE = 4096
@@ -23,9 +27,10 @@ LEAST_RATE = 4096
 
 @dataclass(eq=False, slots=True)
 class _HeldBody:
-    """The bytes held of one body. It is given up by moving its deadline into the past."""
+    """The bytes held of one body, of `most` at most. It is given up by moving its deadline into the past."""
 
     deadline: asyncio.Timeout
+    most: int
     n_bytes: int = 0
     is_given_up: bool = False
     """All bodies took too much memory, and this one had been arriving for longest."""
@@ -51,20 +56,21 @@ class Bodies:
         self._limit = limit
         self._arriving: dict[_HeldBody, None] = {}  # in the order of their beginning
 
-    async def read(self, request: web.Request, timeout: float) -> bytes:
-        """The body, inflated where it is compressed. Raises TimeoutError where it takes too long, BusyError where all
-        take too much memory, HTTPException or InvalidRequestError for one that cannot be used.
+    async def read(self, request: web.Request, timeout: float, most: int = MAX_TEXT) -> bytes:
+        """The body, inflated where it is compressed; it has at most so many bytes. Raises TimeoutError where it takes
+        too long, BusyError where all take too much memory, HTTPException or InvalidRequestError for one that cannot be
+        used.
         """
-        inflater = _inflater(request)
-        _check_size(request, request.content_length or 0)
+        inflater, most = _inflater(request), min(most, request.client_max_size)
+        _check_size(most, request.content_length or 0)
         began, n_raw, data = asyncio.get_running_loop().time(), 0, bytearray()
-        body = request[_HELD] = _HeldBody(asyncio.timeout_at(began + min(PATIENCE, timeout)))
+        body = request[_HELD] = _HeldBody(asyncio.timeout_at(began + min(PATIENCE, timeout)), most)
         self._arriving[body] = None
         try:
             async with body.deadline:
                 while arrived := await request.content.readany():
                     n_raw += len(arrived)
-                    _check_size(request, n_raw)
+                    _check_size(most, n_raw)
                     for made in (arrived,) if inflater is None else inflater.steps(arrived):
                         self._take(request, data, made)
                         if inflater is not None:
@@ -93,7 +99,7 @@ class Bodies:
         """More of the body is there."""
         body = request[_HELD]
         body.check()
-        _check_size(request, len(data) + len(more))
+        _check_size(body.most, len(data) + len(more))
         data += more
         body.n_bytes += len(more)
         self.n_bytes += len(more)
@@ -131,11 +137,9 @@ def _inflater(request: web.Request) -> Inflater | None:
     return Inflater(encoding) if encoding else None
 
 
-def _check_size(request: web.Request, n: int) -> None:
-    if n > request.client_max_size:
-        raise web.HTTPRequestEntityTooLarge(
-            request.client_max_size, n, text=f"the body has more than {request.client_max_size} bytes; send less"
-        )
+def _check_size(most: int, n: int) -> None:
+    if n > most:
+        raise web.HTTPRequestEntityTooLarge(most, n, text=f"the body has more than {most} bytes; send less")
 
 
 # --- compressed bodies

@@ -20,10 +20,10 @@ from uad.http.apis.answer import RunningAnswer
 from uad.http.apis.dialect import AtOnce, ChatApi, Dialect, Served, Translated, spelled
 from uad.http.apis.native import NativeDialect
 from uad.http.apis.openai import CompletionDialect
-from uad.http.requests.chat import PLAIN, chat_job
+from uad.http.requests.chat import PLAIN, chat_job, check_chat
 from uad.http.requests.fields import Body, CompletionBody, InfillBody, NativeBody, TemplateBody, checked
-from uad.http.requests.generation import Generation
-from uad.http.requests.job import Job, check_counts, make_job
+from uad.http.requests.generation import Backend, Generation
+from uad.http.requests.job import Job, check_counts, check_job, make_job
 from uad.http.requests.pictures import (
     PictureSource,
     chat_sources,
@@ -32,7 +32,8 @@ from uad.http.requests.pictures import (
     has_pictures,
     prompt_sources,
 )
-from uad.http.requests.prompt_ids import encode_chat, encode_completion, split_prompts
+from uad.http.requests.prompt_ids import check_begun, check_prompts, encode_chat, encode_completion, split_prompts
+from uad.http.server.bodies import MAX_TEXT, WITH_PICTURES
 from uad.http.server.connection import hurry
 from uad.http.server.json_in import SMALL
 from uad.http.server.quick import kind_of
@@ -55,39 +56,62 @@ def answering(api: ChatApi[B]) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         api.check(request.headers)
         state = request.app[STATE]
-        asked, size = await state.read(request, lambda members: api.at_once(members) or api.read(members))
-        loads = isinstance(asked, Translated) or asked.loads
-        async with state.idle.awake(loads):
-            state.idle.keep(asked.keep_s)
-            if isinstance(asked, AtOnce):
+        asked, size = await state.read(
+            request, lambda members: api.at_once(members) or api.read(members), WITH_PICTURES
+        )
+        if isinstance(asked, AtOnce):
+            async with state.idle.awake(asked.loads):
+                state.idle.keep(asked.keep_s)
                 return reply(asked.answer)
-            with spelled(asked.spelling):
-                n = check_counts(state.engine, asked.chat, 1, state.admission.limit)
+        spelling = asked.spelling
+        with spelled(spelling):
+            n = check_counts(asked.chat, 1, state.admission.limit)
+            await _before_waking(state, size, partial(_check, state, asked))
+        async with state.idle.awake():
             with state.admission.enter(n):
-                async with _images_of(state, size, asked) as images:
+                async with _seen(state, await _sources_of(state, size, asked)) as images:
                     kind = None if images or asked.relaxed is not None else kind_of(asked.chat, size)
-                    with spelled(asked.spelling):
-                        dialect = await state.prepared(size, kind, lambda: _chat_dialect(state, api, asked, images))
+                    with spelled(spelling):
+                        make = partial(_chat_dialect, state, api, asked, images)
+                        dialect = await state.prepared(size, kind, make)
+                        state.idle.keep(asked.keep_s)  # not by a request that is refused
+                        del asked, make  # the files of pictures are in it, and the answer may be long
                         return await _answer(request, dialect)
 
     return handle
 
 
-@asynccontextmanager
-async def _images_of(state: State, size: int, asked: Translated[B]) -> AsyncIterator[list[Image]]:
+async def _before_waking(state: State, size: int, check: Callable[[], None]) -> None:
+    """Refuse a request while the models are unloaded, where `check` does so: none is loaded for it. Where they are
+    loaded, what makes its job refuses it.
+    """
+    if state.engine.sleep.is_asleep:
+        await state.off_loop(size, check)
+
+
+def _check(state: State, asked: Translated[B]) -> None:
+    chat = asked.chat
+    if isinstance(chat, CompletionBody):
+        check_job(state.engine, chat)
+        check_prompts(state.engine, chat, [chat.prompt])
+        return
+    check_chat(state.engine, chat)
+    if has_pictures(chat):
+        check_sight(state.engine.sees_images, chat_sources(chat, asked.places))
+
+
+async def _sources_of(state: State, size: int, asked: Translated[B]) -> list[PictureSource]:
     """The pictures of the chat. What is wrong with one is said of its place in the request."""
-    sources: list[PictureSource] = []
-    if not isinstance(asked.chat, CompletionBody) and has_pictures(asked.chat):
-        chat = asked.chat
-        with spelled(asked.spelling):
-            sources = await state.off_loop(size, lambda: chat_sources(chat, asked.places))
-    async with _seen(state, sources) as images:
-        yield images
+    chat = asked.chat
+    if isinstance(chat, CompletionBody) or not has_pictures(chat):
+        return []
+    with spelled(asked.spelling):
+        return await state.off_loop(size, lambda: chat_sources(chat, asked.places))
 
 
 @asynccontextmanager
-async def _seen(state: State, sources: Sequence[PictureSource]) -> AsyncIterator[list[Image]]:
-    """The pictures. Raises NotSupportedError where the model sees none."""
+async def _seen(state: State, sources: list[PictureSource]) -> AsyncIterator[list[Image]]:
+    """The pictures; the list is empty then. Raises NotSupportedError where the model sees none."""
     check_sight(state.engine.sees_images, sources)
     async with state.media.images(sources) as images:
         yield images
@@ -114,8 +138,10 @@ def counting(api: ChatApi[B]) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         api.check(request.headers)
         state = request.app[STATE]
-        asked, size = await state.read(request, api.read)
-        async with state.idle.awake(), _images_of(state, size, asked) as images:
+        asked, size = await state.read(request, api.read, WITH_PICTURES)
+        with spelled(asked.spelling):
+            await _before_waking(state, size, partial(_check, state, asked))
+        async with state.idle.awake(), _seen(state, await _sources_of(state, size, asked)) as images:
             with spelled(asked.spelling):
                 return await state.reply(size, lambda: api.counted(_n_tokens(state, asked.chat, images)))
 
@@ -125,12 +151,19 @@ def counting(api: ChatApi[B]) -> Handler:
 async def chat_tokens(request: web.Request) -> web.Response:
     """POST /v1/chat/completions/input_tokens: of a chat that need not be one to answer."""
     state = request.app[STATE]
-    body, size = await state.read(request, lambda members: checked(TemplateBody, members))
+    body, size = await state.read(request, lambda members: checked(TemplateBody, members), WITH_PICTURES)
+    await _before_waking(state, size, lambda: _check_template(state, body))
     async with state.idle.awake():
         sources = await state.off_loop(size, lambda: chat_sources(body)) if has_pictures(body) else []
         async with _seen(state, sources) as images:
             n_tokens = await state.off_loop(size, lambda: _n_tokens(state, body, images))
     return reply({"object": "response.input_tokens", "input_tokens": n_tokens})
+
+
+def _check_template(state: State, body: TemplateBody) -> None:
+    check_begun(body)
+    if has_pictures(body):
+        check_sight(state.engine.sees_images, chat_sources(body))
 
 
 def _n_tokens(state: State, body: TemplateBody | CompletionBody, images: Sequence[Image] = ()) -> int:
@@ -167,28 +200,42 @@ async def _complete(
 ) -> web.StreamResponse:
     """These routes differ in what they take and in the form of the answer."""
     state = request.app[STATE]
-    (body, prompts), size = await state.read(request, lambda members: _with_prompts(checked(kind, members)))
+    most = MAX_TEXT if kind is InfillBody else WITH_PICTURES
+    (body, prompts), size = await state.read(request, lambda members: _with_prompts(checked(kind, members)), most)
     engine, ping = state.engine, state.config.sse_ping_interval
+    n = check_counts(body, len(prompts), state.admission.limit)
+    await _before_waking(state, size, partial(_check_prompted, engine, body, prompts))
     async with state.idle.awake():
-        with state.admission.enter(check_counts(engine, body, len(prompts), state.admission.limit)):
+        with state.admission.enter(n):
             sources = _sources(body, prompts)
+            counts = [len(own) for own in sources]
             async with _seen(state, [one for own in sources for one in own]) as images:
-                pairs = _with_images(prompts, sources, images)
-
-                def made() -> Job:
-                    encoded = [encode_completion(engine, body, prompt, own) for prompt, own in pairs]
-                    return make_job(engine, body, encoded, ping)
-
-                job = await state.prepared(size, None if images else kind_of(body, size), made)
-                return await _answer(request, dialect(job, state.served, body))
+                del sources
+                make = partial(_job, engine, body, prompts, counts, images, ping)
+                job = await state.prepared(size, None if images else kind_of(body, size), make)
+                answer = dialect(job, state.served, body)
+                del body, prompts, make  # the files of pictures are in them, and the answer may be long
+                return await _answer(request, answer)
 
 
-def _with_images(
-    prompts: Sequence[object], sources: Sequence[Sequence[PictureSource]], images: Sequence[Image]
-) -> list[tuple[object, list[Image]]]:
-    """Each prompt with the images of its sources."""
+def _check_prompted(engine: Backend, body: CompletionBody | NativeBody, prompts: Sequence[object]) -> None:
+    check_job(engine, body)
+    check_prompts(engine, body, prompts)
+    check_sight(engine.sees_images, [one for own in _sources(body, prompts) for one in own])
+
+
+def _job(
+    engine: Backend,
+    body: CompletionBody | NativeBody,
+    prompts: Sequence[object],
+    counts: Sequence[int],
+    images: Sequence[Image],
+    ping: float,
+) -> Job:
+    """What is generated for these prompts, of which each has so many of the images."""
     left = iter(images)
-    return [(prompt, [*islice(left, len(own))]) for prompt, own in zip(prompts, sources, strict=True)]
+    pairs = [(prompt, [*islice(left, n)]) for prompt, n in zip(prompts, counts, strict=True)]
+    return make_job(engine, body, [encode_completion(engine, body, prompt, own) for prompt, own in pairs], ping)
 
 
 def _with_prompts(body: P) -> tuple[P, list[object]]:
@@ -212,6 +259,9 @@ async def _answer(request: web.Request, dialect: Dialect) -> web.StreamResponse:
     """Generate, and give back the finished response. Everything still running when the client leaves is cancelled."""
     state, job = request.app[STATE], dialect.job
     state.bodies.release(request)  # what is left of it is in the job
+    for one in job.requests:
+        for image in one.images:
+            image.pixels.lend()
     stalled = partial(hurry, request, STALLED_SECONDS)
     with Generation(state.engine, job.requests, stalled, not job.stream, state.ticks) as generation:
         state.live.add(generation)

@@ -12,6 +12,8 @@ from uad.http.requests.generation import Backend
 
 _SOON = 0.05  # seconds, while a worker thread still does what a client who left had asked for
 _LEAST = 1.0  # seconds between two looks at models that would not be unloaded, or are
+FOREVER = 100 * 365 * 86400.0
+"""Seconds that are as good as for ever: the year after them is one that dates may not have."""
 
 
 class IdleTimer:
@@ -23,7 +25,7 @@ class IdleTimer:
 
     def __init__(self, engine: Backend, usual: float, is_working: Callable[[], bool]) -> None:
         self.n_users = 0
-        self.seconds = self._usual = usual
+        self.seconds = self._usual = inf if usual >= FOREVER else usual
         self._engine, self._is_working = engine, is_working
         self._timer: asyncio.TimerHandle | None = None
 
@@ -48,7 +50,8 @@ class IdleTimer:
         """From now on, until the models are loaded again, they are kept for so long; None: as before. Inside of
         `awake`.
         """
-        self.seconds = self.seconds if seconds is None else seconds
+        if seconds is not None:
+            self.seconds = inf if seconds >= FOREVER else seconds
 
     @property
     def expires_at(self) -> float | None:

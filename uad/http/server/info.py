@@ -12,15 +12,24 @@ from uad.base.common.json_out import Json
 from uad.base.config.kinds import SWITCH
 from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.events import SlotAction, SlotInfo
-from uad.base.types import MEDIA_MARKER
 from uad.http.apis import ollama
 from uad.http.apis.native import sampling_json, speculative_json
 from uad.http.apis.problems import BusyError, Problem, problem_of
 from uad.http.requests.fields import DetokenizeBody, SlotBody, TemplateBody, TokenizeBody, checked
 from uad.http.requests.generation import Backend
 from uad.http.requests.job import drafters_of, scales_of
-from uad.http.requests.pictures import chat_sources, check_sight, has_pictures
-from uad.http.requests.prompt_ids import chat_template, ids_of, mixed_ids, parts_of, render_chat, text_of
+from uad.http.requests.pictures import MEDIA_MARKER, chat_sources, check_sight, has_pictures
+from uad.http.requests.prompt_ids import (
+    Part,
+    chat_template,
+    check_begun,
+    ids_of,
+    mixed_ids,
+    parts_of,
+    render_chat,
+    text_of,
+)
+from uad.http.server.bodies import WITH_PICTURES
 from uad.http.server.json_in import parse_list
 from uad.http.server.metrics import CONTENT_TYPE, render
 from uad.http.server.replies import Handler, refusal, reply
@@ -177,6 +186,8 @@ async def slot_action(request: web.Request) -> web.Response:
     if action is not SlotAction.ERASE:
         body, _ = await state.read(request, lambda members: checked(SlotBody, members))
         name = body.filename
+    if id_ >= state.engine.info.n_slots:
+        raise InvalidRequestError("Invalid slot ID", "id_slot")
     async with state.idle.awake():
         done = await asyncio.wrap_future(state.engine.slot_action(action, id_, name))
     if action is SlotAction.ERASE:
@@ -211,14 +222,19 @@ async def metrics(request: web.Request) -> web.Response:
 async def tokenize(request: web.Request) -> web.Response:
     """POST /tokenize {content, add_special, parse_special, with_pieces}."""
     state = request.app[STATE]
-    body, size = await state.read(request, TokenizeBody.model_validate)
+    n_vocab = state.engine.info.target.n_vocab
+
+    def read(members: dict[str, object]) -> tuple[TokenizeBody, list[Part]]:
+        body = TokenizeBody.model_validate(members)
+        return body, parts_of(body.content, n_vocab, "content")
+
+    (body, parts), size = await state.read(request, read)
     async with state.idle.awake():
-        return await state.reply(size, lambda: {"tokens": _tokens(state, body)}, depth=2)
+        return await state.reply(size, lambda: {"tokens": _tokens(state, body, parts)}, depth=2)
 
 
-def _tokens(state: State, body: TokenizeBody) -> Iterator[Json] | Sequence[int]:
+def _tokens(state: State, body: TokenizeBody, parts: list[Part]) -> Iterator[Json] | Sequence[int]:
     engine = state.engine
-    parts = parts_of(body.content, engine.info.target.n_vocab, "content")
     ids = mixed_ids(engine.text, parts, body.add_special, body.parse_special)
     return ({"id": id_, "piece": _piece(engine.text.piece(id_))} for id_ in ids) if body.with_pieces else ids
 
@@ -233,19 +249,24 @@ def _piece(data: bytes) -> str | list[int]:
 async def detokenize(request: web.Request) -> web.Response:
     """POST /detokenize {tokens}."""
     state = request.app[STATE]
-    body, size = await state.read(request, DetokenizeBody.model_validate)
     text, n_vocab = state.engine.text, state.engine.info.target.n_vocab
+
+    def read(members: dict[str, object]) -> list[int]:
+        return ids_of(DetokenizeBody.model_validate(members).tokens, n_vocab, "tokens")
+
+    ids, size = await state.read(request, read)
     async with state.idle.awake():
-        return await state.reply(size, lambda: {"content": text_of(text, ids_of(body.tokens, n_vocab, "tokens"))})
+        return await state.reply(size, lambda: {"content": text_of(text, ids)})
 
 
 async def apply_template(request: web.Request) -> web.Response:
     """POST /apply-template {messages, chat_template_kwargs, …}: the prompt that a chat would get, as text."""
     state = request.app[STATE]
-    body, size = await state.read(request, lambda members: checked(TemplateBody, members))
+    body, size = await state.read(request, lambda members: checked(TemplateBody, members), WITH_PICTURES)
+    check_begun(body)
+    if has_pictures(body):  # the markers say where they are; none is fetched or decoded
+        check_sight(state.engine.sees_images, await state.off_loop(size, lambda: chat_sources(body)))
     async with state.idle.awake():
-        if has_pictures(body):  # the markers say where they are; none is fetched or decoded
-            check_sight(state.engine.sees_images, await state.off_loop(size, lambda: chat_sources(body)))
         return await state.reply(size, lambda: {"prompt": render_chat(state.engine.text, body)})
 
 
@@ -268,10 +289,10 @@ async def running_as_ollama(request: web.Request) -> web.Response:
 
 
 async def show_as_ollama(request: web.Request) -> web.Response:
-    """POST /api/show {model}, with or without the tag."""
+    """POST /api/show {model}, with or without the tag, in any case."""
     state = request.app[STATE]
     name, size = await state.read(request, ollama.read_show)
-    if ollama.tagged(name) not in map(ollama.tagged, state.aliases):
+    if ollama.plain_name(name) not in map(ollama.plain_name, state.aliases):
         problem = Problem(404, f"model '{name}' not found", "not_found_error")
         return refusal(problem, problem.ollama())
     return await state.reply(size, lambda: ollama.show(state.engine, state.alias, state.started))

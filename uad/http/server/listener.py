@@ -12,7 +12,7 @@ from pathlib import Path
 from aiohttp import web
 
 from uad.base.config import ServerConfig
-from uad.base.errors import ConfigError
+from uad.base.errors import AddressError, ConfigError
 
 
 class Listener:
@@ -64,17 +64,17 @@ class Listener:
 
 
 async def _bound(host: str, port: int, config: ServerConfig) -> list[socket.socket]:
-    """Sockets of a host's addresses. Raises ConfigError with the way out."""
+    """Sockets of a host's addresses. Raises AddressError with the way out."""
     try:
         server = await asyncio.get_running_loop().create_server(
             asyncio.Protocol, host, port, start_serving=False, reuse_port=config.reuse_port
         )
     except socket.gaierror as error:
-        raise ConfigError(f"host {host!r} is unknown ({error.strerror}); choose another with --host") from error
+        raise AddressError(f"host {host!r} is unknown ({error.strerror}); choose another with --host") from error
     except UnicodeError as error:  # names are brought into ASCII first
-        raise ConfigError(f"host {host!r} is no name of a machine; choose another with --host") from error
+        raise AddressError(f"host {host!r} is no name of a machine; choose another with --host") from error
     except OSError as error:
-        raise ConfigError(_why_not(host, port, error)) from error
+        raise AddressError(_why_not(host, port, error)) from error
     sockets = [one.dup() for one in server.sockets]
     server.close()
     return sockets

@@ -11,8 +11,9 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import unquote
@@ -24,8 +25,9 @@ from uad.base.config import ServerConfig
 from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.types import Image
 from uad.http.apis.problems import BusyError
-from uad.http.requests import pictures
-from uad.http.requests.pictures import PictureSource
+from uad.http.requests import decoding
+from uad.http.requests.decoding import OpenedPicture
+from uad.http.requests.pictures import PictureSource, bytes_in
 
 T = TypeVar("T")
 MAX_FETCHED: Final = 10 * 1024**2
@@ -34,6 +36,8 @@ MAX_ALL_FETCHED: Final = 64 * 1024**2
 """Of one request."""
 MAX_HELD: Final = 1 << 30
 """Bytes of the pictures of all requests."""
+LARGE: Final = 1 << 27
+"""Bytes that decoding one picture takes, past which they are decoded one after another."""
 FETCH_SECONDS: Final = 10.0
 ALL_SECONDS: Final = 30.0
 MAX_REDIRECTS: Final = 3
@@ -70,24 +74,34 @@ class Threads(Protocol):
         """The result of `work`."""
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class Held:
-    """The bytes of one request's pictures."""
+    """What one request holds of its pictures: files and what decoding takes, and pixels until they are freed."""
 
     media: Media
-    n_bytes: int = 0
+    n_files: int = 0
+    images: list[Image] = field(default_factory=list)
+
+    @property
+    def n_bytes(self) -> int:
+        """All of it."""
+        return self.n_files + sum(image.pixels.n_bytes for image in self.images)
 
     def take(self, n: int) -> None:
         """More of them. Raises BusyError where all requests hold too many."""
         if self.media.n_held + n > self.media.limit:
             raise BusyError("the images of all requests take too much memory now; try again later")
-        self.media.n_held += n
-        self.n_bytes += n
+        self.n_files += n
 
     def give_back(self, n: int) -> None:
         """Some are not needed any more."""
-        self.media.n_held -= n
-        self.n_bytes -= n
+        self.n_files -= n
+
+    def free(self) -> None:
+        """The request is over: nobody needs any of them, whoever still knows its pictures."""
+        self.n_files = 0
+        for image in self.images:
+            image.pixels.free()
 
 
 @dataclass(slots=True)
@@ -101,39 +115,66 @@ class Media:
     """Whether a socket may be made for an IP address."""
     resolver: AbstractResolver | None = None
     """How names become addresses; None: as the system does it."""
-    n_held: int = 0
+    _all: set[Held] = field(default_factory=set)
+    _large: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a picture is decoded that takes much."""
+
+    @property
+    def n_held(self) -> int:
+        """Bytes of the pictures of all requests."""
+        return sum(held.n_bytes for held in self._all)
 
     @asynccontextmanager
-    async def images(self, sources: Sequence[PictureSource]) -> AsyncIterator[list[Image]]:
-        """The pictures of a request, in order, which count as held inside the block. Raises InvalidRequestError or
-        NotSupportedError with a picture's place, or BusyError.
+    async def images(self, sources: list[PictureSource]) -> AsyncIterator[list[Image]]:
+        """The pictures of a request, in order, which count as held inside the block until their pixels are freed. The
+        list is empty then: what it held of files is let go. Raises InvalidRequestError or NotSupportedError with a
+        picture's place, or BusyError.
         """
         if not sources:
             yield []
             return
         with self._holding() as held:
-            yield await self._decoded(sources, held)
+            images = await self._decoded(sources, held)
+            sources.clear()
+            yield images
 
     @contextmanager
     def _holding(self) -> Iterator[Held]:
         held = Held(self)
+        self._all.add(held)
         try:
             yield held
         finally:
-            held.give_back(held.n_bytes)
+            held.free()
+            self._all.discard(held)
 
     async def _decoded(self, sources: Sequence[PictureSource], held: Held) -> list[Image]:
         """The size of all is known before one is decoded."""
         files = await self._files(sources, held)
-        opened = await self.pool.run(lambda: _opened(sources, files))
-        n_files = held.n_bytes
-        held.take(pictures.BYTES_PER_PIXEL * pictures.check_pixels(opened, sources[0].where))
-        places = [source.where for source in sources]
-        images = await self.pool.run(
-            lambda: [pictures.decoded(one, where) for one, where in zip(opened, places, strict=True)]
-        )
-        held.give_back(n_files)
-        return images
+        opened = []
+        for source, data in zip(sources, files, strict=True):
+            if data is None:
+                held.take(len(source.url))  # base64 is longer than what it says
+            opened.append(await self.pool.run(partial(_opened, source, data)))
+        del files
+        most = decoding.most_pixels(opened)
+        shown = [min(one.n_pixels, most) * decoding.BYTES_PER_PIXEL for one in opened]
+        held.take(sum(shown))
+        for one, n in zip(opened, shown, strict=True):
+            held.images.append(await self._one(one, most, held))
+            held.give_back(n)  # its pixels count by themselves
+        held.n_files = 0
+        return [*held.images]
+
+    async def _one(self, one: OpenedPicture, most: int, held: Held) -> Image:
+        """A picture's pixels. Of those that take much to decode, there is one at a time."""
+        n = one.n_decoding(most)
+        async with self._large if n > LARGE else nullcontext():
+            held.take(n)
+            try:
+                return await self.pool.run(partial(decoding.decoded, one, most))
+            finally:
+                held.give_back(n)
 
     async def _files(self, sources: Sequence[PictureSource], held: Held) -> list[bytes | None]:
         """What is fetched or read from elsewhere; None for what the request itself holds."""
@@ -197,18 +238,15 @@ class Media:
         return socket.socket(family, kind, protocol)
 
 
-def _opened(sources: Sequence[PictureSource], files: Sequence[bytes | None]) -> list[Any]:
-    return [
-        pictures.opened(pictures.bytes_in(source) if data is None else data, source.where)
-        for source, data in zip(sources, files, strict=True)
-    ]
+def _opened(source: PictureSource, data: bytes | None) -> OpenedPicture:
+    return decoding.opened(bytes_in(source) if data is None else data, source.where)
 
 
 def read_below(folder: Path, source: PictureSource) -> bytes:
     """The file of a `file:` URL, whose path is relative to the folder, as in llama-server. Raises InvalidRequestError
     for one that is elsewhere, also by way of a link, or no regular file, or too large.
     """
-    name = unquote(source.url[len("file:") :]).removeprefix("//")
+    name = unquote(source.url.strip()[len("file:") :]).removeprefix("//")
     root = folder.resolve()
     try:
         path = (root / name.lstrip("/")).resolve()
@@ -238,7 +276,7 @@ class _Fetch:
             async with (
                 self.turns,
                 asyncio.timeout(FETCH_SECONDS),
-                self.session.get(source.url, max_redirects=MAX_REDIRECTS, timeout=_NO_TIMEOUT) as answer,
+                self.session.get(source.url.strip(), max_redirects=MAX_REDIRECTS, timeout=_NO_TIMEOUT) as answer,
             ):
                 if answer.status != 200:
                     raise InvalidRequestError.at(source.where, f"its address answers {answer.status}")

@@ -15,15 +15,13 @@ from uad.base.stats import DrafterStats
 from uad.http.server.state import State
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_N_TOKENS_MAX = b"# TYPE llamacpp:n_tokens_max gauge\n", b"# TYPE llamacpp:n_tokens_max counter\n"
-"""llama-server calls it a counter. prometheus_client would write a counter's name with `_total` at its end."""
 
 
 def render(state: State) -> bytes:
     """All metrics. The throughput gauges cover the time since the last call."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(state))
-    return generate_latest(registry).replace(*_N_TOKENS_MAX)
+    return generate_latest(registry)
 
 
 class _Collected(Collector):
@@ -60,6 +58,7 @@ class _Collected(Collector):
                 "Sequences waiting for a slot",
                 max(self._state.admission.n_inside - n_busy, 0),
             ),
+            # a counter for llama-server; but a name of a counter ends in _total, and what is drawn from it is a gauge
             "llamacpp:n_tokens_max": ("Longest sequence so far, prompt and answer", totals.n_tokens_max),
             "llamacpp:n_busy_slots_per_decode": (
                 "Mean number of busy slots per decode of the target",

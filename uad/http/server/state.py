@@ -26,7 +26,7 @@ from uad.base.events import Totals
 from uad.http.apis.dialect import Served
 from uad.http.apis.problems import BusyError
 from uad.http.requests.generation import Backend, Generation, Ticks
-from uad.http.server.bodies import Bodies
+from uad.http.server.bodies import MAX_TEXT, Bodies
 from uad.http.server.idle import IdleTimer
 from uad.http.server.json_in import SMALL, parse_object
 from uad.http.server.media import Media
@@ -230,13 +230,17 @@ class State:
             body=data[0] if len(data) == 1 else _each(data), content_type="application/json", charset="utf-8"
         )
 
-    async def body(self, request: web.Request) -> bytes:
+    async def body(self, request: web.Request, most: int = MAX_TEXT) -> bytes:
         """The body of a request. Raises TimeoutError where it arrives too slowly, and as `Bodies.read` does."""
-        return await self.bodies.read(request, self.config.timeout)
+        return await self.bodies.read(request, self.config.timeout, most)
 
-    async def read(self, request: web.Request, build: Callable[[dict[str, object]], T]) -> tuple[T, int]:
-        """What `build` makes of the request's JSON object, and the body's bytes; off the loop where they are many."""
-        data = await self.body(request)
+    async def read(
+        self, request: web.Request, build: Callable[[dict[str, object]], T], most: int = MAX_TEXT
+    ) -> tuple[T, int]:
+        """What `build` makes of the request's JSON object, and the body's bytes; off the loop where they are many.
+        most: bytes that it may have.
+        """
+        data = await self.body(request, most)
 
         def made() -> T:
             return build(parse_object(data, self.engine.info.n_ctx))

@@ -2,9 +2,11 @@
 
 from uad.base.errors import ConfigError
 from uad.llama.backend.symbols import VERSIONS
+from uad.llama.backend.waiting import spinning_briefly
 
 try:
-    import llama_cpp.llama_cpp  # noqa: F401
+    with spinning_briefly():
+        import llama_cpp.llama_cpp  # noqa: F401
 # missing, built for another machine, or a library beside it is: whatever it is, it ends in one line
 except Exception as error:
     raise ConfigError(

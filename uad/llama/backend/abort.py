@@ -10,10 +10,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from ctypes import CFUNCTYPE, c_char_p, c_void_p
 from typing import Any
 
-from uad.llama.backend import ggml
+from uad.llama.backend import ggml, symbols
 
 GAVE_UP = "llama.cpp gave up"
 EXIT_CODE = 1
@@ -26,13 +25,12 @@ _listeners: list[Tell] = []
 _explainers: list[Callable[[str], str]] = []
 _starting: list[str] = []  # what is being loaded, the innermost last
 _loaded_before: list[None] = []  # one for each block of `again`
-_Callback = CFUNCTYPE(None, c_char_p)
 
 
 def install() -> None:
     """Have ggml call `_gave_up`, once per process. Without the symbol it goes on printing a trace of its own."""
     if ggml.has("ggml_set_abort_callback"):
-        ggml.function("ggml_set_abort_callback", c_void_p, _Callback)(_callback)
+        ggml.function("ggml_set_abort_callback")(_callback)
 
 
 def listen(tell: Tell) -> Callable[[], None]:
@@ -109,4 +107,4 @@ def _gave_up(text: bytes) -> None:
     os._exit(exit_code())
 
 
-_callback: Any = _Callback(_gave_up)
+_callback: Any = symbols.AbortCallback(_gave_up)

@@ -8,10 +8,9 @@ this processor, and AMX is not used.
 
 from __future__ import annotations
 
-import ctypes
 import subprocess
 import sys
-from ctypes import c_bool, c_char_p, c_int, c_int64, c_size_t, c_void_p
+from ctypes import c_void_p
 from functools import cache
 from typing import Any
 
@@ -22,6 +21,8 @@ from uad.base.config import ModelConfig
 from uad.llama.backend import native
 from uad.llama.backend.abort import GAVE_UP
 from uad.llama.backend.ggml import function as _ggml
+from uad.llama.backend.ggml import registered
+from uad.llama.backend.symbols import InitParams
 
 _Q8_0, _BLOCK = 8, 32  # ggml's number of the type; weights that share a scale
 _ROWS, _WIDTH, _N_INPUTS = 64, 64, 2
@@ -57,29 +58,21 @@ def notes() -> tuple[str, ...]:
     return (BROKEN,) if is_broken() else ()
 
 
-class InitParams(ctypes.Structure):
-    """ggml_init_params."""
-
-    _fields_ = (("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool))
-
-
 @cache
 def choosy_buffers() -> frozenset[str]:
     """Names of buffers of rearranged weights that may refuse what a model does with a weight they took. Those of
     CPU_REPACK, and of uad's kernels, ask for no more than the weight's type and sizes.
     """
     native.start()
-    return frozenset(buffers(_ggml("ggml_backend_dev_by_type", c_void_p, c_int)(0))) - {"CPU_REPACK", "CPU_UAD"}
+    return frozenset(buffers(_ggml("ggml_backend_dev_by_type")(0))) - {"CPU_REPACK", "CPU_UAD"}
 
 
 def buffers(device: int) -> dict[str, int]:
     """The kinds of buffers that weights can be rearranged into, by name."""
-    registry = _ggml("ggml_backend_dev_backend_reg", c_void_p, c_void_p)(device)
-    address = _ggml("ggml_backend_reg_get_proc_address", c_void_p, c_void_p, c_char_p)(
-        registry, b"ggml_backend_dev_get_extra_bufts"
-    )
-    found = ctypes.CFUNCTYPE(ctypes.POINTER(c_void_p), c_void_p)(address)(device) if address else None
-    name, places, i = _ggml("ggml_backend_buft_name", c_char_p, c_void_p), {}, 0
+    registry = _ggml("ggml_backend_dev_backend_reg")(device)
+    kinds = registered(registry, "ggml_backend_dev_get_extra_bufts")
+    found = kinds(device) if kinds is not None else None
+    name, places, i = _ggml("ggml_backend_buft_name"), {}, 0
     while found and found[i]:
         places[name(found[i]).decode()] = int(found[i])
         i += 1
@@ -89,30 +82,26 @@ def buffers(device: int) -> dict[str, int]:
 def multiply() -> np.ndarray[Any, np.dtype[np.float32]] | None:
     """Sums of 64 ones, [2, 64], by a Q8_0 weight in an AMX buffer; None where there is none. May end the process."""
     native.start()
-    device = _ggml("ggml_backend_dev_by_type", c_void_p, c_int)(0)
+    device = _ggml("ggml_backend_dev_by_type")(0)
     place = buffers(device).get("AMX")
     if place is None:
         return None
-    init, tensor = (
-        _ggml("ggml_init", c_void_p, InitParams),
-        _ggml("ggml_new_tensor_2d", c_void_p, c_void_p, c_int, c_int64, c_int64),
-    )
-    put = _ggml("ggml_backend_tensor_set", None, c_void_p, c_char_p, c_size_t, c_size_t)
-    get = _ggml("ggml_backend_tensor_get", None, c_void_p, c_void_p, c_size_t, c_size_t)
+    init, tensor = _ggml("ggml_init"), _ggml("ggml_new_tensor_2d")
+    put, get = _ggml("ggml_backend_tensor_set"), _ggml("ggml_backend_tensor_get")
     weights, graph_of = init(InitParams(1 << 16, None, True)), init(InitParams(1 << 20, None, True))
     weight, x = tensor(weights, _Q8_0, _WIDTH, _ROWS), tensor(graph_of, 0, _WIDTH, _N_INPUTS)
-    y = _ggml("ggml_mul_mat", c_void_p, c_void_p, c_void_p, c_void_p)(graph_of, weight, x)
-    graph = _ggml("ggml_new_graph", c_void_p, c_void_p)(graph_of)
-    _ggml("ggml_build_forward_expand", None, c_void_p, c_void_p)(graph, y)
-    backend = _ggml("ggml_backend_dev_init", c_void_p, c_void_p, c_char_p)(device, None)
-    _ggml("ggml_backend_alloc_ctx_tensors_from_buft", c_void_p, c_void_p, c_void_p)(weights, place)
-    _ggml("ggml_backend_alloc_ctx_tensors", c_void_p, c_void_p, c_void_p)(graph_of, backend)
+    y = _ggml("ggml_mul_mat")(graph_of, weight, x)
+    graph = _ggml("ggml_new_graph")(graph_of)
+    _ggml("ggml_build_forward_expand")(graph, y)
+    backend = _ggml("ggml_backend_dev_init")(device, None)
+    _ggml("ggml_backend_alloc_ctx_tensors_from_buft")(weights, place)
+    _ggml("ggml_backend_alloc_ctx_tensors")(graph_of, backend)
     # a block of Q8_0 is a scale of 16 bits and 32 bytes, here 1.0 and 32 ones: each row of 64 weights is two blocks
     blocks = (np.float16(1).tobytes() + b"\x01" * _BLOCK) * (_ROWS * _WIDTH // _BLOCK)
     put(weight, blocks, 0, len(blocks))
     ones = np.ones((_N_INPUTS, _WIDTH), np.float32).tobytes()
     put(x, ones, 0, len(ones))
-    _ggml("ggml_backend_graph_compute", c_int, c_void_p, c_void_p)(backend, graph)
+    _ggml("ggml_backend_graph_compute")(backend, graph)
     out = np.empty((_N_INPUTS, _ROWS), np.float32)
     get(y, out.ctypes.data_as(c_void_p), 0, out.nbytes)
     return out

@@ -5,19 +5,27 @@ from __future__ import annotations
 import ctypes
 import platform
 from collections.abc import Iterable, Sequence
-from ctypes import POINTER, c_char_p, c_int, c_size_t, c_void_p
+from ctypes import c_size_t, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
+from uad.base.common.files import is_there
 from uad.base.common.names import did_you_mean
 from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError
 from uad.llama.backend import ggml, native
 
-_NEEDED = tuple(f"ggml_backend_dev_{name}" for name in ("count", "get", "name", "description", "type", "memory"))
+_NEEDED = (
+    "ggml_backend_dev_count",
+    "ggml_backend_dev_description",
+    "ggml_backend_dev_get",
+    "ggml_backend_dev_memory",
+    "ggml_backend_dev_name",
+    "ggml_backend_dev_type",
+)
 _GPUS = (1, 2)  # ggml_backend_dev_type of graphics processors with memory of their own, and in the machine's
 _REMOTE = b"RPC"
 
@@ -41,8 +49,7 @@ class Device:
     def free(self) -> int:
         """Bytes that are free there, as the device says; a worker is asked over the network."""
         free, total = c_size_t(), c_size_t()
-        memory = ggml.function("ggml_backend_dev_memory", None, c_void_p, POINTER(c_size_t), POINTER(c_size_t))
-        memory(self.handle, ctypes.byref(free), ctypes.byref(total))
+        ggml.function("ggml_backend_dev_memory")(self.handle, ctypes.byref(free), ctypes.byref(total))
         return int(free.value)
 
 
@@ -51,23 +58,18 @@ def every() -> tuple[Device, ...]:
     native.start()
     if not ggml.has(*_NEEDED):
         return ()
-    count, get = (
-        ggml.function("ggml_backend_dev_count", c_size_t),
-        ggml.function("ggml_backend_dev_get", c_void_p, c_size_t),
-    )
+    count, get = ggml.function("ggml_backend_dev_count"), ggml.function("ggml_backend_dev_get")
     return tuple(_device(get(i)) for i in range(count()))
 
 
 def _device(handle: int) -> Device:
-    name, description = (
-        ggml.function(f"ggml_backend_dev_{one}", c_char_p, c_void_p) for one in ("name", "description")
-    )
-    kind = ggml.function("ggml_backend_dev_type", c_int, c_void_p)(handle)
+    name, description = ggml.function("ggml_backend_dev_name"), ggml.function("ggml_backend_dev_description")
+    kind = ggml.function("ggml_backend_dev_type")(handle)
     texts = [text(handle).decode(errors="replace") for text in (name, description)]
     is_remote = False
     if ggml.has("ggml_backend_dev_backend_reg", "ggml_backend_reg_name"):
-        registry = ggml.function("ggml_backend_dev_backend_reg", c_void_p, c_void_p)(handle)
-        is_remote = ggml.function("ggml_backend_reg_name", c_char_p, c_void_p)(registry) == _REMOTE
+        registry = ggml.function("ggml_backend_dev_backend_reg")(handle)
+        is_remote = ggml.function("ggml_backend_reg_name")(registry) == _REMOTE
     return Device(texts[0], texts[1], kind in _GPUS, is_remote, handle)
 
 
@@ -137,7 +139,7 @@ def place(params: Any, config: ModelConfig) -> None:
 
 def _processor() -> str:
     path = Path("/proc/cpuinfo")
-    lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+    lines = path.read_text(errors="replace").splitlines() if is_there(path) else []
     model = next(
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
     )

@@ -3,16 +3,50 @@
 from __future__ import annotations
 
 import ctypes
+from ctypes import CFUNCTYPE
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
+from uad.base.gguf import ask_for_types
+from uad.llama.backend.symbols import GGML, REGISTERED
 
-def function(name: str, result: Any, *arguments: Any) -> Any:
-    """A function of the library, its result and arguments as ctypes. Raises AttributeError where there is none."""
+
+def function(name: str) -> Any:
+    """A function of the library, with the signature that `symbols.GGML` has. Raises AttributeError where the library
+    has none of this name.
+    """
     found = getattr(lib._lib, name)
-    found.restype, found.argtypes = result, arguments
+    found.restype, *found.argtypes = GGML[name]
     return found
+
+
+def registered(registry: int | None, name: str) -> Any:
+    """A function that a backend's registry knows, with the signature that `symbols.REGISTERED` has; None where it has
+    none of this name.
+    """
+    address = function("ggml_backend_reg_get_proc_address")(registry, name.encode())
+    return CFUNCTYPE(*REGISTERED[name])(address) if address else None
+
+
+def type_sizes(kind: int) -> tuple[int, int] | None:
+    """How many numbers of a type share a block, and its bytes; None for a number that is no type's. ggml looks into its
+    table without a check, so numbers beyond it are not asked.
+    """
+    if not has("ggml_blck_size", "ggml_type_size") or not 0 <= kind < int(getattr(lib, "GGML_TYPE_COUNT", 0)):
+        return None
+    block, n_bytes = int(function("ggml_blck_size")(kind)), int(function("ggml_type_size")(kind))
+    return (block, n_bytes) if block and n_bytes else None  # those that were removed have none
+
+
+ask_for_types(type_sizes)
+
+
+def type_name(kind: int) -> str:
+    """The name of a type as files of it are called, such as Q4_K; its number where it is not known."""
+    if type_sizes(kind) is None or not has("ggml_type_name"):
+        return f"type {kind}"
+    return str(function("ggml_type_name")(kind).decode()).upper()
 
 
 def has(*names: str) -> bool:

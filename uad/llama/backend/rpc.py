@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from ctypes import CFUNCTYPE, c_char_p, c_size_t, c_void_p
+from ctypes import c_void_p
 from typing import Any
 
 from uad.base.errors import ConfigError
@@ -115,7 +115,7 @@ def start_server(host: str, port: int, devices: Sequence[int], n_threads: int, c
     A program that reaches the port can use and overwrite this process's memory: the protocol has neither encryption nor
     keys.
     """
-    start = _proc("ggml_backend_rpc_start_server", None, c_char_p, c_char_p, c_size_t, c_size_t, c_void_p)
+    start = _proc("ggml_backend_rpc_start_server")
     array = (c_void_p * len(devices))(*devices)
     start(f"{host}:{port}".encode(), cache.encode() if cache else None, n_threads, len(devices), array)
 
@@ -177,25 +177,22 @@ def main() -> int:
 def _registry() -> int | None:
     if not ggml.has("ggml_backend_reg_by_name", "ggml_backend_reg_get_proc_address"):
         return None
-    found: int | None = ggml.function("ggml_backend_reg_by_name", c_void_p, c_char_p)(b"RPC")
+    found: int | None = ggml.function("ggml_backend_reg_by_name")(b"RPC")
     return found
 
 
-def _proc(name: str, result: Any, *arguments: Any) -> Any:
+def _proc(name: str) -> Any:
     """A function of the RPC backend, which only its registry knows."""
-    address = ggml.function("ggml_backend_reg_get_proc_address", c_void_p, c_void_p, c_char_p)(
-        _registry(), name.encode()
-    )
-    if not address:
+    if (found := ggml.registered(_registry(), name)) is None:
         raise ConfigError(f"this llama.cpp's RPC backend has no {name}; {NEEDS_BUILD}")
-    return CFUNCTYPE(result, *arguments)(address)
+    return found
 
 
 def _add(endpoint: str) -> None:
-    registry = _proc("ggml_backend_rpc_add_server", c_void_p, c_char_p)(endpoint.encode())
+    registry = _proc("ggml_backend_rpc_add_server")(endpoint.encode())
     if not registry:
         raise ConfigError(f"--rpc {endpoint}: the worker has no devices")
-    ggml.function("ggml_backend_register", None, c_void_p)(registry)
+    ggml.function("ggml_backend_register")(registry)
 
 
 # --- sockets

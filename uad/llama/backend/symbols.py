@@ -4,7 +4,10 @@ lacks.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Mapping, Sequence
+from ctypes import CFUNCTYPE, POINTER, c_bool, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint32, c_void_p
+from typing import Any
 
 from uad.base.common.samplers import SAMPLERS
 
@@ -208,7 +211,7 @@ SAMPLING_NAMES = (
     "llama_set_sampler",
 )
 SAMPLING_FIELDS = {"llama_context_params": ("n_outputs_max_per_seq",)}
-GGML_NAMES = (
+SAMPLING_GGML = (
     "ggml_arange",
     "ggml_argmax",
     "ggml_get_rows",
@@ -218,7 +221,94 @@ GGML_NAMES = (
     "ggml_sub",
     "ggml_view_1d",
 )
-"""What `--backend-sampling` needs: names and fields of the binding, and functions of ggml that it has no names for."""
+"""What `--backend-sampling` needs: names and fields of the binding, and functions of ggml in `GGML`."""
+
+
+class InitParams(ctypes.Structure):
+    """ggml_init_params, which is passed by value."""
+
+    _fields_ = (("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool))
+
+
+AbortCallback = CFUNCTYPE(None, c_char_p)
+_P, _SIZES = c_void_p, POINTER(c_int64)
+GGML: Mapping[str, tuple[Any, ...]] = {
+    "_Z19llama_graph_reserveP13llama_contextjjj": (_P, _P, c_uint32, c_uint32, c_uint32),
+    "ggml_arange": (_P, _P, c_float, c_float, c_float),
+    "ggml_argmax": (_P, _P, _P),
+    "ggml_backend_alloc_ctx_tensors": (_P, _P, _P),
+    "ggml_backend_alloc_ctx_tensors_from_buft": (_P, _P, _P),
+    "ggml_backend_buffer_free": (None, _P),
+    "ggml_backend_buffer_get_type": (_P, _P),
+    "ggml_backend_buffer_get_usage": (c_int, _P),
+    "ggml_backend_buffer_is_host": (c_bool, _P),
+    "ggml_backend_buft_alloc_buffer": (_P, _P, c_size_t),
+    "ggml_backend_buft_get_alloc_size": (c_size_t, _P, _P),
+    "ggml_backend_buft_name": (c_char_p, _P),
+    "ggml_backend_cpu_buffer_from_ptr": (_P, _P, c_size_t),
+    "ggml_backend_dev_backend_reg": (_P, _P),
+    "ggml_backend_dev_buffer_type": (_P, _P),
+    "ggml_backend_dev_by_type": (_P, c_int),
+    "ggml_backend_dev_count": (c_size_t,),
+    "ggml_backend_dev_description": (c_char_p, _P),
+    "ggml_backend_dev_get": (_P, c_size_t),
+    "ggml_backend_dev_init": (_P, _P, c_char_p),
+    "ggml_backend_dev_memory": (None, _P, POINTER(c_size_t), POINTER(c_size_t)),
+    "ggml_backend_dev_name": (c_char_p, _P),
+    "ggml_backend_dev_supports_op": (c_bool, _P, _P),
+    "ggml_backend_dev_type": (c_int, _P),
+    "ggml_backend_free": (None, _P),
+    "ggml_backend_graph_compute": (c_int, _P, _P),
+    "ggml_backend_reg_by_name": (_P, c_char_p),
+    "ggml_backend_reg_get_proc_address": (_P, _P, c_char_p),
+    "ggml_backend_reg_name": (c_char_p, _P),
+    "ggml_backend_register": (None, _P),
+    "ggml_backend_tensor_get": (None, _P, _P, c_size_t, c_size_t),
+    "ggml_backend_tensor_set": (None, _P, c_char_p, c_size_t, c_size_t),
+    "ggml_blck_size": (c_int64, c_int),
+    "ggml_build_forward_expand": (None, _P, _P),
+    "ggml_flash_attn_ext": (_P, _P, _P, _P, _P, _P, c_float, c_float, c_float),
+    "ggml_flash_attn_ext_add_sinks": (None, _P, _P),
+    "ggml_free": (None, _P),
+    "ggml_get_rows": (_P, _P, _P, _P),
+    "ggml_graph_n_nodes": (c_int, _P),
+    "ggml_graph_node": (_P, _P, c_int),
+    "ggml_init": (_P, InitParams),
+    "ggml_mul_mat": (_P, _P, _P, _P),
+    "ggml_mul_mat_id": (_P, _P, _P, _P, _P),
+    "ggml_nelements": (c_int64, _P),
+    "ggml_new_graph": (_P, _P),
+    "ggml_new_graph_custom": (_P, _P, c_size_t, c_bool),
+    "ggml_new_tensor": (_P, _P, c_int, c_int, _SIZES),
+    "ggml_new_tensor_2d": (_P, _P, c_int, c_int64, c_int64),
+    "ggml_op_desc": (c_char_p, _P),
+    "ggml_permute": (_P, _P, _P, c_int, c_int, c_int, c_int),
+    "ggml_quantize_chunk": (c_size_t, c_int, _P, _P, c_int64, c_int64, c_int64, _P),
+    "ggml_reshape_2d": (_P, _P, _P, c_int64, c_int64),
+    "ggml_row_size": (c_size_t, c_int, c_int64),
+    "ggml_set_abort_callback": (_P, AbortCallback),
+    "ggml_set_name": (_P, _P, c_char_p),
+    "ggml_sgn": (_P, _P, _P),
+    "ggml_sub": (_P, _P, _P, _P),
+    "ggml_type_name": (c_char_p, c_int),
+    "ggml_type_size": (c_size_t, c_int),
+    "ggml_view_1d": (_P, _P, _P, c_int64, c_size_t),
+    "ggml_view_2d": (_P, _P, _P, c_int64, c_int64, c_size_t, c_size_t),
+    "ggml_view_tensor": (_P, _P, _P),
+    "llama_graph_reserve": (_P, _P, c_uint32, c_uint32, c_uint32),
+}
+"""Functions that the binding has no names for, looked up in its library (`ggml.py`): the result, then the arguments.
+C has no way to ask for these, so they are llama.cpp 0.3.36's.
+"""
+REGISTERED: Mapping[str, tuple[Any, ...]] = {
+    "ggml_backend_dev_get_extra_bufts": (POINTER(c_void_p), _P),
+    "ggml_backend_rpc_add_server": (_P, c_char_p),
+    "ggml_backend_rpc_start_server": (None, c_char_p, c_char_p, c_size_t, c_size_t, _P),
+    "ggml_backend_set_n_threads": (None, _P, c_int),
+}
+"""Functions that only the registry of a backend knows. Where a build lacks one, so does it lack what they are for."""
+UNSTABLE = ("_Z19llama_graph_reserveP13llama_contextjjj", "llama_graph_reserve")
+"""Those of them that are no part of an interface: what needs them does without."""
 
 
 def missing_for_sampling(binding: object) -> Iterator[str]:
@@ -244,6 +334,14 @@ def missing(binding: object) -> Iterator[str]:
     """Names that the binding lacks; a field as structure.field."""
     yield from (name for name in (*SYMBOLS, *CONSTRUCTORS) if not hasattr(binding, name))
     yield from _missing_fields(binding, FIELDS)
+    yield from _missing_of_ggml(getattr(binding, "_lib", None))
+
+
+def _missing_of_ggml(library: object) -> Iterator[str]:
+    """Functions of ggml that the library lacks. One that leads to none of them, as on Windows, is used without."""
+    needed = [name for name in GGML if name not in (*SAMPLING_GGML, *UNSTABLE)]
+    lacking = [name for name in needed if not hasattr(library, name)]
+    yield from lacking if len(lacking) < len(needed) else ()
 
 
 def _missing_fields(binding: object, by_structure: Mapping[str, Sequence[str]]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from ctypes import c_bool, c_char_p, c_float, c_int, c_int64, c_size_t, c_void_p
+from ctypes import c_float, c_int, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from uad.base.errors import UadError
 from uad.llama.backend import amx, native
-from uad.llama.backend.ggml import function
+from uad.llama.backend.ggml import function, registered
+from uad.llama.backend.symbols import InitParams
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
@@ -40,18 +41,18 @@ class GraphError(UadError):
 @cache
 def types() -> dict[str, int]:
     """Numbers of types, by the names that ggml has for them: those of this table that this ggml knows by that name."""
-    name = function("ggml_type_name", c_char_p, c_int)
+    name = function("ggml_type_name")
     return {text: number for text, number in _NUMBERS.items() if name(number) == text.encode()}
 
 
 def block(kind: int) -> int:
     """Weights of a row that share a block: a row has a multiple of these."""
-    return int(function("ggml_blck_size", c_int64, c_int)(kind))
+    return int(function("ggml_blck_size")(kind))
 
 
 def row_bytes(kind: int, n: int) -> int:
     """Bytes of a row of so many numbers."""
-    return int(function("ggml_row_size", c_size_t, c_int, c_int64)(kind, n))
+    return int(function("ggml_row_size")(kind, n))
 
 
 def quantized(kind: int, values: Floats) -> bytes:
@@ -60,7 +61,7 @@ def quantized(kind: int, values: Floats) -> bytes:
     if kind == F32:
         return rows.tobytes()
     out = ctypes.create_string_buffer(row_bytes(kind, rows.shape[1]) * len(rows))
-    chunk = function("ggml_quantize_chunk", c_size_t, c_int, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p)
+    chunk = function("ggml_quantize_chunk")
     chunk(kind, rows.ctypes.data, out, 0, *rows.shape, None)
     return out.raw
 
@@ -70,29 +71,26 @@ class CpuBackend(native.Owner):
 
     def __init__(self) -> None:
         native.start()
-        self.device = int(function("ggml_backend_dev_by_type", c_void_p, c_int)(0))
-        self.handle: int | None = function("ggml_backend_dev_init", c_void_p, c_void_p, c_char_p)(self.device, None)
-        registry = function("ggml_backend_dev_backend_reg", c_void_p, c_void_p)(self.device)
-        address = function("ggml_backend_reg_get_proc_address", c_void_p, c_void_p, c_char_p)(
-            registry, b"ggml_backend_set_n_threads"
-        )
-        self._set_threads = ctypes.CFUNCTYPE(None, c_void_p, c_int)(address)
-        self.plain = int(function("ggml_backend_dev_buffer_type", c_void_p, c_void_p)(self.device))
+        self.device = int(function("ggml_backend_dev_by_type")(0))
+        self.handle: int | None = function("ggml_backend_dev_init")(self.device, None)
+        registry = function("ggml_backend_dev_backend_reg")(self.device)
+        self._set_threads = registered(registry, "ggml_backend_set_n_threads")
+        self.plain = int(function("ggml_backend_dev_buffer_type")(self.device))
         self.buffers = amx.buffers(self.device)
 
     def supports(self, node: int) -> bool:
         """Whether it can compute this operation."""
-        return bool(function("ggml_backend_dev_supports_op", c_bool, c_void_p, c_void_p)(self.device, node))
+        return bool(function("ggml_backend_dev_supports_op")(self.device, node))
 
     def compute(self, graph: int, n_threads: int, what: str) -> None:
         """Raises GraphError."""
         self._set_threads(self.handle, n_threads)
-        if function("ggml_backend_graph_compute", c_int, c_void_p, c_void_p)(self.handle, graph):
+        if function("ggml_backend_graph_compute")(self.handle, graph):
             raise GraphError(_FAILED.format(what=what))
 
     def close(self) -> None:
         if self.handle:
-            function("ggml_backend_free", None, c_void_p)(self.handle)
+            function("ggml_backend_free")(self.handle)
             self.handle = None
 
 
@@ -100,54 +98,53 @@ class Tensors(native.Owner):
     """Tensors that are made one after another, and then get their memory together."""
 
     def __init__(self) -> None:
-        init = function("ggml_init", c_void_p, amx.InitParams)
-        self.handle: int | None = init(amx.InitParams(_META, None, True))
+        init = function("ggml_init")
+        self.handle: int | None = init(InitParams(_META, None, True))
         self._buffer: int | None = None
 
     def new(self, kind: int, *sizes: int) -> int:
         """A tensor of this type and these sizes, the innermost first."""
         ne = (c_int64 * len(sizes))(*sizes)
-        make = function("ggml_new_tensor", c_void_p, c_void_p, c_int, c_int, ctypes.POINTER(c_int64))
+        make = function("ggml_new_tensor")
         return int(make(self.handle, kind, len(sizes), ne))
 
     def op(self, name: str, *arguments: Any) -> int:
         """The tensor that this function of ggml makes of arguments: tensors are int, sizes c_int64 or c_size_t."""
-        kinds = [c_void_p if isinstance(one, int) or one is None else type(one) for one in arguments]
-        return int(function(name, c_void_p, c_void_p, *kinds)(self.handle, *arguments))
+        return int(function(name)(self.handle, *arguments))
 
     def graph(self, node: int) -> int:
         """The graph that computes a tensor."""
-        new = function("ggml_new_graph_custom", c_void_p, c_void_p, c_size_t, c_bool)
+        new = function("ggml_new_graph_custom")
         graph = int(new(self.handle, _NODES, False))
-        function("ggml_build_forward_expand", None, c_void_p, c_void_p)(graph, node)
+        function("ggml_build_forward_expand")(graph, node)
         return graph
 
     def place(self, buffer_type: int) -> None:
         """Give all tensors their memory. Raises GraphError."""
-        allocate = function("ggml_backend_alloc_ctx_tensors_from_buft", c_void_p, c_void_p, c_void_p)
+        allocate = function("ggml_backend_alloc_ctx_tensors_from_buft")
         self._buffer = allocate(self.handle, buffer_type)
         if not self._buffer:
             raise GraphError("ggml has no memory for these tensors")
 
     def close(self) -> None:
         if self._buffer:
-            function("ggml_backend_buffer_free", None, c_void_p)(self._buffer)
+            function("ggml_backend_buffer_free")(self._buffer)
             self._buffer = None
         if self.handle:
-            function("ggml_free", None, c_void_p)(self.handle)
+            function("ggml_free")(self.handle)
             self.handle = None
 
 
 def put(tensor: int, data: bytes) -> None:
     """Write a whole tensor."""
-    write = function("ggml_backend_tensor_set", None, c_void_p, c_char_p, c_size_t, c_size_t)
+    write = function("ggml_backend_tensor_set")
     write(tensor, data, 0, len(data))
 
 
 def get(tensor: int, shape: tuple[int, ...]) -> Floats:
     """The F32 values of a contiguous tensor; shape: its sizes, the outermost first."""
     out = np.empty(shape, np.float32)
-    read = function("ggml_backend_tensor_get", None, c_void_p, c_void_p, c_size_t, c_size_t)
+    read = function("ggml_backend_tensor_get")
     read(tensor, out.ctypes.data_as(c_void_p), 0, out.nbytes)
     return out
 
@@ -321,7 +318,7 @@ def attend(backend: CpuBackend, given: Queries, n_threads: int = 1) -> Floats | 
         node = tensors.op("ggml_flash_attn_ext", q_node, k_node, v_node, mask, *numbers)
         sinks = tensors.new(F32, case.heads[0])
         if case.has_sinks:
-            function("ggml_flash_attn_ext_add_sinks", None, c_void_p, c_void_p)(node, sinks)
+            function("ggml_flash_attn_ext_add_sinks")(node, sinks)
         if not backend.supports(node):
             return None
         graph = tensors.graph(node)

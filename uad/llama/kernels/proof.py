@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from uad.base.common.cores import usable_cores
 from uad.base.errors import UadError
 from uad.llama.backend import native
-from uad.llama.context import physical_cores
 from uad.llama.kernels import graphs
 from uad.llama.kernels.graphs import Attention, CpuBackend, Floats, How, Ids, Queries, Weight
 from uad.llama.kernels.library import ATTENTION, BUFFER, Library, NoKernelsError, load
@@ -95,7 +95,7 @@ class Proof:
     def __init__(self, library: Library, backend: CpuBackend) -> None:
         self._library, self._backend = library, backend
         self._ours = backend.buffers[BUFFER]
-        self._threads = sorted({1, 2, 3, min(physical_cores(), _MOST_THREADS)})
+        self._threads = sorted({1, 2, 3, min(usable_cores(), _MOST_THREADS)})
 
     def of(self, part: str) -> None:
         """Raises WrongError where this part is wrong."""

@@ -22,7 +22,7 @@ import llama_cpp
 
 from uad.base.common.cache import cache_folder
 from uad.base.common.files import SMALL, read_text, write_atomically
-from uad.base.errors import UadError
+from uad.base.errors import ConfigError, UadError
 from uad.llama.backend import native
 from uad.llama.kernels.library import Library
 
@@ -50,7 +50,10 @@ class Proven:
 def proven(library: Library, kind: str) -> Proven:
     """What is remembered, else what another process finds out, which takes seconds, once."""
     facts = facts_of(library, kind)
-    file = _file(facts)
+    try:
+        file = _file(facts)
+    except ConfigError:  # a user without a home: nothing is remembered
+        return tried(library, kind)
     if (found := _read(file, library.parts)) is not None:
         return found
     found = tried(library, kind)

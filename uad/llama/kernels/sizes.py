@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import closing
-from ctypes import c_int, c_size_t, c_void_p
 
 from uad.base.gguf import Tensor
 from uad.llama.backend import amx
@@ -29,7 +28,7 @@ def copied(kernels: use.Kernels, tensors: Iterable[Tensor]) -> tuple[int, int]:
 
 
 def _size(tensor: Tensor) -> int:
-    device = function("ggml_backend_dev_by_type", c_void_p, c_int)(0)
-    size = function("ggml_backend_buft_get_alloc_size", c_size_t, c_void_p, c_void_p)
+    device = function("ggml_backend_dev_by_type")(0)
+    size = function("ggml_backend_buft_get_alloc_size")
     with closing(Tensors()) as scratch:
         return int(size(amx.buffers(device)[BUFFER], scratch.new(tensor.kind, *tensor.shape)))

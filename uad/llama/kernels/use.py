@@ -5,7 +5,6 @@ each model wants. Knows no weights.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from ctypes import c_int, c_void_p
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -81,7 +80,7 @@ def started() -> Kernels:
         library.register(kind)
     except NoKernelsError as error:
         return Kernels(reason=str(error))
-    is_late = BUFFER not in amx.buffers(function("ggml_backend_dev_by_type", c_void_p, c_int)(_CPU))
+    is_late = BUFFER not in amx.buffers(function("ggml_backend_dev_by_type")(_CPU))
     for part in library.parts:
         library.put(part, part in found.parts and not is_late)
     if is_late:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from uad.base.common.files import is_folder
+
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _CACHES = ("inactive_file", "active_file", "total_inactive_file", "total_active_file")
 _UNLIMITED = 1 << 60
@@ -64,7 +66,7 @@ def _walk(root: Path, mounted: str, at: str, path: str, read: Callable[[Path], i
     top = root / at.lstrip("/")
     relative = path.removeprefix(mounted.rstrip("/")) if (path + "/").startswith(mounted.rstrip("/") + "/") else ""
     folder = top / relative.lstrip("/")
-    folder = folder if folder.is_dir() else top
+    folder = folder if is_folder(folder) else top
     while True:
         limit = read(folder)
         if limit is not None:

@@ -14,16 +14,18 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from uad.base.common.cache import cache_folder
-from uad.base.common.files import read_text, why_not_writable, write_atomically
+from uad.base.common.cores import cpu_quota, usable_cores
+from uad.base.common.files import is_there, read_text, why_hidden, why_not_writable, write_atomically
 from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError, ModelLoadError
 from uad.engine.policy.cost import CostSample
 from uad.llama.backend import native
 from uad.llama.backend.devices import devices, has_cpu_kernels, offloads
-from uad.llama.context import Context, attention, physical_cores
+from uad.llama.context import Context, attention
 from uad.llama.kernels import use as kernels
 from uad.llama.rearranged import rearranged
 from uad.runtime.costs import profile
@@ -54,7 +56,7 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
         "role": role,
         "llama_cpp": native.build_info(),
         "devices": devices(),
-        "threads": config.n_threads or f"auto of {physical_cores()}",
+        "threads": config.n_threads or f"auto of {usable_cores()}",
         "threads_batch": config.n_threads_batch or "as threads",
         "gpu_layers": config.n_gpu_layers if offloads(config) else 0,
         "flash_attn": flash_attn,
@@ -73,6 +75,8 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
     facts |= {name: value for name, value in changed.items() if value}
     if has_cpu_kernels(config):
         facts |= kernels.of(config).facts
+    if quota := _held_back(config):
+        facts["cpu_quota"] = quota
     if added := [fingerprint(one.path, "adapter") for one in config.loras if config.apply_loras and one.scale]:
         facts["adapters"] = added
     if config.devices is not None:
@@ -81,6 +85,15 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
         facts["tensor_split"] = config.tensor_split
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     return ProfileKey(f"{config.path.stem[:60]}-{digest[:16]}", facts)
+
+
+def _held_back(config: ModelConfig) -> float | None:
+    """The quota of this process's control groups, where its threads want more: they wait then, which no other machine's
+    curve shows.
+    """
+    quota = cpu_quota()
+    n_threads = max(config.n_threads or usable_cores(), config.n_threads_batch)
+    return None if quota is None or n_threads <= quota else round(quota, 2)
 
 
 def fingerprint(path: Path, role: str = "model") -> str:
@@ -100,27 +113,36 @@ def fingerprint(path: Path, role: str = "model") -> str:
 
 
 def folder() -> Path:
-    """Where curves are kept, in `cache_folder()`."""
+    """Where curves are kept, in `cache_folder()`. Raises ConfigError for a user without a home."""
     return cache_folder() / "profiles"
 
 
 def path(key: ProfileKey) -> Path:
-    """The file of a curve, in `folder()`; it need not exist."""
+    """The file of a curve, in `folder()`; it need not exist. Raises ConfigError for a user without a home."""
     return folder() / f"{key.name}.json"
 
 
 def load(key: ProfileKey) -> tuple[CostSample, ...] | None:
-    """The stored curve; None where there is none, and for a damaged file or one of another version, which the log
-    names.
+    """The stored curve; None where there is none, for a damaged file or one of another version, and where no curves can
+    be kept; the log says why.
     """
-    file = path(key)
     try:
-        if not file.exists():
-            return None
-        return read(file)
+        file = path(key)
+        if why := why_hidden(file):
+            raise ConfigError(f"{file.parent} cannot be looked at ({why}); set UAD_CACHE_DIR to a directory")
+    except ConfigError as error:
+        _say_once(f"costs are not remembered, they are measured at every start: {error}")
+        return None
+    try:
+        return read(file) if is_there(file) else None
     except (OSError, ConfigError) as error:
         _log.warning("the stored cost curve is not used: %s; `uad profile` writes a new one", error)
         return None
+
+
+@cache
+def _say_once(line: str) -> None:
+    _log.warning("%s", line)
 
 
 def curve(
@@ -165,7 +187,7 @@ def check_folder() -> None:
     """Raises ConfigError where no curve could be written into the folder of curves: before one is measured. Makes
     nothing.
     """
-    there = next(one for one in (folder(), *folder().absolute().parents) if one.exists())
+    there = next(one for one in (folder(), *folder().absolute().parents) if is_there(one))
     if why := why_not_writable(there / "curve.json"):
         raise _not_stored(why)
 

@@ -74,7 +74,7 @@ class SlotActions:
 
     def settle(self) -> None:
         """Do what waits for slots that are free now. On the model thread, between rounds."""
-        for job in [job for job in self._waiting if self._keeper.is_free(job.slot)]:
+        for job in [job for job in self._waiting if self._keeper.is_ready(job.slot, job.saved)]:
             self._waiting.remove(job)
             if job.outcome.set_running_or_notify_cancel():
                 self._guarded(job, self._act)

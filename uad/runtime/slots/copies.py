@@ -30,6 +30,11 @@ _ROPE = (
 )
 
 
+def scales_text(scales: Sequence[float]) -> str:
+    """Adapters' scales as facts have them: 1 and 1.0 are one scale."""
+    return str(tuple(map(float, scales)))
+
+
 @dataclass(frozen=True, slots=True)
 class KeptModel:
     """A model whose state is kept: what it is, and its context."""
@@ -89,7 +94,7 @@ class SlotCopies:
     @property
     def facts(self) -> Facts:
         """What the target's states are of now. On the model thread."""
-        return {**self.target.facts, SCALES: str(self._scales())}
+        return {**self.target.facts, SCALES: scales_text(self._scales())}
 
     @property
     def draft_facts(self) -> Facts | None:

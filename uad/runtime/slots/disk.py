@@ -186,7 +186,7 @@ class DiskTexts:
         self.wake: Callable[[], object] = lambda: None
         self.is_quicker = self._reader.is_quicker
         files.look()
-        if why := why_not_writable(files.folder / "text"):
+        if files.is_readable and (why := why_not_writable(files.folder / "text")):
             files.warn(f"cannot be written ({why})")
 
     # --- on the model thread

@@ -62,6 +62,8 @@ class DiskFiles:
 
     def __init__(self, folder: Path, most: int | None, facts: Facts) -> None:
         self.folder, self.most = folder, most
+        self.is_readable = True
+        """Whether the folder could be read when it was looked at; the log says so where it could not."""
         self._facts = facts
         self._files: Mapping[str, _OwnFile] = {}
         self._n_parts = 0  # bytes of files that are being written
@@ -99,6 +101,7 @@ class DiskFiles:
         files: dict[str, _OwnFile] = {}
         refused: dict[str, list[str]] = {}
         n_parts = 0
+        self.is_readable = True
         try:
             self._seen = self.folder.stat().st_mtime_ns
             with os.scandir(self.folder) as entries:
@@ -108,6 +111,7 @@ class DiskFiles:
                     elif _OWN.fullmatch(entry.name) and (own := self._own(entry, refused)) is not None:
                         files[entry.name] = own
         except OSError as error:
+            self.is_readable = False
             self.warn(f"cannot be read ({error.strerror})")
         self._files, self._n_parts = files, n_parts
         self._bad = {name: stamp for name, stamp in self._bad.items() if name in files}

@@ -10,15 +10,16 @@ from uad.base.errors import InvalidRequestError, UadError
 from uad.base.types import Origin
 from uad.engine.decode.engine import Engine
 from uad.llama.memory import SavedSequence
-from uad.runtime.slots.copies import SCALES, SlotCopies
+from uad.runtime.adapters import AdapterTurns
+from uad.runtime.slots.copies import SCALES, SlotCopies, scales_text
 from uad.runtime.slots.file import Facts, SavedSlot, SavedState
 
 
 class SlotKeeper:
-    """Copies free slots, and puts copies into them."""
+    """Copies free slots, and puts copies into them. turns: which adapters the target adds."""
 
-    def __init__(self, engine: Engine, copies: SlotCopies) -> None:
-        self._engine, self._copies = engine, copies
+    def __init__(self, engine: Engine, copies: SlotCopies, turns: AdapterTurns) -> None:
+        self._engine, self._copies, self._turns = engine, copies, turns
 
     @property
     def facts(self) -> tuple[Facts, Facts | None]:
@@ -30,9 +31,13 @@ class SlotKeeper:
         if not 0 <= slot < self._copies.target.context.n_seq:
             raise InvalidRequestError("Invalid slot ID", "id_slot")
 
-    def is_free(self, slot: int) -> bool:
-        """Whether no request runs in a slot."""
-        return self._engine.held(slot) is not None
+    def is_ready(self, slot: int, saved: SavedSlot | None = None) -> bool:
+        """Whether no request runs in a slot, nor anywhere one with other adapters than those of a copy that is to be
+        put there.
+        """
+        if self._engine.held(slot) is None:
+            return False
+        return saved is None or not self._is_of_default(saved) or self._turns.can_default()
 
     def copy(self, slot: int) -> SavedSlot:
         """All that a free slot holds. Raises UadError where there is no memory for a copy."""
@@ -52,13 +57,16 @@ class SlotKeeper:
         Raises InvalidRequestError, with nothing changed, where the copy does not fit; and UadError where llama.cpp does
         not take it: the slot is empty then.
         """
-        own, context, now = saved.target, self._copies.target.context, self._copies.facts[SCALES]
-        if (scales := own.facts.get(SCALES)) != now:
+        own, context = saved.target, self._copies.target.context
+        scales, now = own.facts.get(SCALES), scales_text(self._turns.default)
+        if scales not in (now, self._copies.facts[SCALES]):
             raise InvalidRequestError(f"Unable to restore slot: it is of another {SCALES} ({scales}; now it is {now})")
         if len(own.ids) > self._engine.limit:
             raise InvalidRequestError(
                 f"Unable to restore slot: its {len(own.ids)} tokens do not fit in the slot's context of {context.n_ctx}"
             )
+        if self._is_of_default(saved):
+            self._turns.use_default()
         ids, last = list(own.ids), context.n_vocab - 1
         if not ids:
             self._engine.replace(slot, [], lambda: False)
@@ -71,6 +79,11 @@ class SlotKeeper:
         n_read = self._copies.restore_draft(slot, ids, saved.draft)
         self._engine.learn(slot, ids, {} if n_read is None else {Origin.MODEL: n_read})
         return len(ids)
+
+    def _is_of_default(self, saved: SavedSlot) -> bool:
+        """Whether a copy is of the adapters of requests that name none, where the last request had others."""
+        scales = saved.target.facts.get(SCALES)
+        return scales == scales_text(self._turns.default) and scales != self._copies.facts[SCALES]
 
     def erase(self, slot: int) -> int:
         """Let a free slot hold nothing; returns how many ids it held."""

@@ -14,6 +14,7 @@ from uad.base.errors import InvalidRequestError
 from uad.text.calls.format import QUOTE, CallFormat, Tags
 from uad.text.calls.lark import AnyRow, Argument, ArgumentList, FreeText, Json, Literal, NewName, OneOf, Part, slashed
 from uad.text.calls.tools import Schema, Tool, listed, resolved, type_of, types_in
+from uad.text.grammar.patterns import whole_match
 
 _CDATA = "<![CDATA["
 _PLAIN_NAME = re.compile(r"[^\s=,:(){}\[\]\"'<>]{1,256}")
@@ -169,29 +170,8 @@ def _conditions(schema: Schema) -> Iterator[str]:
     if low or high is not None:
         yield f"(?s:.{{{low},{'' if high is None else high}}})"
     pattern = schema.get("pattern")
-    if isinstance(pattern, str) and (regex := _whole_match(pattern)):
+    if isinstance(pattern, str) and (regex := whole_match(pattern)):
         yield regex
-
-
-def _whole_match(pattern: str) -> str:
-    """A regular expression for the whole of each text in which a pattern is found; empty where it has what llguidance's
-    expressions do not know: anchors but at its ends, looking around, references back.
-    """
-    tokens = re.findall(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?:|.", pattern, re.DOTALL)
-    begins, ends = tokens[:1] == ["^"], tokens[-1:] == ["$"]
-    inner = tokens[begins : len(tokens) - ends]
-    depth = 0
-    for token, following in zip(inner, [*inner[1:], ""], strict=False):
-        depth += (token in ("(", "(?:")) - (token == ")")
-        is_open = token == "|" and not depth and (begins or ends)
-        if token in ("^", "$") or is_open or (token == "(" and following == "?") or re.match(r"\\[1-9bBk]", token):
-            return ""
-    try:
-        re.compile("".join(inner))
-    except re.error:
-        return ""
-    text = "".join(token if token[0] == "\\" else token.replace("/", "\\/") for token in inner)
-    return f"{'' if begins else '(?s:.*)'}(?:{text}){'' if ends else '(?s:.*)'}"
 
 
 def _read_as_others(kinds: list[ValueKind]) -> tuple[str, ...]:

@@ -144,6 +144,15 @@ class AnswerFormat:
         markers = [marker for one in formats for marker in one.markers()] + [*self.thought.markers()]
         return tuple(name for name in self.hidden if name and any(name in marker for marker in markers))
 
+    def keys_of_whole(self, wanted: str) -> Keys | None:
+        """The members of JSON objects that are calls where they are the whole answer; None where such an answer is
+        content. wanted: auto, on or off. With auto there must be a format that writes calls as such objects.
+        """
+        if wanted == "off" or self.channels:
+            return None
+        own = (one.keys for one in self.calls if one.body in ("json", "list") and one.keys.name)
+        return next(own, None if wanted == "auto" else Keys())
+
     @property
     def marks(self) -> ThoughtFormat:
         """What stands around thoughts in the text of an answer, headers of messages included."""
@@ -160,7 +169,7 @@ class AnswerFormat:
 
     def continues_thought(self, prefill: str) -> bool:
         """Whether the beginning of an answer is a thought that has not ended."""
-        start, end = self.thought.start.strip(), self.thought.end.strip()
+        start, end = self.marks.start.strip(), self.marks.end.strip()
         return prefill.lstrip().startswith(start) and end not in prefill
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from uad.text.calls.events import Emitter, Event
-from uad.text.calls.format import CHANNEL_MARKERS, AnswerFormat, Header, header_of
+from uad.text.calls.format import CHANNEL_MARKERS, AnswerFormat, Header, Keys, header_of
 from uad.text.calls.reader import MAX_HEAD, CallReader
 from uad.text.calls.source import FormatSource, MalformedError, Wait, Words, words
 from uad.text.calls.tools import Calls
+from uad.text.calls.whole import WholeReader
 
 MAX_AGAIN = 1 << 20
 """Characters that are read again, because they looked like calls, before nothing is taken for a call any more. It
@@ -30,10 +31,17 @@ class Start:
 
 
 class AnswerParser:
-    """Feed text, get events. `shows_thoughts`: they are content, markers and all."""
+    """Feed text, get events. `shows_thoughts`: they are content, markers and all. whole: the members of JSON objects
+    that are calls without markers, where they are the whole answer; None: such answers are content.
+    """
 
     def __init__(
-        self, format_: AnswerFormat, calls: Calls, start: Start = Start(), shows_thoughts: bool = False
+        self,
+        format_: AnswerFormat,
+        calls: Calls,
+        start: Start = Start(),
+        shows_thoughts: bool = False,
+        whole: Keys | None = None,
     ) -> None:
         self._format = format_
         self._is_parallel = calls.parallel
@@ -44,6 +52,7 @@ class AnswerParser:
         self._emitter = Emitter(self._source, calls, holds=bool(self._formats))
         self._content = self._emitter.content
         self._reader = CallReader(self._source, self._emitter)
+        self._whole = WholeReader(self._source, self._emitter, whole) if whole and calls.allowed() else None
         run = self._channels() if format_.channels else self._answer()
         self._run: Wait[None] | None = run
         next(run, None)
@@ -99,6 +108,8 @@ class AnswerParser:
                 yield from self._reader.attempt(self._reader.call(format_), format_)
         for format_ in (one for one in self._formats if one.is_bare):
             yield from self._reader.attempt(self._reader.bare(format_), format_)
+        if self._whole is not None and not (self._start.in_content or self._emitter.n_calls):
+            yield from self._reader.attempt(self._whole.read())
         while word := (yield from self._source.until(wanted, self._content.add)):
             if word in thought.drop:
                 continue

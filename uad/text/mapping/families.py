@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from uad.base.common.files import is_folder
 from uad.base.common.names import meant_or_known
 from uad.base.common.sequences import common_prefix
 from uad.base.common.yaml_fields import Fields, load_all, read_yaml
@@ -203,7 +204,7 @@ _TEMPLATE = """\
 def bundled_mappings() -> Path:
     """The mappings that come with uad: inside the installed package, or at the root of a source checkout."""
     packaged = Path(str(resources.files("uad"))) / "_mappings"
-    return packaged if packaged.is_dir() else Path(str(resources.files("uad"))).parent / "mappings"
+    return packaged if is_folder(packaged) else Path(str(resources.files("uad"))).parent / "mappings"
 
 
 def load_family(path: Path) -> Family:
@@ -282,7 +283,7 @@ def load_families(directories: Iterable[Path]) -> dict[str, Family]:
     """
     directories = tuple(directories)
     for directory in directories:
-        if not directory.is_dir():
+        if not is_folder(directory):
             raise MappingError(f"{directory}: no such directory of mappings")
     return load_all(directories, "families", load_family)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from uad.base.common.files import is_folder
 from uad.base.common.names import meant_or_known
 from uad.base.common.yaml_fields import files_of, read_text
 from uad.base.errors import MappingError
@@ -28,7 +29,7 @@ class Finding:
 
 def lint(directories: Sequence[Path]) -> tuple[int, tuple[Finding, ...]]:
     """How many files there are, and the findings. Later directories give way to earlier ones, as at start."""
-    missing = [directory for directory in directories if not directory.is_dir()]
+    missing = [directory for directory in directories if not is_folder(directory)]
     findings = [Finding(f"{directory}: no such directory of mappings", is_error=True) for directory in missing]
     families = _load(directories, "families", load_family, findings)
     pairs = _load(directories, "pairs", load_pair, findings)

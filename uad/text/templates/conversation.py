@@ -165,6 +165,7 @@ def _refuses(placed: Placed, words: str, talk: Talk, budget: Budget) -> bool:
 def _ways(placed: Placed, talk: Talk) -> Iterator[Placed]:
     """What to try, the plainest first, each once: as it is; mended where the template is known to refuse; in the
     strictest order; with calls in words. OpenAI's newer name of the system role is for those templates that know it.
+    Of no messages, where an answer begins the conversation, an empty one of the user's.
     """
     template, with_tools = talk.template, bool((talk.kwargs or {}).get("tools"))
     as_system = tuple(
@@ -186,3 +187,5 @@ def _ways(placed: Placed, talk: Talk) -> Iterator[Placed]:
         if (made := way()) not in tried:
             tried.append(made)
             yield made
+    if not placed:
+        yield ((0, {"role": "user", "content": ""}),)

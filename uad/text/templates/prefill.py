@@ -16,16 +16,23 @@ Render = Callable[[str | None], Rendered]
 """The prompt with an answer at its end, or with what asks for one (None)."""
 _TAIL = re.compile(rf"(?:(?P<open>{THOUGHTS_BEGIN})\s*)?(?:(?P<close>{THOUGHTS_END})\s*)?\Z")
 """What a prompt may end in: thoughts that are open, or empty ones."""
-_TYPED = re.compile(
-    rf"\s*(?P<open>{THOUGHTS_BEGIN})(?P<thoughts>.*?)(?:(?P<close>{THOUGHTS_END})(?P<answer>.*))?", re.DOTALL
+_FINAL = "<|start|>assistant<|channel|>final<|message|>"
+"""Stands in front of what is said after thoughts, in harmony."""
+_TYPED = tuple(
+    re.compile(rf"\s*(?P<open>{begin})(?P<thoughts>.*?)(?:(?P<close>{end})(?P<answer>.*))?", re.DOTALL)
+    for begin, end in (
+        (THOUGHTS_BEGIN, THOUGHTS_END),
+        (re.escape("<|channel|>analysis<|message|>"), re.escape("<|end|>")),
+    )
 )
 
 
 def continued(render: Render, template: str, prefill: str) -> Rendered:
     """The prompt and the beginning of an answer, which may begin with thoughts if they are in tags of the template."""
-    typed = _TYPED.fullmatch(prefill)
-    if typed and typed["open"] in template:
-        return _thinking(render(None), template, typed)
+    for pattern in _TYPED:
+        typed = pattern.fullmatch(prefill)
+        if typed and typed["open"] in template:
+            return _thinking(render(None), template, typed)
     prompt = _in_place(render) or render(None)
     return Rendered((*prompt.parts, Part(_closer(prompt), True), Part(prefill, False)), prompt.exact)
 
@@ -59,7 +66,9 @@ def _thinking(asked: Rendered, template: str, typed: re.Match[str]) -> Rendered:
         Part(typed["thoughts"], False),
     ]
     if typed["close"]:
-        parts += [Part(typed["close"], typed["close"] in template), Part(typed["answer"], False)]
+        final = _FINAL if typed["open"].startswith("<|channel|>") else ""
+        closed = f"{typed['close']}{final}"
+        parts += [Part(closed, typed["close"] in template), Part(typed["answer"], False)]
     return Rendered(tuple(parts), asked.exact)
 
 

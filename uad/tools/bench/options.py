@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from uad.base.common.files import no_such_file
+from uad.base.common.files import is_file, no_such_file
 from uad.base.config import MODEL_TYPE, SHARES, SPEC_TYPE, Config, HubConfig, HubModel, load_config
 from uad.base.config.argv import Parser, add_group, typed
 from uad.base.config.flags import CONTEXT, DRAFT, FLAGS, GROUPS, LOOKUP, MODEL, VARIABLE
@@ -432,6 +432,6 @@ def _fetched(models: Sequence[HubModel] | None, hub: HubConfig) -> list[Path]:
 
 def _files(paths: Sequence[Path] | None, flag: str) -> tuple[Path, ...]:
     for path in paths or ():
-        if not path.is_file():
+        if not is_file(path):
             raise ConfigError(f"{flag}: {path}: {no_such_file(path)}")
     return tuple(paths or ())

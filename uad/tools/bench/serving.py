@@ -65,15 +65,18 @@ def _stop(process: subprocess.Popen[str]) -> None:
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP end this process as SystemExit meanwhile, so that the server is stopped on the way. Without
-    it they would end this process at once, and the server would be left.
+    it they would end this process at once, and the server would be left. So does SIGINT where a script started this
+    process in its background, and Python leaves it ignored: Ctrl-C stops the server all the same.
     """
     numbers = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        numbers.append(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread():  # only it may set handlers
         numbers = []
     old = {number: signal.getsignal(number) for number in numbers}
     try:
         for number in numbers:
-            if old[number] is not signal.SIG_IGN:  # `nohup` has it ignored
+            if number == signal.SIGINT or old[number] is not signal.SIG_IGN:  # `nohup` has SIGHUP ignored
                 signal.signal(number, _leave)
         yield
     finally:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uad.base.common.files import why_not_writable
+from uad.base.common.files import is_folder, why_not_writable
 from uad.base.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def check(path: Path) -> None:
     """Raise ConfigError for a --plot that could not be drawn later: before minutes of measuring, not after."""
     if path.suffix.lower() not in _SUFFIXES:
         raise ConfigError(f"--plot {path}: the name must end in {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}")
-    if not path.absolute().parent.is_dir():
+    if not is_folder(path.absolute().parent):
         raise ConfigError(f"--plot {path}: there is no directory {path.parent}")
     if why := why_not_writable(path):
         raise ConfigError(f"--plot {path}: cannot be written ({why})")

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from uad.base.common.files import path_of, read_text
+from uad.base.common.files import is_file, path_of, read_text
 from uad.base.common.names import did_you_mean, meant_or_known
 from uad.base.config import Config
 from uad.base.config.argv import Parser
@@ -286,7 +286,7 @@ def read_mapping(name: str, directories: Sequence[Path]) -> tuple[Path, str]:
     from uad.text.mapping.pairs import load_pair
 
     path = path_of(name)
-    if not path.is_file():
+    if not is_file(path):
         known = {file.name: file.path for file in reversed(list_mappings(directories))}
         if name not in known:
             raise MappingError(

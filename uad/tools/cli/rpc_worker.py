@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from uad.base.common.cache import cache_folder
+from uad.base.common.cores import usable_cores
 from uad.base.common.files import size_text
 from uad.base.config.argv import Parser, typed
 from uad.base.config.kinds import DEVICES, ONE_NAME, THREADS, integer
-from uad.base.console import note
+from uad.base.console import heed_interrupts, note
 from uad.base.errors import ConfigError, UadError
 
 if TYPE_CHECKING:
@@ -40,7 +41,14 @@ def main(argv: Sequence[str]) -> int:
         metavar="NAMES",
         help="devices (default: the GPUs, else the CPU)",
     )
-    add("-t", "--threads", type=typed(THREADS), default=0, metavar="N", help="CPU threads (default: physical cores)")
+    add(
+        "-t",
+        "--threads",
+        type=typed(THREADS),
+        default=0,
+        metavar="N",
+        help="CPU threads (default: physical cores, within the CPU quota)",
+    )
     add(
         "-c",
         "--cache",
@@ -68,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """devices: names, empty for the GPUs, or the CPU where there is none; n_threads: 0 for the physical cores; cache:
+    """devices: names, empty for the GPUs, or the CPU where there is none; n_threads: 0 for the usable cores; cache:
     weights that were sent are kept in a folder; allow_network: addresses other than loopback are taken; kernels:
     attention runs in those of uad, where they are proven.
     """
@@ -116,9 +124,9 @@ class Worker:
     def serve(self) -> None:
         """Serve for ever, on another thread, since signals reach only the main one. Raises UadError where that ends."""
         from uad.llama.backend import rpc
-        from uad.llama.context import physical_cores
 
-        n_threads = self._config.n_threads or physical_cores()
+        heed_interrupts()
+        n_threads = self._config.n_threads or usable_cores()
         handles = [one.handle for one in self._devices]
         arguments = (self._host, self._config.port, handles, n_threads, self._cache)
         thread = threading.Thread(target=rpc.start_server, args=arguments, name="uad-rpc", daemon=True)

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 from uad.base.config import ServerConfig
 from uad.base.config.argv import Parser
 from uad.base.config.flags import GROUPS
+from uad.base.console import note
+from uad.base.errors import AddressError
+from uad.base.model_files import wrong_files
 from uad.tools.cli.models import has_template, parse, runtime
 
 if TYPE_CHECKING:
@@ -44,7 +47,12 @@ def main(argv: Sequence[str]) -> int:
             _log.info("%s", line)
         print("\n".join(greeting(url, config.server, has_template(opened))), flush=True)
 
-    serve(runtime(config, tell=_log.info), config.server, ready)
+    try:
+        serve(runtime(config, tell=_log.info), config.server, ready)
+    except AddressError as error:  # nothing was loaded: what else is wrong shows now, not once the port is free
+        for wrong in wrong_files(config):
+            note(f"error: {wrong}")
+        raise error from None
     return 0
 
 

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from uad.base.common.files import path_of, size_text
+from uad.base.common.files import is_file, is_folder, is_there, path_of, size_text
 from uad.base.config import Config, HubConfig, HubModel, ModelConfig
 from uad.base.console import Report
 from uad.base.errors import ConfigError, UadError
@@ -58,8 +58,14 @@ def cache_folder() -> Path:
     for name in ("LLAMA_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if given := os.environ.get(name):
             return path_of(given)
-    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
-    return path_of(os.path.expandvars(home)) / "hub"
+    given = os.environ.get("HF_HOME") or os.environ.get("XDG_CACHE_HOME")
+    home = os.environ.get("HF_HOME") or Path(given or "~/.cache") / "huggingface"
+    try:
+        return path_of(os.path.expandvars(home)) / "hub"
+    except ConfigError:
+        if given:
+            raise
+        raise ConfigError("this user has no home directory for downloads; set HF_HOME to a directory") from None
 
 
 class _Repository:
@@ -111,7 +117,7 @@ class _Repository:
         snapshot = self._snapshot()
         if snapshot is None:
             return None, []
-        files = (path for path in snapshot.rglob("*") if path.is_file())  # a link whose blob is gone is no file
+        files = (path for path in snapshot.rglob("*") if is_file(path))  # a link whose blob is gone is no file
         return snapshot, sorted(path.relative_to(snapshot).as_posix() for path in files)
 
     def _cached(self, why: str) -> Path:
@@ -126,9 +132,9 @@ class _Repository:
     def _snapshot(self) -> Path | None:
         """The folder of the revision that was fetched last."""
         ref, snapshots = self._folder / "refs" / "main", self._folder / "snapshots"
-        if ref.is_file() and (named := snapshots / ref.read_text().strip()).is_dir():
+        if is_file(ref) and is_folder(named := snapshots / ref.read_text().strip()):
             return named
-        every = [path for path in snapshots.iterdir() if path.is_dir()] if snapshots.is_dir() else []
+        every = [path for path in snapshots.iterdir() if is_folder(path)] if is_folder(snapshots) else []
         return max(every, key=lambda path: path.stat().st_mtime, default=None)
 
     # --- what is there
@@ -172,16 +178,16 @@ class _Repository:
 
         blob = self._folder / "blobs" / etag
         what = f"fetching {name.rpartition('/')[2]} ({size_text(size)})"
-        if blob.exists():
+        if is_there(blob):
             return
         blob.parent.mkdir(parents=True, exist_ok=True)
         lock = self._cache / ".locks" / self._folder.name / f"{etag}.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
         with WeakFileLock(lock):
-            if blob.exists():  # another process brought it while this one waited
+            if is_there(blob):  # another process brought it while this one waited
                 return
             part = blob.with_name(f"{etag}.uad-part")
-            with part.open("r+b" if part.exists() else "w+b") as file:
+            with part.open("r+b" if is_there(part) else "w+b") as file:
                 resumed = self._receive(file, url, size, lambda share: report(what, share))
                 # one that came in one go is checked by its size; a part may be of a file that has changed since
                 if resumed and len(etag) == _SHA256 and _sha256(file) != etag:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from uad.base.common.files import is_file, is_folder, is_there, why_hidden
 from uad.base.errors import ConfigError
 
 TEXTS = Path(__file__).parent / "texts"
@@ -46,11 +47,12 @@ def named(paths: Sequence[Path]) -> list[CorpusSource]:
     """
     found: list[Path] = []
     for path in paths:
-        if path.is_dir():
+        if is_folder(path):
             found += (inner for inner in _walk(path) if not _is_binary(inner))
-        elif not path.exists():
-            raise ConfigError(f"--corpus {path}: no such file; name text files, or folders of them")
-        elif path.is_file() and _is_binary(path):
+        elif not is_there(path):
+            why = why_hidden(path) or "no such file"
+            raise ConfigError(f"--corpus {path}: {why}; name text files, or folders of them")
+        elif is_file(path) and _is_binary(path):
             raise ConfigError(f"--corpus {path}: not a text file (it holds zero bytes); name UTF-8 text")
         else:
             found.append(path)
@@ -105,7 +107,7 @@ def _walk(folder: Path, without: Collection[str] = ()) -> Iterator[Path]:
         )
         for name in sorted(names):
             path = Path(where, name)
-            if not name.startswith(".") and path.is_file():
+            if not name.startswith(".") and is_file(path):
                 yield path
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from uad.base.common.files import check_room, size_text, why_not_writable
+from uad.base.common.files import check_room, is_folder, is_there, size_text, why_not_writable
 from uad.base.errors import ConfigError, ModelLoadError
 from uad.base.gguf import GgufFile, NewTensor, Tensor, array, number, write
 from uad.tools.trim.choose import DEFAULT_KEEP
@@ -65,11 +65,11 @@ def row_tensors(file: GgufFile, n_vocab: int) -> tuple[Tensor, ...]:
 
 def check_output(source: Path, out: Path) -> None:
     """Raise ConfigError where `out` cannot be written, or is the source."""
-    if out.is_dir():
+    if is_folder(out):
         raise ConfigError(f"cannot write {out}: it is a folder; name a file")
-    if any(path.exists() and path.samefile(source) for path in (out, _part(out), _converted(out))):
+    if any(is_there(path) and path.samefile(source) for path in (out, _part(out), _converted(out))):
         raise ConfigError(f"cannot write {out}: it is the draft itself; name another file")
-    if not out.resolve().parent.is_dir():
+    if not is_folder(out.resolve().parent):
         raise ConfigError(f"cannot write {out}: there is no folder {out.parent}; make it first")
     if why := why_not_writable(out):
         raise ConfigError(f"cannot write {out}: {why}")

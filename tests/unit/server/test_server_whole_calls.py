@@ -1,0 +1,101 @@
+"""Answers that are a JSON call without markers, over all APIs of chats, whole and streamed; and who may switch that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kit.api_kit import saying
+from kit.calls_kit import FORMATS
+from kit.fake_runtime import CONFIG, FakeRuntime
+from kit.heard import APIS, SCHEMA, Heard
+from kit.server_kit import CHAT, HELLO, post
+
+from uad.base.config import ServerConfig
+from uad.text.calls.format import AnswerFormat
+
+CALL = '{"name": "look_up", "arguments": {"word": "tea"}}'
+FENCE = f"```json\n{CALL}\n```"
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": SCHEMA}}
+
+
+def switched(when: str) -> dict[str, Any]:
+    return {"config": replace(CONFIG, server=ServerConfig(port=0, json_calls=when))}
+
+
+def message(text: str, fake: FakeRuntime | None = None, **body: Any) -> dict[str, Any]:
+    status, answer = post(CHAT, {"messages": HELLO, "tools": [TOOL], **body}, fake or saying(text))
+    assert status == 200, answer
+    found: dict[str, Any] = answer["choices"][0]["message"]
+    return found
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("text", [CALL, FENCE, f"\n```\n{CALL}```\n", f"[{CALL}]"])
+@pytest.mark.parametrize("api", APIS)
+def test_an_answer_that_is_a_call_without_markers_is_a_call_on_every_api(api: str, text: str, is_stream: bool) -> None:
+    ask, reason = APIS[api]
+    assert ask(text, is_stream) == Heard("", ({"word": "tea"},), reason)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("text", [f"So: {CALL}", f"{FENCE}\nThat is it.", CALL.replace('"tea"', "3"), "```\ncode\n```"])
+@pytest.mark.parametrize("api", APIS)
+def test_any_other_answer_is_text_on_every_api(api: str, text: str, is_stream: bool) -> None:
+    heard = APIS[api][0](text, is_stream)
+    assert (heard.text, heard.calls) == (text, ())
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_the_switch_leaves_such_an_answer_a_text(api: str) -> None:
+    heard = APIS[api][0](FENCE, False, **switched("off"))
+    assert (heard.text, heard.calls) == (FENCE, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "auto", "on"), [("hermes", 1, 1), ("llama-3", 1, 1), ("qwen3-coder", 0, 1), ("harmony", 0, 0)]
+)
+def test_by_itself_the_switch_is_on_for_formats_that_write_json(name: str, auto: int, on: int) -> None:
+    for when, n in (("auto", auto), ("on", on), ("off", 0)):
+        fake = FakeRuntime(
+            script=lambda request: FENCE.encode(), answers=AnswerFormat((FORMATS[name],)), **switched(when)
+        )
+        assert len(message("", fake).get("tool_calls", [])) == n, when
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tool_choice": "none"},
+        {"tools": []},
+        {"response_format": {"type": "json_object"}},
+        {"json_schema": {"type": "object"}},
+        {"guided_regex": ".*"},
+        {"messages": [*HELLO, {"role": "assistant", "content": "So: "}]},
+        {"max_tokens": len(CALL)},
+        {"tools": [{"type": "function", "function": {"name": "look", "parameters": SCHEMA}}]},
+    ],
+)
+def test_what_a_request_says_of_its_answer_comes_first(body: dict[str, Any]) -> None:
+    text = CALL + " " * (8 if "max_tokens" in body else 0)
+    assert message(text, **body) == {"role": "assistant", "content": CALL}
+
+
+def test_a_stop_string_that_is_the_fence_leaves_a_call() -> None:
+    assert message(FENCE, stop=["\n```"])["tool_calls"][0]["function"]["name"] == "look_up"
+
+
+def test_one_call_at_most_is_the_first_of_a_list() -> None:
+    text = f"[{CALL}, {CALL.replace('tea', 'milk')}]"
+    (call,) = message(text, parallel_tool_calls=False)["tool_calls"]
+    assert call["function"]["arguments"] == '{"word": "tea"}'
+    assert len(message(text)["tool_calls"]) == 2
+
+
+def test_probabilities_of_a_text_that_was_kept_back_are_those_of_its_tokens() -> None:
+    text = '```json\n{"name": "other"}\n```'
+    body = {"messages": HELLO, "tools": [TOOL], "logprobs": True}
+    kept, plain = (post(CHAT, body, saying(text, **switched(when)))[1]["choices"][0] for when in ("auto", "off"))
+    assert kept == plain
+    assert len(kept["logprobs"]["content"]) >= len(text) - 1

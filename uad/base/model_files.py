@@ -1,0 +1,66 @@
+"""Files of models, before anything of llama.cpp is loaded: whether they are there, and GGUF files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from uad.base.common.files import is_file, is_there, no_such_file
+from uad.base.config import Config, ModelConfig
+from uad.base.errors import ModelLoadError
+from uad.base.gguf import GgufFile, files_of, part_of
+
+
+def check_files(config: ModelConfig, role: str) -> None:
+    """Raises ModelLoadError unless the files of a model and of its adapters can be read and begin like GGUF files."""
+    check_file(config.path, role)
+    for one in config.loras:
+        check_file(one.path, "adapter")
+
+
+def check_file(path: Path, role: str) -> None:
+    """Raises ModelLoadError unless it can be read and begins like a GGUF file, with all its parts beside it."""
+    if not is_there(path):
+        raise ModelLoadError(f"{role} {path}: {no_such_file(path)}")
+    if not is_file(path):
+        raise ModelLoadError(f"{role} {path}: not a file; give the path of a .gguf file")
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise ModelLoadError(f"{role} {path}: cannot be read ({error.strerror})") from None
+    if magic != b"GGUF":
+        raise ModelLoadError(
+            f"{role} {path}: not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py or download a "
+            ".gguf"
+        )
+    # a model in several files is loaded by the first, and the others have to lie beside it
+    if (part := part_of(path.name)) is None:
+        return
+    if part.index != 1:
+        raise ModelLoadError(f"{role} {path}: part {part.index} of {part.count}; give the first, {part.names()[0]}")
+    if missing := [name for name in part.names() if not is_there(path.with_name(name))]:
+        raise ModelLoadError(f"{role} {path}: of {part.count} parts are missing in its folder: {', '.join(missing)}")
+
+
+def wrong_files(config: Config) -> Iterator[ModelLoadError]:
+    """What is wrong with the files that a configuration names, as far as it shows without loading them: those that are
+    missing, no GGUF files, damaged in their headers, or cut. Files of a hub are not looked at.
+    """
+    models = [("target", config.target), *([("draft", config.draft)] if config.draft is not None else [])]
+    for role, model in models:
+        if model.hub is None:
+            yield from _wrong(model.path, role)
+        for lora in model.loras:
+            yield from _wrong(lora.path, "adapter")
+    if config.vision.path is not None:
+        yield from _wrong(config.vision.path, "mmproj")
+
+
+def _wrong(path: Path, role: str) -> Iterator[ModelLoadError]:
+    try:
+        check_file(path, role)
+        for part in files_of(path):
+            GgufFile(part).close()
+    except ModelLoadError as error:
+        yield error

@@ -1,0 +1,176 @@
+"""JSON as it comes, strictly: it is known with the first letter that cannot stand where it does. Knows no call."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from string import hexdigits
+
+from uad.text.calls.judge import fits, may_be, of_member
+from uad.text.calls.source import FormatSource, MalformedError, Wait, words
+from uad.text.calls.tools import Schema, resolved
+from uad.text.calls.values import escaped
+
+MAX_WHOLE = 1 << 18
+"""Characters that are read."""
+MAX_DEPTH = 64
+"""Lists and objects in one another."""
+_MAX_NUMBER = 64
+_IN_STRINGS = words('"', "\\")
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_KINDS = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
+_KINDS |= dict.fromkeys("-0123456789", "number")
+_CONSTANTS = ("true", "false", "null")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_BEGUN_NUMBER = re.compile(r"-?(?:(?:0|[1-9]\d*)(?:\.(?:\d+(?:[eE](?:[+-]?\d*))?)?|[eE](?:[+-]?\d*))?)?")
+
+
+class StrictReader:
+    """Reads JSON as it comes, without mending any. Raises MalformedError at the first letter that JSON cannot have
+    there, and after a value that its schema does not allow.
+    """
+
+    def __init__(self, source: FormatSource) -> None:
+        self._source = source
+        self._pieces: list[str] = []
+        self._n = 0
+
+    def next(self) -> Wait[str]:
+        """The next letter after white space, which is not passed over; empty at the end."""
+        self._add((yield from self._source.blanks()))
+        return (yield from self._source.peek())
+
+    def expect(self, text: str) -> Wait[None]:
+        """Pass over this letter, and white space before it."""
+        if (yield from self.next()) != text:
+            raise MalformedError(f"{text} is missing")
+        self._pass(text)
+
+    def goes_on(self, close: str) -> Wait[bool]:
+        """Whether a list or an object has another item after this one; a comma or its end is passed over."""
+        char = yield from self.next()
+        if char not in (",", close):
+            raise MalformedError(f"{close} is missing")
+        self._pass(char)
+        return char == ","
+
+    def one_of(self, names: Iterable[str]) -> Wait[str]:
+        """A string that is one of these, which is known with its first wrong letter."""
+        whole = {escaped(name) + '"': name for name in names}
+        yield from self.expect('"')
+        text = ""
+        while text not in whole:
+            char = yield from self._source.peek()
+            text += char
+            if not char or not any(one.startswith(text) for one in whole):
+                raise MalformedError("none of these")
+            self._pass(char)
+        return whole[text]
+
+    def text(self, schema: object, root: Schema) -> Wait[str]:
+        """A value that a schema allows, as it is written."""
+        yield from self.next()
+        n = len(self._pieces)
+        yield from self._value(schema, root, 0)
+        return "".join(self._pieces[n:])
+
+    def _value(self, schema: object, root: Schema, depth: int) -> Wait[None]:
+        char = yield from self.next()
+        schema = resolved(schema, root) if isinstance(schema, Mapping) else schema
+        kind = _KINDS.get(char, "")
+        if not kind or not may_be(kind, schema) or schema is False or depth > MAX_DEPTH:
+            raise MalformedError("no such value")
+        n = len(self._pieces)
+        if kind == "object":
+            yield from self._members(schema, root, depth)
+        elif kind == "array":
+            yield from self._items(schema, root, depth)
+        else:
+            yield from self._scalar(kind)
+            if not fits(json.loads("".join(self._pieces[n:])), schema, root):
+                raise MalformedError("not what the schema allows")
+
+    def _members(self, schema: object, root: Schema, depth: int) -> Wait[None]:
+        yield from self.expect("{")
+        if (yield from self.next()) == "}":
+            self._pass("}")
+            return
+        while True:
+            key = json.loads((yield from self.text({"type": "string"}, root)))
+            allowed = list(of_member(schema, key)) if isinstance(schema, Mapping) else []
+            if any(one is False for one in allowed):
+                raise MalformedError("no such member")
+            yield from self.expect(":")
+            yield from self._value(allowed[0] if allowed else {}, root, depth + 1)
+            if not (yield from self.goes_on("}")):
+                return
+
+    def _items(self, schema: object, root: Schema, depth: int) -> Wait[None]:
+        items = schema.get("items") if isinstance(schema, Mapping) and "prefixItems" not in schema else None
+        yield from self.expect("[")
+        if (yield from self.next()) == "]":
+            self._pass("]")
+            return
+        while True:
+            yield from self._value(items if isinstance(items, Mapping) else {}, root, depth + 1)
+            if not (yield from self.goes_on("]")):
+                return
+
+    def _scalar(self, kind: str) -> Wait[None]:
+        if kind == "string":
+            self._pass('"')
+            yield from self._string()
+        elif kind == "number":
+            text = yield from self._word(lambda text: bool(_BEGUN_NUMBER.fullmatch(text)))
+            if not _NUMBER.fullmatch(text):
+                raise MalformedError("no number")
+        else:
+            text = yield from self._word(lambda text: any(one.startswith(text) for one in _CONSTANTS))
+            if text not in _CONSTANTS:
+                raise MalformedError("no value")
+
+    def _word(self, may: Callable[[str], bool]) -> Wait[str]:
+        """A number or a constant, up to the letter that is none of its own."""
+        text = ""
+        while (char := (yield from self._source.peek())) and not (char.isspace() or char in ",]}"):
+            text += char
+            if not may(text) or len(text) > _MAX_NUMBER:
+                raise MalformedError("no value")
+            self._pass(char)
+        return text
+
+    def _string(self) -> Wait[None]:
+        """A string after its first mark, and its last one."""
+        while True:
+            word = yield from self._source.until(_IN_STRINGS, self._letters)
+            self._add(word)
+            if word == '"':
+                return
+            yield from self._escape()
+
+    def _escape(self) -> Wait[None]:
+        """What stands after a backslash."""
+        char = yield from self._source.peek()
+        if not char or char not in '"\\/bfnrtu':
+            raise MalformedError("no escape")
+        self._pass(char)
+        for _ in range(4 if char == "u" else 0):
+            digit = yield from self._source.peek()
+            if not digit or digit not in hexdigits:
+                raise MalformedError("no escape")
+            self._pass(digit)
+
+    def _letters(self, text: str) -> None:
+        """Part of a string. Line ends and their kind stand there as JSON has them, even where the model forgot that."""
+        self._add(_CONTROL.sub(lambda found: escaped(found[0]), text))
+
+    def _pass(self, char: str) -> None:
+        self._source.at += 1
+        self._add(char)
+
+    def _add(self, text: str) -> None:
+        self._pieces.append(text)
+        self._n += len(text)
+        if self._n > MAX_WHOLE:
+            raise MalformedError("too long")
