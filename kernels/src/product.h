@@ -35,14 +35,18 @@ inline void quantize(const float * x, size_t stride, int offset, Cell & c) {
     F most = zero();
     for (int i = 0; i < kCell; i += W) most = max(most, abs(load(x + i)));
     const float scale = greatest(most) / 127.0f, inverse = scale > 0 ? 1.0f / scale : 0.0f;
-    int sums[2] = {0, 0};
-    for (int i = 0; i < kCell; i += W) {
-        int32_t whole[W];
-        istore(whole, to_int(mul(load(x + i), set(inverse))));
-        for (int j = 0; j < W; j++) {
-            c.y[i + j] = (int8_t) whole[j];
-            sums[(i + j) / 16] += whole[j];
+    int sums[2];
+    for (int half = 0; half < 2; half++) {
+        I total = izero();
+        for (int i = 16 * half; i < 16 * half + 16; i += W) {
+            const I whole = to_int(mul(load(x + i), set(inverse)));
+            store_bytes(c.y + i, whole);
+            total = iadd(total, whole);
         }
+        int32_t lanes[W];
+        istore(lanes, total);
+        sums[half] = 0;
+        for (int i = 0; i < W; i++) sums[half] += lanes[i];
     }
     c.scale = scale;
     c.scaled_sum = scale * (float) (sums[0] + sums[1]);

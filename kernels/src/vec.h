@@ -53,6 +53,7 @@ inline void transpose(F * r) {  // W rows of W floats: r[i][j] becomes r[j][i]
 
 inline I iload(const void * p) { return _mm512_loadu_si512(p); }
 inline void istore(void * p, I x) { _mm512_storeu_si512(p, x); }
+inline void store_bytes(void * p, I x) { _mm_storeu_si128((__m128i *) p, _mm512_cvtepi32_epi8(x)); }  // of numbers that fit
 inline I iset(int32_t x) { return _mm512_set1_epi32(x); }
 inline I bytes(int x) { return _mm512_set1_epi8((char) x); }
 inline I iadd(I a, I b) { return _mm512_add_epi32(a, b); }
@@ -114,6 +115,10 @@ inline void transpose(F * r) {
 
 inline I iload(const void * p) { return _mm256_loadu_si256((const __m256i *) p); }
 inline void istore(void * p, I x) { _mm256_storeu_si256((__m256i *) p, x); }
+inline void store_bytes(void * p, I x) {
+    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    _mm_storel_epi64((__m128i *) p, _mm_packs_epi16(words, words));
+}
 inline I iset(int32_t x) { return _mm256_set1_epi32(x); }
 inline I bytes(int x) { return _mm256_set1_epi8((char) x); }
 inline I iadd(I a, I b) { return _mm256_add_epi32(a, b); }
@@ -175,6 +180,11 @@ inline void transpose(F * r) {
 
 inline I iload(const void * p) { return vreinterpretq_s32_u8(vld1q_u8((const uint8_t *) p)); }
 inline void istore(void * p, I x) { vst1q_u8((uint8_t *) p, vreinterpretq_u8_s32(x)); }
+inline void store_bytes(void * p, I x) {
+    const int16x4_t words = vmovn_s32(x);
+    const int32_t word = vget_lane_s32(vreinterpret_s32_s8(vmovn_s16(vcombine_s16(words, words))), 0);
+    memcpy(p, &word, 4);
+}
 inline I iset(int32_t x) { return vdupq_n_s32(x); }
 inline I bytes(int x) { return vreinterpretq_s32_u8(vdupq_n_u8((uint8_t) x)); }
 inline I iadd(I a, I b) { return vaddq_s32(a, b); }

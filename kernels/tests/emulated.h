@@ -75,7 +75,16 @@ inline I512 dot_bytes(I512 sum, I512 a, I512 b) {  // unsigned by signed bytes
     for (int i = 0; i < 64; i++) z[i / 4] += x[i] * y[i];
     return as<I512>(z);
 }
+inline __m128i low_bytes(I512 x) {
+    int32_t from[16];
+    int8_t to[16];
+    memcpy(from, &x, 64);
+    for (int i = 0; i < 16; i++) to[i] = (int8_t) from[i];
+    return as<__m128i>(to);
+}
 }  // namespace emulated
+#undef _mm512_cvtepi32_epi8
+#define _mm512_cvtepi32_epi8 emulated::low_bytes
 #undef _mm512_madd_epi16
 #define _mm512_madd_epi16 emulated::madd
 #undef _mm512_dpbusd_epi32
