@@ -1,4 +1,4 @@
-"""Programs of `kernels/tests/`, compiled for this machine's vectors, or for those of another processor in an emulator."""
+"""Programs of `kernels/tests/`, compiled for this machine, or for another processor in an emulator."""
 
 from __future__ import annotations
 
