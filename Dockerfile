@@ -22,6 +22,7 @@ WORKDIR /opt/uad
 COPY pyproject.toml README.md LICENSE ./
 COPY scripts scripts
 COPY mappings mappings
+COPY kernels kernels
 COPY uad uad
 RUN CMAKE_ARGS="$CMAKE_ARGS $LLAMA_CMAKE_ARGS" sh scripts/setup.sh .venv .
 

@@ -28,6 +28,9 @@ XDIST := -n auto --maxprocesses 8
 PYTEST := $(BIN)/python -m pytest $(XDIST) --dist loadfile
 COVERAGE := --cov --cov-report=term:skip-covered --cov-fail-under=75
 SETUP := pyproject.toml scripts/setup.sh scripts/pip_install.py scripts/amx.h
+KERNELS := $(wildcard kernels/pyproject.toml kernels/CMakeLists.txt kernels/src/* kernels/uad_kernels/*.py)
+# "kernels" where nothing else is newer than the environment
+ONLY_KERNELS = $(if $(filter-out kernels/%,$?),,kernels)
 
 ifeq ($(TARGET) $(DRAFT),$(SAMPLES))
 SHOWN := --spec-policy fixed
@@ -81,14 +84,14 @@ vllm: $(VENV)/.installed-dev .venv-vllm/.installed
 	@$(BIN)/python -m pytest -rs tests/real/test_real_vllm.py
 
 clean:
-	rm -rf $(VENV) .venv-unit .venv-vllm .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(VENV) .venv-unit .venv-vllm .cache build kernels/build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 
-$(VENV)/.installed: $(SETUP)
-	@scripts/setup.sh $(VENV) .
+$(VENV)/.installed: $(SETUP) $(KERNELS)
+	@scripts/setup.sh $(VENV) . $(ONLY_KERNELS)
 	@touch $@
 
-$(VENV)/.installed-%: $(SETUP)
-	@scripts/setup.sh $(VENV) '.[$*]'
+$(VENV)/.installed-%: $(SETUP) $(KERNELS)
+	@scripts/setup.sh $(VENV) '.[$*]' $(ONLY_KERNELS)
 	@touch $@ $(VENV)/.installed
 
 .venv-unit/.installed: pyproject.toml scripts/setup.sh scripts/unit_env.py

@@ -7,8 +7,8 @@
     python scripts/clients.py --peer LLAMA_SERVER  what failed is repeated there; what fails there, too, is the model's
 
 The clients are installed into a folder of their own, in the versions of scripts/client_checks/requirements.txt and
-package-lock.json. Prints a table in Markdown. Exit code 1: something failed. Clients that could not be installed are
-listed as not run.
+package-lock.json. Prints two tables in Markdown, of clients and of checks. Exit code 1: something failed. Clients that
+could not be installed are listed as not run.
 """
 
 from __future__ import annotations
@@ -82,6 +82,17 @@ def table(results: Sequence[Result]) -> str:
     for one in results:
         error = " ".join(one.error.split()).replace("|", "\\|")
         rows.append(f"| {one.client} | {one.version} | {one.what} | {one.verdict}{f': {error}' if error else ''} |")
+    return "\n".join(rows)
+
+
+def summary(results: Sequence[Result]) -> str:
+    """The same with one line for each client, as docs/clients.md has it: how much is ok, and what is not."""
+    rows = ["| client | version | checks | what fails |", "|---|---|---|---|"]
+    for client, version in dict.fromkeys((one.client, one.version) for one in results):
+        own = [one for one in results if (one.client, one.version) == (client, version)]
+        bad = [f"{one.what} ({one.verdict})".replace("|", "\\|") for one in own if one.verdict != OK]
+        counted = f"{len(own) - len(bad)} of {len(own)} {OK}"
+        rows.append(f"| {client} | {version} | {counted} | {'; '.join(bad)} |")
     return "\n".join(rows)
 
 
@@ -253,7 +264,7 @@ def main() -> int:
     if given.peer and any(one.verdict == FAILED for one in results):
         with served(peer_command(given.peer, words), folder / "peer.log") as url:
             results = judged(results, all_results(wanted, url, folder))
-    print(table(results))
+    print(summary(results), table(results), sep="\n\n")
     return int(any(one.verdict == FAILED for one in results))
 
 

@@ -1,17 +1,21 @@
 """pip install -e with progress: pip is silent while it compiles llama.cpp, which takes minutes the first time.
 
-Standard library only. Usage: python scripts/pip_install.py '.[dev]'. The whole output goes to .cache/build.log.
+The kernels come from kernels/ beside it, where the processor has any. Standard library only. Usage:
+python scripts/pip_install.py '.[dev]' [kernels]. With the second word only the kernels are installed, which takes
+seconds. The whole output goes to .cache/build.log.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shlex
 import subprocess
 import sys
 import time
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -23,21 +27,28 @@ STEP = re.compile(r"\[\s*(\d+/\d+|\d+%)\]")
 NAMES = re.compile(r"(Collecting|Building wheel for|Building editable for|Installing collected packages:) ?(\S*)")
 PIP = [sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check"]
 PLAIN_SECONDS = 20.0
+KERNELS = "./kernels"
+KERNEL_MACHINES = {("linux", "x86_64"), ("linux", "aarch64")}  # as pyproject.toml has them
 TAIL_LINES = 25
 
 
 def main() -> int:
     """Install the requirement into the environment of this interpreter; returns pip's exit code."""
+    requirement, *only = sys.argv[1:]
     # pip's cached wheel does not know which CMAKE_ARGS it was built with
     uncached = ["--no-cache-dir"] if os.environ.get("CMAKE_ARGS") else []
     LOG.parent.mkdir(exist_ok=True)
     LOG.unlink(missing_ok=True)
+    started = time.monotonic()
+    if only and is_kernel_there():
+        print("uad: the kernels (kernels/) are compiled", flush=True)
+        return ended(follow([*PIP, "install", "-v", *kernels(), "--force-reinstall", "--no-deps"], started), started)
     print(
         "uad: installing; the first time on a machine llama.cpp is compiled, which takes about 4 minutes on 2 cores",
         flush=True,
     )
-    started = time.monotonic()
-    code = follow([*PIP, "install", *uncached, "-v", "-e", sys.argv[1]], started)
+    # in one call: what is named by its folder is not looked for on an index
+    code = follow([*PIP, "install", *uncached, "-v", *kernels(), "-e", requirement], started)
     if not code and is_amx_broken():
         print(
             "uad: this llama.cpp was compiled without scripts/amx.h and would crash on this processor: compiling it "
@@ -47,6 +58,23 @@ def main() -> int:
         subprocess.run([*PIP, "cache", "remove", "llama_cpp_python"], capture_output=True)
         again = f"llama-cpp-python=={version('llama-cpp-python')}"
         code = follow([*PIP, "install", *uncached, "-v", "--force-reinstall", "--no-deps", again], started)
+    return ended(code, started)
+
+
+def kernels() -> list[str]:
+    """What pip is to install beside uad: the kernels of this checkout, where there are any for the processor."""
+    return [KERNELS] if (sys.platform, platform.machine()) in KERNEL_MACHINES else []
+
+
+def is_kernel_there() -> bool:
+    """Whether the kernels alone are worth an installation: there are some for the processor, and uad has been
+    installed.
+    """
+    return bool(kernels()) and find_spec("llama_cpp") is not None
+
+
+def ended(code: int, started: float) -> int:
+    """Say how an installation ended, and return pip's exit code."""
     if code:
         print(f"uad: error: the installation failed; the end of {LOG}:", file=sys.stderr)
         print("".join(LOG.read_text(encoding="utf-8").splitlines(keepends=True)[-TAIL_LINES:]), file=sys.stderr)

@@ -1,6 +1,7 @@
 """Check what is about to be released: the version, its section of CHANGELOG.md, and all files of wheel and sdist.
 
-Usage: python scripts/release.py [--tag v0.1.0] [--notes FILE] [DIST]. DIST is a folder with one wheel and one sdist.
+Usage: python scripts/release.py [--tag v0.1.0] [--notes FILE] [--kernels DIST] [DIST]. DIST is a folder with one wheel
+and one sdist; that of the kernels has a wheel for each processor.
 Prints one line for each thing that is wrong, and ends with 1 then. --notes writes the section of the changelog.
 Standard library only.
 """
@@ -18,6 +19,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 METADATA = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")
+KERNELS_METADATA = ("METADATA", "RECORD", "WHEEL")
+KERNELS_LIBRARY = "uad_kernels/libuad_kernels.so"
+KERNELS_MACHINES = ("x86_64", "aarch64")
+NOT_SOURCE = {"__pycache__", "build"}
 ADDED_TO_SDIST = {"PKG-INFO", ".gitignore", "pyproject.toml"}
 """What the builder puts there by itself."""
 
@@ -26,6 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     """Exit code 1 where something is wrong."""
     parser = argparse.ArgumentParser(description="Check what is about to be released.")
     parser.add_argument("dist", metavar="DIST", nargs="?", type=Path, help="folder with the wheel and the sdist")
+    parser.add_argument("--kernels", metavar="DIST", type=Path, help="folder with wheels and sdist of the kernels")
     parser.add_argument("--tag", help="the tag of the release")
     parser.add_argument("--notes", metavar="FILE", type=Path, help="write the version's section of the changelog")
     args = parser.parse_args(argv)
@@ -33,6 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     wrong = [*wrong_tag(args.tag, found, text)] if args.tag else []
     wrong += [*wrong_dist(args.dist, found)] if args.dist else []
+    wrong += [*wrong_kernels(args.kernels, kernels_version())] if args.kernels else []
     for line in wrong:
         print(f"release: {line}", file=sys.stderr)
     if args.notes and not wrong:
@@ -44,6 +51,12 @@ def version() -> str:
     """That of the package."""
     text = (ROOT / "uad" / "__init__.py").read_text(encoding="utf-8")
     return str(re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)[0])
+
+
+def kernels_version() -> str:
+    """That of the kernels' package."""
+    project = tomllib.loads((ROOT / "kernels" / "pyproject.toml").read_text(encoding="utf-8"))
+    return str(project["project"]["version"])
 
 
 def notes(changelog: str, version: str) -> str:
@@ -90,11 +103,41 @@ def wrong_sdist(path: Path) -> Iterator[str]:
     yield from _different(path.name, needed, held - ADDED_TO_SDIST)
 
 
+def wrong_kernels(dist: Path, version: str) -> Iterator[str]:
+    """What is missing in the files of the kernels, and what does not belong there: an sdist, and a wheel for each
+    processor that holds the package, the library and its metadata.
+    """
+    sdist, held = dist / f"uad_kernels-{version}.tar.gz", {path.name for path in dist.iterdir()}
+    wheels = {
+        name for name in held if re.fullmatch(rf"uad_kernels-{re.escape(version)}-py3-none-manylinux\w+\.whl", name)
+    }
+    yield from (f"{name} does not belong into {dist}" for name in sorted(held - wheels - {sdist.name}))
+    yield from [] if sdist.exists() else [f"{sdist} is missing"]
+    if sdist.exists():
+        with tarfile.open(sdist) as archive:
+            files = {member.name.partition("/")[2] for member in archive if member.isfile()}
+        needed = {name.removeprefix("kernels/") for name in files_of("kernels")}
+        yield from (f"{sdist.name} lacks {name}" for name in sorted(needed - files))
+    for machine in KERNELS_MACHINES:
+        found = sorted(name for name in wheels if name.endswith(f"_{machine}.whl"))
+        yield from [] if len(found) == 1 else [f"{dist} has {len(found)} wheels of the kernels for {machine}"]
+        for name in found:
+            yield from _wrong_kernels_wheel(dist / name, version)
+
+
+def _wrong_kernels_wheel(path: Path, version: str) -> Iterator[str]:
+    with zipfile.ZipFile(path) as archive:
+        held = {name for name in archive.namelist() if not name.endswith("/")}
+    needed = {name.removeprefix("kernels/") for name in files_of("kernels/uad_kernels")} | {KERNELS_LIBRARY}
+    needed |= {f"uad_kernels-{version}.dist-info/{name}" for name in KERNELS_METADATA}
+    yield from _different(path.name, needed, held)
+
+
 def files_of(name: str) -> set[str]:
-    """A file, or all below a folder, relative to the root; not what Python compiled."""
+    """A file, or all below a folder, relative to the root; not what was compiled."""
     top = ROOT / name
     found = [top] if top.is_file() else [path for path in top.rglob("*") if path.is_file()]
-    return {path.relative_to(ROOT).as_posix() for path in found if "__pycache__" not in path.parts}
+    return {path.relative_to(ROOT).as_posix() for path in found if not NOT_SOURCE & {*path.parts}}
 
 
 def _different(where: str, needed: set[str], held: set[str]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Make .venv and install uad into it. Usage: scripts/setup.sh VENV REQUIREMENT, for example: scripts/setup.sh .venv '.[dev]'
+# Make .venv and install uad into it. Usage: scripts/setup.sh VENV REQUIREMENT [kernels], for example: scripts/setup.sh .venv '.[dev]'
+# With "kernels" behind it only the kernels (kernels/) are compiled anew, where all else is installed already.
 # With the requirement "unit" the environment gets all but llama.cpp and uad itself: what `make unit` and `make lint` need, no compiler.
 # Says in one line what is missing, before anything is built. PYTHON=… chooses the interpreter.
 set -eu
@@ -40,4 +41,4 @@ done
 command -v cmake >/dev/null 2>&1 || fail "no cmake to build llama.cpp with; install it: apt install cmake (Debian, Ubuntu), dnf install cmake (Fedora), brew install cmake (macOS)"
 
 has_pip || "$python" -m venv --clear "$venv"
-exec "$venv/bin/python" scripts/pip_install.py "$requirement"
+exec "$venv/bin/python" scripts/pip_install.py "$requirement" ${3:+"$3"}

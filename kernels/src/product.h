@@ -71,7 +71,7 @@ template <class T> inline Weight weight(I q) {
 }
 template <class T> struct Dot {
     I total;
-    template <int i, int n> void step(const Weight & w, I y, I) {
+    template <int i, int n, bool is_first> void step(const Weight & w, I y, I) {
 #if defined(UAD_AVX512)
         total = _mm512_dpbusd_epi32(total, w.q, y);
 #else
@@ -100,7 +100,7 @@ template <class T> inline Weight weight(I q) {
 template <class T> struct Dot {
     static constexpr int FITS = T::SIGNED ? 1 : 32767 / (2 * T::LARGEST * 127);
     I total, pairs;
-    template <int i, int n> void step(const Weight & w, I y, I factor) {
+    template <int i, int n, bool is_first> void step(const Weight & w, I y, I factor) {
         if constexpr (T::SIGNED) {
             pairs = _mm256_maddubs_epi16(w.q, _mm256_sign_epi8(y, w.sign));
             total = iadd(total, _mm256_madd_epi16(pairs, factor));
@@ -110,7 +110,10 @@ template <class T> struct Dot {
             pairs = i % FITS ? _mm256_add_epi16(pairs, more) : more;
             // Compilers like to add up products as a tree, at the end, and run out of registers before.
             asm("" : "+x"(pairs));
-            if (i % FITS == FITS - 1 || i == n - 1) total = iadd(total, _mm256_madd_epi16(pairs, factor));
+            if (i % FITS == FITS - 1 || i == n - 1) {
+                const I sum = _mm256_madd_epi16(pairs, factor);
+                total = is_first && i < FITS ? sum : iadd(total, sum);  // the first one, where nothing is there yet
+            }
         }
     }
 };
@@ -123,7 +126,7 @@ struct Weight {
 template <class T> inline Weight weight(I q) { return {q}; }
 template <class T> struct Dot {
     I total;
-    template <int i, int n> void step(const Weight & w, I y, I) { total = vdotq_s32(total, vreinterpretq_s8_s32(w.q), vreinterpretq_s8_s32(y)); }
+    template <int i, int n, bool is_first> void step(const Weight & w, I y, I) { total = vdotq_s32(total, vreinterpretq_s8_s32(w.q), vreinterpretq_s8_s32(y)); }
 };
 inline I two(I low, I high) { return ior(iand(low, iset(0xffff)), left32<16>(high)); }
 inline I dot_two(I pair, I sums) {
@@ -198,6 +201,7 @@ template <class T, int N, int P> inline void quantized_tile(const uint8_t * grou
                 Dot<T> dots[N][P];
                 I whole[N][P];
                 auto multiply = [&](auto first, auto n, const I * factors) {  // n steps
+                    constexpr bool is_first = decltype(first)::value == 0 && T::OFFSET == 0;
                     each(std::make_integer_sequence<int, decltype(n)::value>(), [&](auto i) {
                         constexpr int step = decltype(first)::value + decltype(i)::value;
                         Weight w[P];
@@ -205,7 +209,7 @@ template <class T, int N, int P> inline void quantized_tile(const uint8_t * grou
                         for (int j = 0; j < N; j++) {
                             const I values = word(y[j].y + 4 * step);
                             for (int p = 0; p < P; p++)
-                                dots[j][p].template step<decltype(i)::value, decltype(n)::value>(w[p], values, factors[p]);
+                                dots[j][p].template step<decltype(i)::value, decltype(n)::value, is_first>(w[p], values, factors[p]);
                         }
                     });
                 };
@@ -345,12 +349,18 @@ template <int TYPE> void pack_floats(int64_t k, int64_t rows, const uint8_t * fr
     const int64_t padded = (k + kCell - 1) / kCell * kCell;
     for (int64_t g = first; g < last; g++) {
         uint8_t * group = to + g * padded * kRows * BYTES;
-        for (int r = 0; r < kRows; r++)
-            for (int64_t c = 0; c < padded; c++) {
-                uint8_t * one = group + ((c / WIDTH * kRows + r) * WIDTH + c % WIDTH) * BYTES;
-                if (c < k && g * kRows + r < rows) memcpy(one, from + ((g * kRows + r) * k + c) * BYTES, BYTES);
-                else memset(one, 0, BYTES);
+        for (int r = 0; r < kRows; r++) {
+            const bool is_row = g * kRows + r < rows;
+            const uint8_t * row = from + (g * kRows + r) * k * BYTES;
+            for (int64_t c = 0; c < padded; c += WIDTH) {
+                uint8_t * to_one = group + (c * kRows + r * WIDTH) * BYTES;
+                if (is_row && c + WIDTH <= k) memcpy(to_one, row + c * BYTES, WIDTH * BYTES);
+                else {
+                    memset(to_one, 0, WIDTH * BYTES);
+                    if (is_row && c < k) memcpy(to_one, row + c * BYTES, BYTES);
+                }
             }
+        }
     }
 }
 
@@ -361,7 +371,11 @@ constexpr int kTile = 8, kParts = 1, kFloatTile = 8, kFloatParts = 1;
 #elif defined(UAD_NEON)
 constexpr int kTile = 4, kParts = 4, kFloatTile = 4, kFloatParts = 4;
 #else
-constexpr int kTile = 8, kParts = 1, kFloatTile = 8, kFloatParts = 1;
+#ifndef KT
+#define KT 8
+#define KP 1
+#endif
+constexpr int kTile = KT, kParts = KP, kFloatTile = 8, kFloatParts = 1;
 #endif
 
 struct Type {

@@ -16,11 +16,12 @@ inline F nfma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }  // c - a b, 
 inline F add(F a, F b) { return _mm512_add_ps(a, b); }
 inline F sub(F a, F b) { return _mm512_sub_ps(a, b); }
 inline F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+inline F div(F a, F b) { return _mm512_div_ps(a, b); }
 inline F max(F a, F b) { return _mm512_max_ps(a, b); }
 inline F abs(F a) { return _mm512_abs_ps(a); }
 inline F round(F a) { return _mm512_roundscale_ps(a, 0); }                       // to nearest, ties to even
-inline F keep_above(F x, F a, float least) {                                     // x where a > least, else 0
-    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, _mm512_set1_ps(least), _CMP_GT_OQ), x);
+inline F keep_above(F x, F a, float least) {                                     // x where a > least or NaN, else 0
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, _mm512_set1_ps(least), _CMP_NLE_UQ), x);
 }
 inline F to_float(I x) { return _mm512_cvtepi32_ps(x); }
 inline I to_int(F x) { return _mm512_cvtps_epi32(x); }                           // to nearest, ties to even
@@ -28,11 +29,27 @@ inline F power_of_2(F n) {                                                      
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
 }
 inline F as_float(I x) { return _mm512_castsi512_ps(x); }
+inline F set_half(uint16_t x) { return _mm512_cvtph_ps(_mm256_set1_epi16((short) x)); }  // in all lanes
 inline F halves(const uint16_t * p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *) p)); }
 inline void store_halves(uint16_t * p, F x) { _mm256_storeu_si256((__m256i *) p, _mm512_cvtps_ph(x, 0)); }
 inline I widen16(const uint16_t * p) { return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *) p)); }
 inline I signed_bytes(const void * p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *) p)); }
 inline I unsigned_bytes(const void * p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) p)); }
+inline void transpose(F * r) {  // W rows of W floats: r[i][j] becomes r[j][i]
+    F a[16];
+    for (int i = 0; i < 16; i += 4) {  // 4 x 4 blocks of rows i to i + 3, each in 128 bits
+        const __m512d lo0 = _mm512_castps_pd(_mm512_unpacklo_ps(r[i], r[i + 1])), lo1 = _mm512_castps_pd(_mm512_unpacklo_ps(r[i + 2], r[i + 3]));
+        const __m512d hi0 = _mm512_castps_pd(_mm512_unpackhi_ps(r[i], r[i + 1])), hi1 = _mm512_castps_pd(_mm512_unpackhi_ps(r[i + 2], r[i + 3]));
+        a[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(lo0, lo1)), a[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(lo0, lo1));
+        a[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(hi0, hi1)), a[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(hi0, hi1));
+    }
+    for (int i = 0; i < 4; i++) {  // then the blocks
+        const F lo0 = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88), hi0 = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd);
+        const F lo1 = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x88), hi1 = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xdd);
+        r[i] = _mm512_shuffle_f32x4(lo0, lo1, 0x88), r[i + 8] = _mm512_shuffle_f32x4(lo0, lo1, 0xdd);
+        r[i + 4] = _mm512_shuffle_f32x4(hi0, hi1, 0x88), r[i + 12] = _mm512_shuffle_f32x4(hi0, hi1, 0xdd);
+    }
+}
 
 inline I iload(const void * p) { return _mm512_loadu_si512(p); }
 inline void istore(void * p, I x) { _mm512_storeu_si512(p, x); }
@@ -64,21 +81,36 @@ inline F nfma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
 inline F add(F a, F b) { return _mm256_add_ps(a, b); }
 inline F sub(F a, F b) { return _mm256_sub_ps(a, b); }
 inline F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+inline F div(F a, F b) { return _mm256_div_ps(a, b); }
 inline F max(F a, F b) { return _mm256_max_ps(a, b); }
 inline F abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
 inline F round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-inline F keep_above(F x, F a, float least) { return _mm256_and_ps(_mm256_cmp_ps(a, _mm256_set1_ps(least), _CMP_GT_OQ), x); }
+inline F keep_above(F x, F a, float least) { return _mm256_and_ps(_mm256_cmp_ps(a, _mm256_set1_ps(least), _CMP_NLE_UQ), x); }
 inline F to_float(I x) { return _mm256_cvtepi32_ps(x); }
 inline I to_int(F x) { return _mm256_cvtps_epi32(x); }
 inline F power_of_2(F n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
 inline F as_float(I x) { return _mm256_castsi256_ps(x); }
+inline F set_half(uint16_t x) { return _mm256_cvtph_ps(_mm_set1_epi16((short) x)); }
 inline F halves(const uint16_t * p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) p)); }
 inline void store_halves(uint16_t * p, F x) { _mm_storeu_si128((__m128i *) p, _mm256_cvtps_ph(x, 0)); }
 inline I widen16(const uint16_t * p) { return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *) p)); }
 inline I signed_bytes(const void * p) { return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *) p)); }
 inline I unsigned_bytes(const void * p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *) p)); }
+inline void transpose(F * r) {
+    F a[8];
+    for (int i = 0; i < 8; i += 4) {
+        const F lo0 = _mm256_unpacklo_ps(r[i], r[i + 1]), lo1 = _mm256_unpacklo_ps(r[i + 2], r[i + 3]);
+        const F hi0 = _mm256_unpackhi_ps(r[i], r[i + 1]), hi1 = _mm256_unpackhi_ps(r[i + 2], r[i + 3]);
+        a[i] = _mm256_shuffle_ps(lo0, lo1, 0x44), a[i + 1] = _mm256_shuffle_ps(lo0, lo1, 0xee);
+        a[i + 2] = _mm256_shuffle_ps(hi0, hi1, 0x44), a[i + 3] = _mm256_shuffle_ps(hi0, hi1, 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(a[i], a[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(a[i], a[i + 4], 0x31);
+    }
+}
 
 inline I iload(const void * p) { return _mm256_loadu_si256((const __m256i *) p); }
 inline void istore(void * p, I x) { _mm256_storeu_si256((__m256i *) p, x); }
@@ -110,16 +142,18 @@ inline F nfma(F a, F b, F c) { return vfmsq_f32(c, a, b); }
 inline F add(F a, F b) { return vaddq_f32(a, b); }
 inline F sub(F a, F b) { return vsubq_f32(a, b); }
 inline F mul(F a, F b) { return vmulq_f32(a, b); }
+inline F div(F a, F b) { return vdivq_f32(a, b); }
 inline F max(F a, F b) { return vmaxq_f32(a, b); }
 inline F abs(F a) { return vabsq_f32(a); }
 inline F round(F a) { return vrndnq_f32(a); }
 inline F keep_above(F x, F a, float least) {
-    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), vcgtq_f32(a, vdupq_n_f32(least))));
+    return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(x), vcleq_f32(a, vdupq_n_f32(least))));
 }
 inline F to_float(I x) { return vcvtq_f32_s32(x); }
 inline I to_int(F x) { return vcvtnq_s32_f32(x); }
 inline F power_of_2(F n) { return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23)); }
 inline F as_float(I x) { return vreinterpretq_f32_s32(x); }
+inline F set_half(uint16_t x) { return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(x))); }
 inline F halves(const uint16_t * p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 inline void store_halves(uint16_t * p, F x) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }
 inline I widen16(const uint16_t * p) { return vreinterpretq_s32_u32(vmovl_u16(vld1_u16(p))); }
@@ -132,6 +166,11 @@ inline I unsigned_bytes(const void * p) {
     uint32_t word;
     memcpy(&word, p, 4);
     return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(word))))));
+}
+inline void transpose(F * r) {
+    const F a = vtrn1q_f32(r[0], r[1]), b = vtrn2q_f32(r[0], r[1]), c = vtrn1q_f32(r[2], r[3]), d = vtrn2q_f32(r[2], r[3]);
+    r[0] = vcombine_f32(vget_low_f32(a), vget_low_f32(c)), r[1] = vcombine_f32(vget_low_f32(b), vget_low_f32(d));
+    r[2] = vcombine_f32(vget_high_f32(a), vget_high_f32(c)), r[3] = vcombine_f32(vget_high_f32(b), vget_high_f32(d));
 }
 
 inline I iload(const void * p) { return vreinterpretq_s32_u8(vld1q_u8((const uint8_t *) p)); }
@@ -178,7 +217,7 @@ inline float greatest(F x) {
     return v[0];
 }
 
-// e^x for x <= 0, to 2 units in the last place; 0 below -87. Coefficients: Cephes' expf.
+// e^x for x <= 0, to 2 units in the last place; 0 below -87, NaN of NaN. Coefficients: Cephes' expf.
 inline F exp(F x) {
     const F n = round(mul(x, set(1.44269504f)));
     const F r = nfma(n, set(-2.12194440e-4f), nfma(n, set(0.693359375f), x));

@@ -19,9 +19,14 @@ from kit.tiny_models import NAMES, make
 
 from uad.base.config import ModelConfig, load_config
 from uad.base.errors import ConfigError
+from uad.base.gguf import all_tensors
 from uad.llama.footprint import Footprint, NeedUnknownError, offloaded, read
+from uad.llama.kernels import use
 from uad.runtime.costs.available import Limit
 from uad.runtime.costs.fit import Total, choose, fitted, fitted_alone, room
+
+use.started()  # before a model without them is loaded: llama.cpp reads its list of buffers once
+
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -113,9 +118,29 @@ def test_a_context_far_too_large_is_reckoned_on_a_line_and_takes_no_memory():
 
 
 def test_weights_that_are_read_count_and_mapped_ones_can_be_dropped():
-    with Footprint(ModelConfig(TARGET), "t", 1) as mapped, Footprint(ModelConfig(TARGET, mmap=False), "t", 1) as whole:
+    given = ModelConfig(TARGET, kernels=False)
+    with Footprint(given, "t", 1) as mapped, Footprint(replace(given, mmap=False), "t", 1) as whole:
         assert mapped.mapped > 11_000_000 > mapped.weights
         assert (whole.mapped, whole.weights - mapped.weights) == (0, mapped.mapped)
+
+
+def test_weights_that_the_kernels_order_are_mapped_no_more():
+    """The bundled target's embedding is its output's matrix as well: it stays mapped, and is there once more."""
+    given = ModelConfig(TARGET)
+    if not (kernels := use.of(given)).types:
+        pytest.skip(kernels.note())
+    tensors = [*all_tensors(TARGET)]
+    moved = sum(one.n_bytes for one in tensors if len(one.shape) > 1 and one.name != "token_embd.weight")
+    tied = next(one.n_bytes for one in tensors if one.name == "token_embd.weight")
+    with Footprint(given, "t", 1) as own, Footprint(replace(given, kernels=False), "t", 1) as plain:
+        assert own.mapped == plain.mapped - moved
+        assert moved + tied <= own.weights - plain.weights <= 1.1 * (moved + tied)
+    with (
+        Footprint(replace(given, mmap=False), "t", 1) as own,
+        Footprint(replace(given, mmap=False, kernels=False), "t", 1) as plain,
+    ):
+        assert own.mapped == plain.mapped == 0
+        assert tied <= own.weights - plain.weights <= 1.2 * tied + 0.1 * moved
 
 
 def test_devices_hold_the_layers_that_the_log_puts_there():

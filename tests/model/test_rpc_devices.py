@@ -98,7 +98,7 @@ def test_a_worker_listens_on_loopback_only_unless_told_otherwise() -> None:
         Worker(WorkerConfig(host="0.0.0.0"))
     with pytest.raises(ConfigError, match="no IPv4 address"):
         Worker(WorkerConfig(host="::1"))
-    (only,) = Worker(WorkerConfig(port=free_port())).notes
+    (only,) = Worker(WorkerConfig(port=free_port(), kernels=False)).notes
     assert only.startswith("serving ")
     *_, warning = Worker(WorkerConfig(host="0.0.0.0", port=free_port(), allow_network=True)).notes
     assert warning.startswith("warning: RPC has no encryption and no keys")

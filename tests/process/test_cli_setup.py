@@ -112,6 +112,35 @@ def test_gcc_gets_the_header_where_there_is_amx(tmp_path, monkeypatch, given):
     assert module.cmake_args() == "-DCMAKE_CXX_FLAGS=-O2"
 
 
+@pytest.mark.parametrize(
+    ("machine", "words", "wanted"),
+    [
+        ("x86_64", [], ["-v", "./kernels", "-e", ".[dev]"]),
+        ("aarch64", [], ["-v", "./kernels", "-e", ".[dev]"]),
+        ("riscv64", [], ["-v", "-e", ".[dev]"]),
+        ("x86_64", ["kernels"], ["-v", "./kernels", "--force-reinstall", "--no-deps"]),
+        ("riscv64", ["kernels"], ["-v", "-e", ".[dev]"]),
+    ],
+)
+def test_the_kernels_of_the_checkout_are_installed_where_there_are_any(machine, words, wanted, tmp_path, monkeypatch):
+    module, commands = pip_install(), []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CMAKE_ARGS", raising=False)
+    monkeypatch.setattr(module.platform, "machine", lambda: machine)
+    monkeypatch.setattr(module.sys, "platform", "linux")
+    monkeypatch.setattr(module, "find_spec", lambda name: name)
+    monkeypatch.setattr(module, "follow", lambda command, started: commands.append(command) or 0)
+    monkeypatch.setattr(module, "is_amx_broken", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["pip_install.py", ".[dev]", *words])
+    assert module.main() == 0
+    (command,) = commands
+    assert command[command.index("install") + 1 :] == wanted
+    if words and machine == "x86_64":
+        monkeypatch.setattr(module, "find_spec", lambda name: None)
+        assert module.main() == 0
+        assert commands[1][-2:] == ["-e", ".[dev]"], "without llama.cpp all is installed"
+
+
 @pytest.mark.llama
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_cached_llama_cpp_that_would_crash_is_compiled_again(tmp_path, monkeypatch, capsys, broken):

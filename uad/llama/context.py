@@ -26,6 +26,7 @@ from uad.llama import backend_sampling
 from uad.llama.backend import abort, native
 from uad.llama.backend.devices import has_cpu_kernels
 from uad.llama.backend_sampling import BackendSampling
+from uad.llama.kernels import use as kernels
 from uad.llama.memory import TAIL, Memory, Way
 from uad.llama.model import Model
 from uad.llama.nextn import HiddenRows
@@ -53,6 +54,7 @@ class Context(native.Owner):
         if 0 < config.n_seq < n_seq:  # which weights were rearranged depends on it
             raise ValueError(f"the {role} was loaded for {config.n_seq} sequences, not {n_seq}")
         self._role, self._config = role, config
+        self._attends = kernels.attends(config)
         self.model = model
         self.vocab = model.vocab
         self.n_seq = n_seq
@@ -193,6 +195,7 @@ class Context(native.Owner):
             self.hidden.ask(rows)
         if self._sampling is not None:
             self._sampling.attach(rows)
+        kernels.attend(self._attends)
         self._check(int(lib.llama_decode(self._handle, batch.seal())), batch.n)
         for row in rows:
             self.memory.decoded(row)
@@ -224,6 +227,7 @@ class Context(native.Owner):
             self.hidden.skip(seq, placed.start)
         if self._sampling is not None:
             self._sampling.attach(())
+        kernels.attend(self._attends)
         self._check(decode_rows(self.handle, seq, placed.start, image, n_done, n), n)
         if n_done + n == image.n:
             self.memory.seen(seq, placed.start, placed.end)
@@ -362,12 +366,14 @@ def _finds_the_likeliest(context: Context, sampling: BackendSampling) -> bool:
 def attention(config: ModelConfig, on_cpu: bool) -> tuple[str, int]:
     """The flash attention setting, and up to how many rows of a sequence every pass gives a row the same bits.
 
-    On the CPU flash attention has another kernel from 64 rows on: the faster one for prompts, the slower one for
-    drafts. Without flash attention a single row of a sequence is computed by another kernel than several: then even
-    quantized weights need `--exact`.
+    Attention of uad's kernels gives a row the same bits in any pass. llama.cpp's on the CPU has another kernel from 64
+    rows on: the faster one for prompts, the slower one for drafts. Without flash attention a single row of a sequence
+    is computed by another kernel than several: then even quantized weights need `--exact`.
     """
     if not on_cpu:
         return config.flash_attn, config.n_ubatch
+    if config.flash_attn != "off" and kernels.attends(config):
+        return "on", config.n_ubatch
     return ("off", 128) if config.flash_attn == "off" else ("on", 60)
 
 

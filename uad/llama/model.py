@@ -22,6 +22,7 @@ from uad.llama import nextn, placement
 from uad.llama.adapters import Adapters
 from uad.llama.backend import abort, native
 from uad.llama.backend.devices import place
+from uad.llama.kernels import use as kernels
 from uad.llama.rearranged import rearranged
 from uad.llama.vocab import made_quick, metadata, read_vocab, vocab_overrides
 
@@ -134,6 +135,7 @@ def model_params(config: ModelConfig) -> Any:
     params.kv_overrides = vocab_overrides(replaced=config.overrides)
     place(params, config)
     weights = rearranged(config)
+    kernels.load(config)
     params.use_extra_bufts = weights.is_on
     placement.put(params, config.places, weights.plain)
     if config.with_head:

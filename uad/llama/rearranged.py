@@ -20,6 +20,7 @@ from functools import lru_cache
 from uad.base.config import ModelConfig
 from uad.llama.backend import amx
 from uad.llama.backend.devices import used
+from uad.llama.kernels import use as kernels
 
 CHILD = "uad.llama.rearranging"
 ONLY_TRY = "--only-try"
@@ -38,6 +39,7 @@ class Rearranged:
 
 def rearranged(config: ModelConfig) -> Rearranged:
     """What is rearranged of this model; nothing with --no-repack. Takes a second, once, on processors with AMX."""
+    kernels.of(config)  # its buffers come first, and llama.cpp reads the list of all once
     if not amx.rearranges(config):
         return Rearranged(False)
     if not amx.choosy_buffers():

@@ -27,6 +27,8 @@ from uad.llama.backend.ggml import function, has
 from uad.llama.backend.symbols import UNSTABLE, InitParams
 from uad.llama.context import context_params
 from uad.llama.head_file import head_in
+from uad.llama.kernels import use as kernels
+from uad.llama.kernels.library import BUFFER
 from uad.llama.model import model_params
 from uad.llama.rearranged import ONLY_TRY
 
@@ -59,6 +61,7 @@ def main() -> int:
     """Print the names of weights that cannot be rearranged, and try the others. Ends as llama.cpp does otherwise."""
     config: ModelConfig = pickle.load(sys.stdin.buffer)
     native.start()
+    kernels.load(config)
     names = () if ONLY_TRY in sys.argv else sorted(set(refused(config)))
     print(json.dumps(names), flush=True)
     for _ in contexts(config, names):
@@ -73,6 +76,7 @@ def refused(config: ModelConfig) -> Iterator[str]:
     reserve = function(next(name for name in UNSTABLE if has(name)))
     with closing(Buffers()) as buffers:
         for context, n_seq in contexts(replace(config, repack=False), None):
+            kernels.load(config)  # whose buffers are asked, though nothing lies in them
             for n in (n_seq, n_seq * _ROWS):
                 if graph := reserve(context, n, n_seq, n):
                     yield from buffers.refused(graph)
@@ -101,6 +105,7 @@ def contexts(config: ModelConfig, plain: Sequence[str] | None) -> Iterator[tuple
     params.load_mode, params.check_tensors, params.no_alloc = 0, False, True
     if plain is not None:
         params.use_extra_bufts = True
+        kernels.load(config)
         placement.fill(params, config.places, plain)
     model = lib.llama_model_load_from_file(os.fsencode(config.path), params)
     if not model:
@@ -170,7 +175,8 @@ class Buffers:
                     uses.setdefault(weight, []).append((node, weight != source))
                     factors |= {weight} if kind == b"MUL_MAT" and k == 0 else set()
         for weight in factors:
-            if any(self.takes(weight, one) and not self.does(weight, uses[weight], one) for one in self.by_name):
+            taker = next((one for one in self.by_name if self.takes(weight, one)), None)  # the first one gets it
+            if taker is not None and not self.does(weight, uses[weight], taker):
                 yield NativeTensor.from_address(weight).name.decode()
 
     def takes(self, weight: int, name: str) -> bool:
@@ -182,12 +188,15 @@ class Buffers:
     def does(self, weight: int, uses: Sequence[tuple[int, bool]], name: str) -> bool:
         """Whether all operations are supported there, and computed rightly.
 
-        A view into rearranged weights would read them wrongly. And of a product with several matrices, as recurrent
-        models have one for each sequence, llama.cpp's AMX kernels compute the first alone: they add offsets in bytes to
-        pointers to numbers, and go beyond a weight that all matrices share (0.3.36, ggml-cpu/amx/mmq.cpp).
+        A view into rearranged weights would read them wrongly; uad's kernels can read rows of theirs. And of a product
+        with several matrices, as recurrent models have one for each sequence, llama.cpp's AMX kernels compute the first
+        alone: they add offsets in bytes to pointers to numbers, and go beyond a weight that all matrices share (0.3.36,
+        ggml-cpu/amx/mmq.cpp).
         """
         return all(
-            not is_view and self._can(node, weight, name) and not (name == "AMX" and _n_matrices(node) > 1)
+            (not is_view or name == BUFFER)
+            and self._can(node, weight, name)
+            and not (name == "AMX" and _n_matrices(node) > 1)
             for node, is_view in uses
         )
 
@@ -202,7 +211,7 @@ def _in_buffer(node: int, weight: int, buffer: int) -> Iterator[None]:
     sources = [NativeTensor.from_address(one) for one in NativeTensor.from_address(node).src if one]
     before = [one.buffer for one in sources]
     for one in sources:
-        one.buffer = buffer if ctypes.addressof(one) == weight else None
+        one.buffer = buffer if weight in (ctypes.addressof(one), one.view_src) else None
     try:
         yield
     finally:

@@ -23,6 +23,7 @@ from uad.engine.policy.cost import CostSample
 from uad.llama.backend.devices import memory_left, offloads
 from uad.llama.backend.ggml import type_name
 from uad.llama.context import Context
+from uad.llama.kernels import use as kernels
 from uad.llama.memory import Way
 from uad.runtime.check_rows import (
     Passes,
@@ -144,7 +145,8 @@ class ExactCost:
 @dataclass(frozen=True, slots=True)
 class Checked:
     """All that was found. weights: how many matrices have each type; broken: a line for each promise that does not
-    hold; costs are missing where the weights do not fit into memory twice.
+    hold; costs are missing where the weights do not fit into memory twice. kernels: the line that says which compute
+    here; operations: how many ran in those of uad.
     """
 
     target: str
@@ -155,6 +157,8 @@ class Checked:
     effect: ExactEffect
     costs: tuple[ExactCost, ...]
     broken: tuple[str, ...]
+    kernels: str
+    operations: dict[str, int]
 
     def as_json(self) -> dict[str, object]:
         """The same in plain values."""
@@ -170,7 +174,7 @@ def check(config: Config, text: str, plan: CheckPlan, progress: Progress) -> Che
     Raises ModelLoadError, MappingError or ConfigError.
     """
     config, plan = _as_checked(config, plan)
-    weights = weight_types(config.target)
+    weights, before = weight_types(config.target), kernels.counts()
     kinds = set(weights)
     with ExitStack() as stack:
         plain = stack.enter_context(OpenWay.open(config, False, plan, kinds, progress))
@@ -190,7 +194,9 @@ def check(config: Config, text: str, plan: CheckPlan, progress: Progress) -> Che
             costs = _costs(plain, exact, ids, plan.seconds * _SHARES["costs"], progress)
         desc = plain.info.target.desc
     broken = tuple(line for way in ways for line in _broken(way))
-    return Checked(desc, draft, weights, config.n_parallel, ways, effect, tuple(costs), broken)
+    operations = {what: n - before.get(what, 0) for what, n in kernels.counts().items()}
+    note = kernels.of(config.target).note()
+    return Checked(desc, draft, weights, config.n_parallel, ways, effect, tuple(costs), broken, note, operations)
 
 
 def _as_checked(config: Config, plan: CheckPlan) -> tuple[Config, CheckPlan]:

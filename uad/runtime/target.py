@@ -15,6 +15,7 @@ from uad.engine.decode.layout import Least, longest_draft
 from uad.llama.backend import amx
 from uad.llama.backend.devices import has_cpu_kernels, offloads
 from uad.llama.context import Context, attention
+from uad.llama.kernels import use as kernels
 from uad.llama.memory import Way
 from uad.llama.model import Model, training_note
 from uad.llama.probe import least_agreeing_rows
@@ -61,6 +62,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
             *quota_note(config),
             *attention_note(config.target, context.n_ctx, on_cpu=not offloads(config.target)),
             *amx.notes(),
+            *kernel_notes(own),
             *rearranged_notes(own, "target"),
             *tokenizer_notes(config.target, "target"),
             *(f"adapter {one.id}: {one.path}, scale {one.scale:g}" for one in model.adapters.infos),
@@ -87,10 +89,11 @@ def as_wanted(config: Config) -> ModelConfig:
 
 
 def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, ...]:
-    """A line where there is room for long texts and neither setting was chosen: neither is best for all lengths on a
-    CPU.
+    """A line where there is room for long texts and neither setting was chosen: of llama.cpp's two kinds of attention
+    neither is best for all lengths on a CPU.
     """
-    if not on_cpu or config.flash_attn != "auto" or n_ctx < _LONG or config.type_v not in _WITHOUT_IT:
+    is_chosen = config.flash_attn != "auto" or config.type_v not in _WITHOUT_IT
+    if not on_cpu or is_chosen or n_ctx < _LONG or kernels.attends(config):
         return ()
     return (
         (
@@ -98,6 +101,11 @@ def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, 
             "(--exact for equal bits)"
         ),
     )
+
+
+def kernel_notes(config: ModelConfig) -> tuple[str, ...]:
+    """The line that says which kernels compute a model, where CPUs do."""
+    return (kernels.of(config).note(),) if has_cpu_kernels(config) else ()
 
 
 def quota_note(config: Config) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from uad.engine.policy.cost import CostSample
 from uad.runtime.draft_model import draft_on
 from uad.runtime.open import WIRING, open_model
 from uad.runtime.parts import build_lookups, close_lookup, lookup_notes
+from uad.runtime.target import kernel_notes
 from uad.text.mapping.recognise import Side
 from uad.text.vocab.encode import Encoder
 from uad.text.vocab.table import VocabTable
@@ -68,7 +69,7 @@ def open_drafters(config: Config, vocab: VocabTable, template: str, max_len: int
             own = Side(vocab, config.templates.template(template) or None, vocab.name)
             n_ctx = min(max_len, _MOST_POSITIONS)
             opened = draft_on(config, config.draft, stack, loaded, own, n_ctx, encoder, WIRING)
-            notes, model = opened.notes, opened.drafter
+            notes, model = (*kernel_notes(config.draft), *opened.notes), opened.drafter
             steps = opened.steps.samples if opened.steps is not None else ()
             if model is not None:
                 _warm_up(model, encoder)

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 ROOT = Path(__file__).parents[3]
-ROOMS = (ROOT / "uad" / "llama" / "backend", ROOT / "uad" / "llama")
-SYMBOLS, NEXTN = ROOMS[0] / "symbols.py", ROOMS[1] / "nextn.py"
+ROOMS = (ROOT / "uad" / "llama" / "backend", ROOT / "uad" / "llama" / "kernels", ROOT / "uad" / "llama")
+SYMBOLS, NEXTN = ROOMS[0] / "symbols.py", ROOMS[-1] / "nextn.py"
 
 
 def symbols() -> SimpleNamespace:
@@ -253,7 +253,7 @@ def test_an_older_binding_is_named_with_what_it_lacks_and_what_is_needed() -> No
 
 def test_what_images_need_is_asked_for_apart() -> None:
     """uad.llama.projector is the only module that uses the binding's names for images, and the list has them all."""
-    projector, checked = ROOMS[1] / "projector.py", symbols()
+    projector, checked = ROOMS[-1] / "projector.py", symbols()
     tree = ast.parse(projector.read_text(encoding="utf-8"))
     used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert {name for name in used if name.lower().startswith("mtmd_")} == set(checked.IMAGE_NAMES)

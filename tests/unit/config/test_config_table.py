@@ -45,7 +45,8 @@ def test_every_place_exists(flag):
 
 def test_every_setting_of_the_target_and_the_server_has_a_flag():
     inherited = {
-        f"draft.{name}" for name in ("n_batch", "n_ubatch", "flash_attn", "mmap", "mlock", "repack", "swa_full")
+        f"draft.{name}"
+        for name in ("n_batch", "n_ubatch", "flash_attn", "mmap", "mlock", "repack", "kernels", "swa_full")
     }
     # the draft file's own
     inherited |= {path for path in leaves(DEFAULTS) if path.startswith(("draft.rope_", "draft.yarn_"))}

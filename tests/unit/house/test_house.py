@@ -40,6 +40,16 @@ def test_models_of_ones_own_get_the_automatic_policy_and_no_line(given: str) -> 
     assert "automatic policy" not in lines
 
 
+def test_an_edit_of_the_kernels_compiles_nothing_else(tmp_path: Path) -> None:
+    """Beside an environment that was made after all other files."""
+    (tmp_path / ".installed").touch()
+    assert "setup.sh" not in recipe("serve", f"VENV={tmp_path}")
+    edited = recipe("serve", f"VENV={tmp_path}", "-W", "kernels/src/library.h")
+    assert f"scripts/setup.sh {tmp_path} . kernels\n" in edited
+    other = recipe("serve", f"VENV={tmp_path}", "-W", "pyproject.toml", "-W", "kernels/src/library.h")
+    assert f"scripts/setup.sh {tmp_path} . \n" in other
+
+
 def test_flags_of_the_user_come_last_and_win() -> None:
     assert re.search(
         r"--spec-policy fixed --spec-policy auto$", recipe("serve", "ARGS=--spec-policy auto"), re.MULTILINE

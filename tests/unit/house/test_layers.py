@@ -68,7 +68,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
         *("uad.base.common", "uad.text.vocab", "uad.text.grammar", "uad.engine.sampling", "uad.drafts", "uad.llama"),
         *("uad.runtime", "uad.vllm", "uad.http.server", "uad.http.requests.decoding"),
     ),
-    "platformdirs": ("uad.runtime.costs",),
+    "platformdirs": ("uad.base.common.cache",),
     "prometheus_client": ("uad.http.server",),
     "pydantic": ("uad.http",),
     "pydantic_core": ("uad.http.server",),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kit.browser import Open, browsing, visits
+from kit.browser import Open, browsing, fake, served, visits
 
 
 @pytest.fixture(scope="module")
@@ -20,3 +20,10 @@ def visit(browser: Any) -> Iterator[Open]:
     """Opens the page of a server in a fresh profile; a complaint in the console fails the test."""
     with visits(browser) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def blank(browser: Any) -> Iterator[Any]:
+    """A page that is asked to draw, and nothing else."""
+    with served(fake("x")) as url, visits(browser) as opened:
+        yield opened(url)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -60,13 +59,6 @@ PLACES = """async text => {
     blocks(text).forEach(walk);
     return wrong;
 }"""
-
-
-@pytest.fixture(scope="module")
-def blank(browser: Any) -> Iterator[Any]:
-    """A page that is asked to draw, and nothing else."""
-    with served(fake("x")) as url, visits(browser) as opened:
-        yield opened(url)
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))

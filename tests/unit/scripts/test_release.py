@@ -8,6 +8,7 @@ import re
 import sys
 import tarfile
 import threading
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import first_answer  # noqa: E402
+import pip_install  # noqa: E402
 import release  # noqa: E402
 
 VERSION = release.version()
@@ -68,6 +70,54 @@ def test_a_folder_to_be_released_has_one_wheel_and_one_whole_sdist(tmp_path: Pat
         *wrong
     }
     assert [*release.wrong_dist(tmp_path, "9.9.9")][-1] == f"{tmp_path}/uad-9.9.9.tar.gz is missing"
+
+
+KERNELS = release.kernels_version()
+KERNELS_WHEELS = [f"uad_kernels-{KERNELS}-py3-none-manylinux_2_28_{one}.whl" for one in release.KERNELS_MACHINES]
+KERNELS_HELD = {"uad_kernels/__init__.py", "uad_kernels/py.typed", "uad_kernels/libuad_kernels.so"} | {
+    f"uad_kernels-{KERNELS}.dist-info/{name}" for name in release.KERNELS_METADATA
+}
+
+
+def kernels(folder: Path, held: set[str] = KERNELS_HELD) -> Path:
+    """Files of the kernels as they are released."""
+    for one in KERNELS_WHEELS:
+        with zipfile.ZipFile(folder / one, "w") as archive:
+            for name in held:
+                archive.writestr(name, "")
+    with tarfile.open(folder / f"uad_kernels-{KERNELS}.tar.gz", "w:gz") as archive:
+        for name in release.files_of("kernels"):
+            archive.addfile(tarfile.TarInfo(f"uad_kernels-{KERNELS}/{name.removeprefix('kernels/')}"), io.BytesIO())
+    return folder
+
+
+def test_the_kernels_have_a_whole_wheel_for_each_processor_and_an_sdist(tmp_path: Path) -> None:
+    assert [*release.wrong_kernels(kernels(tmp_path), KERNELS)] == []
+    assert {"kernels/pyproject.toml", "kernels/src/library.h"} <= release.files_of("kernels")
+    (tmp_path / KERNELS_WHEELS[1]).unlink()
+    (tmp_path / f"uad_kernels-{KERNELS}.tar.gz").unlink()
+    (tmp_path / f"uad_kernels-{KERNELS}-py3-none-linux_x86_64.whl").write_bytes(b"")
+    assert [*release.wrong_kernels(tmp_path, KERNELS)] == [
+        f"uad_kernels-{KERNELS}-py3-none-linux_x86_64.whl does not belong into {tmp_path}",
+        f"{tmp_path}/uad_kernels-{KERNELS}.tar.gz is missing",
+        f"{tmp_path} has 0 wheels of the kernels for aarch64",
+    ]
+
+
+def test_a_wheel_of_the_kernels_without_its_library_is_named(tmp_path: Path) -> None:
+    library = "uad_kernels/libuad_kernels.so"
+    wrong = [*release.wrong_kernels(kernels(tmp_path, KERNELS_HELD - {library}), KERNELS)]
+    assert wrong == [f"{name} lacks {library}" for name in KERNELS_WHEELS]
+
+
+def test_uad_takes_the_kernels_that_lie_beside_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (wanted,) = (one for one in project["dependencies"] if one.startswith("uad-kernels"))
+    bounds = re.findall(r"[<>]=?([\d.]+)", wanted.partition(";")[0])
+    low, high = (tuple(map(int, one.split("."))) for one in bounds)
+    assert low <= tuple(map(int, KERNELS.split("."))) < high
+    assert all(f"platform_machine == '{one}'" in wanted for one in release.KERNELS_MACHINES)
+    assert {machine for _, machine in pip_install.KERNEL_MACHINES} == {*release.KERNELS_MACHINES}
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,13 @@ class ModelConfig:
         no="--no-repack -nr",
         inherited=True,
     )
+    kernels: bool = _loading(
+        True,
+        "kernels of uad for this processor, where they are installed and proven (--no-repack switches them off, too)",
+        "--kernels LLAMA_ARG_KERNELS",
+        no="--no-kernels",
+        inherited=True,
+    )
     n_ctx: int = setting(
         0,
         "context in tokens, shared out evenly among the slots of --parallel; 0 is the model's own, as far as memory "

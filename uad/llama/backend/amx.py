@@ -60,11 +60,11 @@ def notes() -> tuple[str, ...]:
 
 @cache
 def choosy_buffers() -> frozenset[str]:
-    """Names of buffers of rearranged weights that may refuse what a model does with a weight they took. That of
-    CPU_REPACK asks for no more than the weight's type and sizes.
+    """Names of buffers of rearranged weights that may refuse what a model does with a weight they took. Those of
+    CPU_REPACK, and of uad's kernels, ask for no more than the weight's type and sizes.
     """
     native.start()
-    return frozenset(buffers(_ggml("ggml_backend_dev_by_type")(0))) - {"CPU_REPACK"}
+    return frozenset(buffers(_ggml("ggml_backend_dev_by_type")(0))) - {"CPU_REPACK", "CPU_UAD"}
 
 
 def buffers(device: int) -> dict[str, int]:

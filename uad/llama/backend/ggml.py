@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from ctypes import CFUNCTYPE
 from typing import Any
 
@@ -52,3 +53,8 @@ def has(*names: str) -> bool:
     """Whether the library leads to all of these symbols."""
     library: Any = getattr(lib, "_lib", None)
     return all(hasattr(library, name) for name in names)
+
+
+def address(name: str) -> int:
+    """Where this function lies. Raises AttributeError where there is none."""
+    return int(ctypes.cast(getattr(lib._lib, name), ctypes.c_void_p).value or 0)

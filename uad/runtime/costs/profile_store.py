@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
+from uad.base.common.cache import cache_folder
 from uad.base.common.cores import cpu_quota, usable_cores
-from uad.base.common.files import is_there, path_of, read_text, why_hidden, why_not_writable, write_atomically
+from uad.base.common.files import is_there, read_text, why_hidden, why_not_writable, write_atomically
 from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError, ModelLoadError
 from uad.engine.policy.cost import CostSample
 from uad.llama.backend import native
 from uad.llama.backend.devices import devices, has_cpu_kernels, offloads
 from uad.llama.context import Context, attention
+from uad.llama.kernels import use as kernels
 from uad.llama.rearranged import rearranged
 from uad.runtime.costs import profile
 
@@ -73,6 +73,8 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
         "overrides": [[one.key, one.value] for one in config.overrides],
     }
     facts |= {name: value for name, value in changed.items() if value}
+    if has_cpu_kernels(config):
+        facts |= kernels.of(config).facts
     if quota := _held_back(config):
         facts["cpu_quota"] = quota
     if added := [fingerprint(one.path, "adapter") for one in config.loras if config.apply_loras and one.scale]:
@@ -113,17 +115,6 @@ def fingerprint(path: Path, role: str = "model") -> str:
 def folder() -> Path:
     """Where curves are kept, in `cache_folder()`. Raises ConfigError for a user without a home."""
     return cache_folder() / "profiles"
-
-
-def cache_folder() -> Path:
-    """$UAD_CACHE_DIR if set, else the user's cache directory; it need not exist. Raises ConfigError for a user without
-    a home.
-    """
-    given = os.environ.get("UAD_CACHE_DIR")
-    try:
-        return path_of(given) if given else user_cache_path("uad", appauthor=False)
-    except RuntimeError:
-        raise ConfigError("this user has no home directory; set UAD_CACHE_DIR to a directory") from None
 
 
 def path(key: ProfileKey) -> Path:

@@ -16,6 +16,7 @@ from uad.engine.decode.guard import reason, warn
 from uad.llama.backend import native
 from uad.llama.backend.devices import devices
 from uad.llama.context import Context
+from uad.llama.kernels import use as kernels
 from uad.llama.memory import SequenceCopies
 from uad.llama.rearranged import rearranged
 from uad.runtime.costs.profile_store import fingerprint
@@ -63,10 +64,16 @@ def kept_model(config: ModelConfig, context: Context, exact: bool) -> KeptModel:
         "kind of memory": f"{context.memory.way}, {context.memory.n_snapshots} snapshots",
         "scaling of positions": str([getattr(config, name) for name in _ROPE]),
         "set of overrides": str([(one.key, one.value) for one in config.overrides]),
-        "way to compute": f"--exact on {devices()}, rearranged: {rearranged(config).is_on}" if exact else "not --exact",
+        "way to compute": _computed(config) if exact else "not --exact",
         "version of llama-cpp-python": native.build_info(),
     }
     return KeptModel(facts, context)
+
+
+def _computed(config: ModelConfig) -> str:
+    """By what bits of another start would differ."""
+    own = "".join(f", {name}: {value}" for name, value in kernels.of(config).facts.items())
+    return f"--exact on {devices()}, rearranged: {rearranged(config).is_on}{own}"
 
 
 class SlotCopies:

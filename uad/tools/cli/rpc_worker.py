@@ -7,9 +7,10 @@ import os
 import socket
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from uad.base.common.cache import cache_folder
 from uad.base.common.cores import usable_cores
 from uad.base.common.files import size_text
 from uad.base.config.argv import Parser, typed
@@ -54,6 +55,7 @@ def main(argv: Sequence[str]) -> int:
         action="store_true",
         help="keep weights that are sent, so that the next start need not send them",
     )
+    add("--no-kernels", action="store_true", help="leave all to llama.cpp's own kernels")
     add("--allow-network", action="store_true", help="listen on other addresses than loopback, unencrypted as it is")
     add("--list-devices", action="store_true", help="print this machine's devices and leave")
     args = parser.parse(argv)
@@ -61,7 +63,8 @@ def main(argv: Sequence[str]) -> int:
     if args.list_devices:
         print("\n".join(device_lines()))
         return 0
-    worker = Worker(WorkerConfig(args.host, args.port, args.device, args.threads, args.cache, args.allow_network))
+    config = WorkerConfig(args.host, args.port, args.device, args.threads, args.cache, args.allow_network)
+    worker = Worker(replace(config, kernels=not args.no_kernels))
     for line in worker.notes:
         note(line)
     worker.serve()
@@ -74,7 +77,9 @@ def main(argv: Sequence[str]) -> int:
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
     """devices: names, empty for the GPUs, or the CPU where there is none; n_threads: 0 for the usable cores; cache:
-    weights that were sent are kept in a folder; allow_network: addresses other than loopback are taken."""
+    weights that were sent are kept in a folder; allow_network: addresses other than loopback are taken; kernels:
+    attention runs in those of uad, where they are proven.
+    """
 
     host: str = "127.0.0.1"
     port: int = 50052
@@ -82,6 +87,7 @@ class WorkerConfig:
     n_threads: int = 0
     cache: bool = False
     allow_network: bool = False
+    kernels: bool = True
 
 
 class Worker:
@@ -96,6 +102,7 @@ class Worker:
         self._host = _address(config)
         self._devices = _chosen(config.devices)
         self._cache = str(_cache_folder()) if config.cache else None
+        self._kernels = _kernels_note(config)
         _check_port(self._host, config.port)
 
     @property
@@ -104,6 +111,7 @@ class Worker:
         config = self._config
         shown = ", ".join(f"{one.name} ({one.description}, {size_text(one.free)} free)" for one in self._devices)
         lines = [f"serving {shown} on {self._host}:{config.port}, one client at a time"]
+        lines += self._kernels
         if self._cache is not None:
             lines.append(f"weights that are sent are kept in {self._cache}")
         if not ipaddress.ip_address(self._host).is_loopback:
@@ -135,6 +143,16 @@ def device_lines() -> tuple[str, ...]:
     from uad.llama.backend.devices import every
 
     return tuple(f"{one.name}: {one.description} ({size_text(one.free)} free)" for one in every())
+
+
+def _kernels_note(config: WorkerConfig) -> list[str]:
+    """The line about attention, whose kernels are registered here: clients put weights into plain memory."""
+    if not config.kernels:
+        return []
+    from uad.llama.kernels import use
+
+    kernels = use.started()
+    return [kernels.note()] if kernels.library is not None or kernels.wrong else []
 
 
 def _chosen(names: tuple[str, ...]) -> tuple[Device, ...]:
@@ -170,8 +188,6 @@ def _check_port(host: str, port: int) -> None:
 
 
 def _cache_folder() -> str:
-    from uad.runtime.costs.profile_store import cache_folder
-
     folder = cache_folder() / "rpc"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,10 @@ function show() {
     if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  live.look(name === "live" && document.visibilityState === "visible");
+  const isSeen = document.visibilityState === "visible";
+  if (name === "chat" && isSeen) chat.appears();
+  else chat.disappears();
+  live.look(name === "live" && isSeen);
 }
 
 /** Asks for the key in a dialog; one question for all who wait. */

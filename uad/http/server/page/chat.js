@@ -2,6 +2,7 @@
 
 import { ask, emptyAnswer, timeSaved } from "./answer.js";
 import { $, announce, h } from "./dom.js";
+import * as guard from "./guard.js";
 import * as pictures from "./pictures.js";
 import * as store from "./store.js";
 import { isThere } from "./tabs.js";
@@ -16,6 +17,7 @@ let chat = null; // the one that is shown
 let turns = new Map(); // how its messages are drawn
 const running = new Map(); // answers that this tab waits for: {chat, control} by message
 let left = -Infinity; // when the page was about to be left
+let failed = null; // the conversation that the page failed on before it started
 
 const PANELS = [
   ["show-settings", "settings"],
@@ -23,6 +25,7 @@ const PANELS = [
 ];
 const HOOKS = {
   rejected: () => $("show-rejected").checked,
+  plain: () => guard.hasFailed(chat),
   drawn: () => follow(),
   regenerate: () => regenerate(),
   goOn: () => isBusy(chat) || answer(chat.messages.at(-1)),
@@ -48,9 +51,58 @@ export function start() {
   addEventListener("beforeunload", () => (left = performance.now()));
   addEventListener("pagehide", keepStopped);
   log.classList.add("coloured");
+  $("unsafe-open").addEventListener("click", () => open(failed));
+  $("unsafe-draw").addEventListener("click", drawAgain);
   store.start({ full: (is) => ($("full").hidden = !is), changed: hear });
-  open(store.chats[0] ?? store.newChat());
+  guard.start(() => [...running.values()].some((one) => one.chat === chat));
+  openFirst();
 }
+
+// --- what the page failed on
+
+/** Show the newest conversation. A tab that was marked is asked before: where it is gone, it failed. */
+async function openFirst() {
+  const marks = guard.marks();
+  if (!marks.size) return openNewest([]);
+  const empty = store.newChat();
+  open(empty);
+  const failures = await guard.failures(marks);
+  if (chat === empty && !chat.messages.length) openNewest(failures);
+}
+
+/** Show the newest conversation, unless it is one of those that the page failed on, or it failed just now. */
+function openNewest(failures) {
+  const [newest] = store.chats;
+  failed = store.chats.find(({ id }) => failures.includes(id)) ?? (newest && guard.hasFailed(newest) ? newest : null);
+  open(failed || !newest ? store.newChat() : newest);
+}
+
+function drawAgain() {
+  guard.forgive(chat);
+  open(chat);
+}
+
+/** The line about a conversation that the page failed on. */
+function showFailed() {
+  const isPlain = guard.hasFailed(chat);
+  const isMissing = !isPlain && Boolean(failed) && !failed.isGone && !chat.messages.length;
+  $("unsafe").hidden = !isPlain && !isMissing;
+  $("unsafe-open").hidden = !isMissing;
+  $("unsafe-draw").hidden = !isPlain;
+  $("unsafe-text").textContent = isPlain
+    ? "This conversation is shown as plain text: the page failed while it drew it."
+    : isMissing
+      ? `The page failed while it drew “${failed.title}”. It starts without that conversation, which is kept.`
+      : "";
+}
+
+/** The conversation is seen again. */
+export function appears() {
+  if (chat?.messages.length) guard.draws(chat);
+  else guard.unmark();
+}
+
+export const disappears = () => guard.unmark();
 
 // --- panels
 
@@ -87,6 +139,7 @@ function open(other) {
 
 function drop(other) {
   store.drop(other);
+  guard.forgive(other);
   stop(other);
   if (other === chat) open(store.chats[0] ?? store.newChat());
   else drawChats();
@@ -103,6 +156,7 @@ function hear(other, message) {
   } else if (other === chat) {
     if (!message) showSettings();
     else if (turns.has(message) && chat.messages.includes(message)) {
+      guard.draws(chat);
       const turn = drawTurn(message, HOOKS);
       turns.get(message).element.replaceWith(turn.element);
       turns.set(message, turn);
@@ -242,6 +296,7 @@ async function answer(begun = null) {
   running.set(message, { chat: mine, control });
   Object.assign(message, { writer: store.TAB, finish: "", problem: "", numbers: null, saved: null });
   store.keep(mine, message);
+  appears();
   if (!begun) showTurn(message);
   turns.get(message).draw();
   showState();
@@ -273,6 +328,7 @@ async function answer(begun = null) {
 }
 
 function showEnd(mine, message) {
+  if (mine === chat) appears(); // until it is painted for the last time
   turns.get(message)?.draw();
   drawChats();
   showState();
@@ -301,6 +357,8 @@ function regenerate() {
 // --- drawing
 
 function drawLog() {
+  appears();
+  showFailed();
   turns = new Map();
   log.replaceChildren(...(chat.messages.length ? [] : [greeting()]));
   for (const message of chat.messages) showTurn(message);

@@ -4,7 +4,9 @@ import { h } from "./dom.js";
 
 const KATEX = new URL("./vendor/katex-0.19.1/", import.meta.url);
 const LONGEST = 3000; // characters of a formula
+const DEEPEST = 40; // levels of KaTeX's tree: two for a fraction, three for a matrix or a brace
 const LIMITS = { maxExpand: 500, maxSize: 20, strict: "ignore", trust: false }; // sizes in em
+const DEFINITIONS = "def gdef edef xdef let futurelet newcommand renewcommand providecommand".split(" ");
 
 /** Adds the token `formula` to markdown-it: content is the TeX, markup is what it begins with, block whether it displays. */
 export function addFormulas(md) {
@@ -114,10 +116,30 @@ function allowStyles(SvgNode) {
   };
 }
 
+/** A formula's own commands could make a tree of any size of a few characters. */
+const defines = (tex) => [...tex.matchAll(/\\([a-z@]+|.)/gis)].some(([, name]) => DEFINITIONS.includes(name));
+
+/** Whether a tree has more levels than any browser draws without an overflow of its stack. Does not recurse itself. */
+function isDeep(tree) {
+  let level = tree;
+  for (let depth = 0; depth < DEEPEST && level.length; depth += 1) level = level.flatMap(childrenOf);
+  return level.length > 0;
+}
+
+/** The nodes below one, also those in lists of lists; `loc` and `token` are places in the text. */
+const childrenOf = (node) =>
+  Object.entries(node).flatMap(([name, value]) => {
+    const found = Array.isArray(value) ? value.flat(Infinity) : [value];
+    return name === "loc" || name === "token" ? [] : found.filter((one) => one && typeof one === "object");
+  });
+
 function draw(element, tex, display) {
   const drawn = h("span");
   try {
-    katex.render(tex, drawn, { ...LIMITS, displayMode: display, throwOnError: true });
+    const options = { ...LIMITS, displayMode: display, throwOnError: true };
+    if (defines(tex)) throw new Error("Not drawn: it defines commands");
+    if (isDeep(katex.__parse(tex, options))) throw new Error("Not drawn: it is nested too deeply");
+    katex.render(tex, drawn, options);
   } catch (error) {
     element.title = error.message.replace(/^KaTeX parse error: /, "Not drawn: ");
     return;

@@ -8,6 +8,7 @@ import { addFormulas } from "./formulas.js";
 import MarkdownIt from "./vendor/markdown-it-15.0.3/markdown-it.esm.min.mjs";
 
 export const LONG = 4000; // characters of a paragraph, from where on it is cut, so that what is drawn stays as it is
+const DEEPEST = 32; // levels of quotes, lists and items; of marks within a paragraph
 const JOINT = "\u200b"; // before the rest of a paragraph that was cut, so that it begins no list or heading
 
 const md = new MarkdownIt({ html: false, linkify: true });
@@ -18,6 +19,7 @@ md.validateLink = (url) => /^(https?:\/\/|mailto:)/i.test(url);
 md.normalizeLinkText = (url) => url;
 addFormulas(md);
 keepPlaces(md.inline);
+boundBlocks(md.block);
 
 const TAGS = { s: "s", em: "em", strong: "strong", bullet_list: "ul", ordered_list: "ol", list_item: "li" };
 const SAME = ["blockquote", "table", "thead", "tbody", "tr", "th", "td"]; // tags that are called as their tokens are
@@ -177,7 +179,9 @@ class Tree {
   }
 
   #inline(top, token) {
-    const placeOf = this.#placer(token.map ? this.#linesOf(token) : this.#cellOf(token));
+    const starts = token.map ? this.#linesOf(token) : this.#cellOf(token);
+    const placeOf = this.#placer(starts);
+    if (depthOf(token.children) > DEEPEST) return top.children.push(...this.#asWritten(token, starts, placeOf));
     const stack = [top];
     for (const child of token.children) {
       const { children } = stack.at(-1);
@@ -189,6 +193,14 @@ class Tree {
       } else if (child.nesting < 0) stack.pop();
       else if (child.content || child.type !== "text") children.push(this.#leaf(child, ...child.place.map(placeOf)));
     }
+  }
+
+  /** The content of a token as texts, one for each of its lines. */
+  #asWritten({ content }, starts, placeOf) {
+    return starts.flatMap(([at], i) => {
+      const text = content.slice(at, starts[i + 1]?.[0]);
+      return text ? [this.#leaf({ type: "text", content: text }, placeOf(at), placeOf(at) + text.length)] : [];
+    });
   }
 
   #leaf(token, start, end) {
@@ -209,6 +221,19 @@ class Tree {
 }
 
 const outward = (href) => ({ href, target: "_blank", rel: "noopener noreferrer nofollow" });
+
+/** How many tokens stand within each other at most. */
+function depthOf(tokens) {
+  let depth = 0;
+  return tokens.reduce((most, { nesting }) => Math.max(most, (depth += nesting)), 0);
+}
+
+/** Quotes and lists that stand too deep are text. Without this markdown-it leaves out what they hold from level 100 on. */
+function boundBlocks({ ruler }) {
+  for (const { name, fn, alt } of ruler.__rules__)
+    if (name === "blockquote" || name === "list")
+      ruler.at(name, (state, ...more) => state.level < DEEPEST && fn(state, ...more), { alt });
+}
 
 /** Makes the tokens of inline rules say where in the content they stand: token.place. */
 function keepPlaces(inline) {

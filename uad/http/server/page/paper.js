@@ -44,20 +44,37 @@ export class Paper {
     clearTimeout(this.#timer);
     this.#timer = 0;
     const began = performance.now();
-    if (this.markdown) this.#drawBlocks();
-    else this.#drawPlain();
+    this.#drawSafely();
     this.#cost = performance.now() - began;
     this.drawn();
   }
 
   /** Draw all of it anew, as after a change of what is shown. */
   again() {
+    this.#forget();
+    this.draw();
+  }
+
+  #forget() {
     this.root.replaceChildren();
     this.#frozen = 0;
     this.#open = [];
     this.#drawn.clear();
     this.#goesOn = false;
-    this.draw();
+  }
+
+  /** What cannot be drawn as Markdown is shown as it was written. */
+  #drawSafely() {
+    if (!this.markdown) return this.#drawPlain();
+    try {
+      this.#drawBlocks();
+    } catch (error) {
+      this.markdown = false;
+      this.root.classList.add("plain");
+      this.root.title = `Shown as it was written, since it cannot be drawn: ${error.message}`;
+      this.#forget();
+      this.#drawPlain();
+    }
   }
 
   #drawPlain() {

@@ -6,16 +6,20 @@ import { Coloured } from "./origins.js";
 import { Paper } from "./paper.js";
 import { shown } from "./pictures.js";
 
+const DEEPEST = 60; // levels of the arguments of a call
+
 /**
  * A message's element and papers, and how to draw it again as it grows.
- * hooks: rejected() tells whether rejected guesses are shown, drawn() follows each drawing, regenerate() and goOn() ask.
+ * hooks: rejected() tells whether rejected guesses are shown, plain() whether answers are plain text, drawn() follows each drawing,
+ * regenerate() and goOn() ask.
  */
 export function drawTurn(message, hooks) {
   return message.role === "assistant" ? drawAnswer(message, hooks) : drawGiven(message);
 }
 
-function drawAnswer(message, { rejected, drawn, regenerate, goOn }) {
-  const paper = (coloured) => new Paper(h("div", { class: "paper", dir: "auto" }), coloured, { rejected, drawn });
+function drawAnswer(message, { rejected, plain, drawn, regenerate, goOn }) {
+  const options = { markdown: !plain(), rejected, drawn };
+  const paper = (coloured) => new Paper(h("div", { class: "paper", dir: "auto" }), coloured, options);
   const [said, thought] = [paper(message.said), paper(message.thought)];
   const folded = h("details", { class: "thought", hidden: true }, h("summary", {}, "Thoughts"), thought.root);
   const calls = h("div");
@@ -74,7 +78,13 @@ function drawGiven(message) {
   });
   paper.draw();
   const title = message.role === "tool" ? `Result of ${message.name}` : "You";
-  const element = h("article", { class: "turn user" }, h("h2", {}, title), ...(message.images ? [shown(message.images)] : []), paper.root);
+  const element = h(
+    "article",
+    { class: "turn user" },
+    h("h2", {}, title),
+    ...(message.images ? [shown(message.images)] : []),
+    paper.root,
+  );
   return { element, papers: [], changed: () => {}, draw: () => {} };
 }
 
@@ -87,7 +97,10 @@ function drawCall(call) {
   );
 }
 
+/** With a line for each member. What is nested deeply stays as it is: a line begins with two blanks for each level. */
 function pretty(text) {
+  let depth = 0;
+  for (const sign of text.match(/[[\]{}]/g) ?? []) if ((depth += "[{".includes(sign) ? 1 : -1) > DEEPEST) return text;
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
   } catch {

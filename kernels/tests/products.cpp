@@ -1,0 +1,198 @@
+// Products of every type without ggml: bits for any number of columns, place, thread and kind of processor.
+//
+// Prints a line for each type: its name's number and a hash of all results of random products. Kinds of processors that
+// agree on quantized types print the same lines. Ends with 1 where a column has other bits beside others than alone.
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "../src/kind.h"
+
+namespace uad {
+Ggml calls;
+Ops ops;
+}  // namespace uad
+
+using namespace uad;
+
+namespace {
+
+uint64_t state = 88172645463325252ull;
+uint64_t random_word() { return state ^= state << 13, state ^= state >> 7, state ^= state << 17; }
+int random_below(int n) { return (int) (random_word() % (uint64_t) n); }
+float random_float() { return (float) (int) (random_word() % 20001) / 10000.0f - 1.0f; }
+
+// Threads that meet where a product says so.
+struct Pool {
+    std::atomic<int> n_waiting{0}, turn{0};
+    int n = 1;
+};
+void barrier(void * threadpool) {
+    Pool & pool = *(Pool *) threadpool;
+    const int turn = pool.turn;
+    if (++pool.n_waiting == pool.n) {
+        pool.n_waiting = 0;
+        pool.turn++;
+    } else
+        while (pool.turn == turn) std::this_thread::yield();
+}
+
+struct Shape {
+    int number, columns, bytes, scale, n_scales;  // of a block in a file; where its halves are
+};
+const Shape shapes[] = {
+    {ggml::Q8_0, 32, 34, 0, 1}, {ggml::Q4_0, 32, 18, 0, 1}, {ggml::Q4_1, 32, 20, 0, 2}, {ggml::Q5_0, 32, 22, 0, 1}, {ggml::Q5_1, 32, 24, 0, 2},
+    {ggml::Q2_K, 256, 84, 80, 2}, {ggml::Q3_K, 256, 110, 108, 1}, {ggml::Q4_K, 256, 144, 0, 2}, {ggml::Q5_K, 256, 176, 0, 2},
+    {ggml::Q6_K, 256, 210, 208, 1}, {ggml::IQ4_NL, 32, 18, 0, 1}, {ggml::IQ4_XS, 256, 136, 0, 1}, {ggml::MXFP4, 32, 17, 0, 0},
+    {ggml::BF16, 1, 2, 0, 1}, {ggml::F16, 1, 2, 0, 1}, {ggml::F32, 1, 4, 0, 0},
+};
+
+// Bytes of random blocks: any bytes are values, but halves must be finite numbers of a usual size.
+std::vector<uint8_t> blocks(const Shape & shape, int64_t n) {
+    std::vector<uint8_t> all(n * shape.bytes);
+    for (auto & byte : all) byte = (uint8_t) random_word();
+    for (int64_t i = 0; i < n; i++) {
+        uint8_t * p = all.data() + i * shape.bytes;
+        for (int s = 0; s < shape.n_scales; s++) {
+            uint16_t half;
+            memcpy(&half, p + shape.scale + 2 * s, 2);
+            half = shape.number == ggml::BF16 ? (half & 0x80ff) | 0x3f00 : (half & 0x83ff) | 0x2c00;
+            memcpy(p + shape.scale + 2 * s, &half, 2);
+        }
+        if (shape.number == ggml::MXFP4) p[0] = 110 + p[0] % 20;
+        if (shape.number == ggml::F32) {
+            const float x = random_float();
+            memcpy(p, &x, 4);
+        }
+    }
+    return all;
+}
+
+ggml::Tensor tensor(int type, const std::vector<int64_t> & ne, size_t nb0, size_t nb1, void * data) {
+    ggml::Tensor t{};
+    t.type = type, t.data = data;
+    for (int i = 0; i < 4; i++) t.ne[i] = i < (int) ne.size() ? ne[i] : 1;
+    t.nb[0] = nb0, t.nb[1] = nb1, t.nb[2] = nb1 * t.ne[1], t.nb[3] = t.nb[2] * t.ne[2];
+    return t;
+}
+
+void run(const Kind & kind, ggml::Tensor & op, int n_threads) {
+    std::vector<char> scratch(kind.product_size(n_threads, &op) + 64);
+    Pool pool;
+    pool.n = n_threads;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < n_threads; i++)
+        threads.emplace_back([&, i] {
+            ggml::Compute compute{i, n_threads, scratch.size(), scratch.data(), &pool, false};
+            kind.product(&compute, &op);
+        });
+    for (auto & thread : threads) thread.join();
+}
+
+struct Weights {
+    std::vector<uint8_t> packed;
+    ggml::Tensor t;
+};
+Weights repacked(const Kind & kind, const Shape & shape, const std::vector<uint8_t> & file, int64_t k, int64_t rows, int64_t n) {
+    const size_t row = k / shape.columns * shape.bytes, bytes = kind.matrix_bytes(shape.number, k, rows);
+    Weights w;
+    w.packed.resize(bytes * n + 8192 + 64);
+    uint8_t * to = (uint8_t *) aligned(w.packed.data());
+    for (int64_t m = 0; m < n; m++) kind.repack(shape.number, k, rows, file.data() + m * row * rows, to + m * bytes, 0, (rows + kGroup - 1) / kGroup);
+    w.t = tensor(shape.number, {k, rows, n}, shape.bytes, row, to);
+    return w;
+}
+
+// MUL_MAT of columns `first` to `first + n`; strides of x: a column after the other, or (permuted) a row after the other.
+std::vector<float> product(const Kind & kind, Weights & w, std::vector<float> & x, int64_t first, int64_t n, int n_threads, bool is_permuted) {
+    const int64_t k = w.t.ne[0], rows = w.t.ne[1], n_all = (int64_t) x.size() / k;
+    std::vector<float> permuted;
+    ggml::Tensor in = tensor(ggml::F32, {k, n}, 4, k * 4, x.data() + first * k);
+    if (is_permuted) {
+        permuted.resize(x.size());
+        for (int64_t j = 0; j < n_all; j++)
+            for (int64_t i = 0; i < k; i++) permuted[i * n_all + j] = x[j * k + i];
+        in = tensor(ggml::F32, {k, n}, n_all * 4, 4, permuted.data() + first);
+    }
+    std::vector<float> y(n * rows, -77.0f);
+    ggml::Tensor op = tensor(ggml::F32, {rows, n}, 4, rows * 4, y.data());
+    op.op = ops.mul_mat, op.src[0] = &w.t, op.src[1] = &in;
+    run(kind, op, n_threads);
+    return y;
+}
+
+uint64_t hash(uint64_t h, const std::vector<float> & x) {
+    for (float v : x) {
+        uint32_t bits;
+        memcpy(&bits, &v, 4);
+        h = (h ^ bits) * 1099511628211ull;
+    }
+    return h;
+}
+
+bool check(const Kind & kind, const Shape & shape, uint64_t & h) {
+    const int64_t k = shape.columns == 256 ? 256 * (1 + random_below(3)) : shape.columns == 32 ? 32 * (1 + random_below(20)) : 1 + random_below(300);
+    const int64_t rows = 1 + random_below(70), n = 1 + random_below(40);
+    auto file = blocks(shape, 3 * rows * (k / shape.columns));
+    std::vector<float> x(n * k);
+    for (auto & value : x) value = random_float() * (random_below(50) ? 1.0f : 30.0f);
+    Weights w = repacked(kind, shape, {file.begin(), file.begin() + rows * (k / shape.columns) * shape.bytes}, k, rows, 1);
+    const auto all = product(kind, w, x, 0, n, 1, false);
+    h = hash(h, all);
+    for (int i = 0; i < 4; i++) {
+        const int64_t first = random_below((int) n), some = 1 + random_below((int) (n - first));
+        const auto part = product(kind, w, x, first, some, 1 + random_below(3), random_below(2));
+        if (memcmp(part.data(), all.data() + first * rows, part.size() * 4)) return false;
+    }
+    // a view of the rows from the 16th on
+    if (rows > kGroup) {
+        Weights view = repacked(kind, shape, {file.begin(), file.begin() + rows * (k / shape.columns) * shape.bytes}, k, rows, 1);
+        view.t.view_src = &w.t, view.t.view_offs = w.t.nb[1] * kGroup, view.t.ne[1] = rows - kGroup;
+        view.t.nb[2] = view.t.nb[3] = view.t.nb[1] * view.t.ne[1];
+        if (kind.row_offset(&view.t) != kGroup) return false;
+        const auto part = product(kind, view, x, 0, n, 2, false);
+        for (int64_t j = 0; j < n; j++)
+            if (memcmp(part.data() + j * (rows - kGroup), all.data() + j * rows + kGroup, (rows - kGroup) * 4)) return false;
+    }
+    // experts: each token asks two of three; the same as the products of their matrices
+    Weights three = repacked(kind, shape, file, k, rows, 3);
+    std::vector<int32_t> ids(2 * n);
+    for (int64_t t = 0; t < n; t++) ids[2 * t] = random_below(3), ids[2 * t + 1] = (ids[2 * t] + 1 + random_below(2)) % 3;
+    ggml::Tensor in = tensor(ggml::F32, {k, 1, n}, 4, k * 4, x.data()), chosen = tensor(ggml::I32, {2, n}, 4, 8, ids.data());
+    std::vector<float> y(2 * n * rows);
+    ggml::Tensor op = tensor(ggml::F32, {rows, 2, n}, 4, rows * 4, y.data());
+    op.op = ops.mul_mat_id, op.src[0] = &three.t, op.src[1] = &in, op.src[2] = &chosen;
+    run(kind, op, 1 + random_below(3));
+    for (int m = 0; m < 3; m++) {
+        const auto begin = file.begin() + m * rows * (k / shape.columns) * shape.bytes;
+        Weights alone = repacked(kind, shape, {begin, begin + rows * (k / shape.columns) * shape.bytes}, k, rows, 1);
+        const auto wanted = product(kind, alone, x, 0, n, 1, false);
+        for (int64_t i = 0; i < 2 * n; i++)
+            if (ids[i] == m && memcmp(y.data() + i * rows, wanted.data() + i / 2 * rows, rows * 4)) return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+int main(int n_words, char ** words) {
+    const int n_times = n_words > 1 ? atoi(words[1]) : 20;
+    calls.barrier = barrier;
+    ops = {1, 2, 3};
+    bool is_good = true;
+    for (const Shape & shape : shapes) {
+        uint64_t h = 14695981039346656037ull;
+        state = 88172645463325252ull + shape.number;
+        for (int i = 0; i < n_times; i++)
+            if (!check(UAD_KIND, shape, h)) {
+                printf("%d: other bits than alone, example %d\n", shape.number, i);
+                is_good = false;
+                break;
+            }
+        printf("%d %016llx\n", shape.number, (unsigned long long) h);
+    }
+    return is_good ? 0 : 1;
+}

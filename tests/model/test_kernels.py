@@ -1,0 +1,407 @@
+"""Kernels of uad: loaded or refused with a line that says why, proven in other processes, remembered, switched.
+
+The library and the process that tries it are imitated here, but for the last part: it proves the one that is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from kit.models import TARGET
+
+from uad.base.common.cache import cache_folder
+from uad.base.config import ModelConfig
+from uad.base.errors import ConfigError
+from uad.base.gguf import Tensor
+from uad.base.types import Rows
+from uad.llama.backend import ggml
+from uad.llama.context import Context
+from uad.llama.kernels import library, proof, proven, use
+from uad.llama.kernels.graphs import types
+from uad.llama.kernels.library import Library, NoKernelsError
+from uad.llama.kernels.proven import Proven
+from uad.llama.kernels.sizes import copied
+from uad.llama.model import Model
+
+PARTS = ("q8_0", "q4_K", "attention")
+CONFIG = ModelConfig(TARGET, n_ctx=512, n_threads=1)
+use.started()  # before a model without them is loaded: llama.cpp reads its list of buffers once
+
+
+class Functions:
+    """The library's functions, imitated."""
+
+    def __init__(self, kinds: str = "avx512 avx2", needed: str = "ggml_op_name", wrong: bytes | None = None) -> None:
+        self.log: list[tuple[object, ...]] = []
+        self._kinds, self._needed, self._wrong = kinds, needed, wrong
+
+    def uad_kernels_kinds(self) -> bytes:
+        return self._kinds.encode()
+
+    def uad_kernels_parts(self) -> bytes:
+        return " ".join(PARTS).encode()
+
+    def uad_kernels_functions(self) -> bytes:
+        return self._needed.encode()
+
+    def uad_kernels_register(self, kind: bytes, addresses: Sequence[int], n: int) -> bytes | None:
+        self.log.append(("register", kind.decode(), [*addresses][:n]))
+        return self._wrong
+
+    def uad_kernels_set(self, part: bytes, is_on: bool) -> bool:
+        self.log.append((part.decode(), is_on))
+        return part.decode() in PARTS
+
+    def uad_kernels_count(self, what: bytes) -> int:
+        return len(what)
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Library]:
+    """Makes an imitated library, installed as if it were the real one; nothing that was found before counts."""
+    monkeypatch.setenv("UAD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv(library.VARIABLE, raising=False)
+    monkeypatch.setattr(use, "started", use.cache(use.started.__wrapped__))
+    monkeypatch.setattr(use, "_switch", SimpleNamespace(attends=False))
+    monkeypatch.setattr(use.amx, "buffers", lambda device: {library.BUFFER: 1})
+
+    def make(*words: str, **options: Any) -> Library:
+        path = tmp_path / "libuad_kernels.so"
+        path.write_bytes(b"library")
+        one = Library(path, "0.1.0", Functions(*words, **options))
+        monkeypatch.setattr(use, "installed", lambda: one)
+        return one
+
+    return make
+
+
+Answer = tuple[int, Sequence[object], str]
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Answer], list[list[str]]]:
+    """What other processes answer, one after the other: exit code, steps, and stderr; and the parts each was to try."""
+    answers: list[Answer] = []
+    tried: list[list[str]] = []
+
+    def run(command: Sequence[str], **options: Any) -> SimpleNamespace:
+        assert command[1:] == ["-m", "uad.llama.kernels.proof"]
+        tried.append(json.loads(options["input"])["parts"])
+        code, steps, errors = answers.pop(0)
+        out = "\n".join(json.dumps(one) for one in steps)
+        if code == 124:
+            raise subprocess.TimeoutExpired(command, 1, out.encode())
+        return SimpleNamespace(returncode=code, stdout=out, stderr=errors)
+
+    monkeypatch.setattr(proven.subprocess, "run", run)
+    return answers, tried
+
+
+def steps(*ended: str, wrong: dict[str, str] | None = None, at: str = "") -> list[object]:
+    """Lines of a process that ended these steps, and came to its end at the last one."""
+    lines: list[object] = []
+    for name in ("register", *ended):
+        lines += [{"step": name}, {"step": name, "why": (wrong or {}).get(name, "")}]
+    return [*lines, *([{"step": at}] if at else [])]
+
+
+# --- loading
+
+
+@pytest.mark.parametrize(
+    ("kinds", "variable", "kind"),
+    [("avx512 avx2", "", "avx512"), ("avx512 avx2", "avx2", "avx2"), ("avx2", "off", "")],
+)
+def test_the_fastest_kind_is_chosen_or_the_one_that_is_named(kinds, variable, kind, monkeypatch) -> None:
+    monkeypatch.setenv(library.VARIABLE, variable)
+    assert library.chosen(kinds.split()) == kind
+
+
+def test_a_kind_that_cannot_run_is_an_error_that_names_those_that_can(monkeypatch) -> None:
+    monkeypatch.setenv(library.VARIABLE, "avx51")
+    with pytest.raises(ConfigError, match="UAD_KERNELS=avx51: this machine can run avx2, off"):
+        library.chosen(["avx2"])
+    monkeypatch.delenv(library.VARIABLE)
+    with pytest.raises(NoKernelsError, match="for this processor"):
+        library.chosen([])
+
+
+def test_a_package_that_is_missing_or_broken_is_named(monkeypatch, tmp_path) -> None:
+    monkeypatch.setitem(library.importlib.sys.modules, "uad_kernels", None)
+    with pytest.raises(NoKernelsError, match="uad-kernels is not installed"):
+        library.installed()
+    package = SimpleNamespace(library=lambda: tmp_path / "none.so", __version__="0.1.0")
+    monkeypatch.setitem(library.importlib.sys.modules, "uad_kernels", package)
+    with pytest.raises(NoKernelsError, match=r"uad-kernels cannot be loaded: .*none\.so"):
+        library.installed()
+    package.library = lambda: Path(ggml.lib._lib._name)  # a library without our functions
+    with pytest.raises(NoKernelsError, match=r"cannot be loaded: .*uad_kernels_abi"):
+        library.installed()
+
+
+def test_another_interface_is_refused(monkeypatch, tmp_path) -> None:
+    functions = {name: SimpleNamespace() for name in library._FUNCTIONS}
+
+    class Abi(SimpleNamespace):
+        def __call__(self) -> int:
+            return library.ABI + 1
+
+    monkeypatch.setattr(library.ctypes, "CDLL", lambda path: SimpleNamespace(**functions | {"uad_kernels_abi": Abi()}))
+    with pytest.raises(NoKernelsError, match=r"uad-kernels 0\.9 has interface 2, and this uad needs 1"):
+        library.load(tmp_path / "x.so", "0.9")
+
+
+def test_functions_are_handed_over_in_order_and_a_missing_one_is_named(made) -> None:
+    one = made(needed="ggml_op_name ggml_barrier")
+    one.register("avx2")
+    assert one.functions.log == [("register", "avx2", [ggml.address("ggml_op_name"), ggml.address("ggml_barrier")])]
+    with pytest.raises(NoKernelsError, match="does not export ggml_none"):
+        made(needed="ggml_op_name ggml_none").register("avx2")
+    with pytest.raises(NoKernelsError, match=r"^no luck"):
+        made(wrong=b"no luck").register("avx2")
+    with pytest.raises(ValueError, match="no part 'q9'"):
+        one.put("q9", True)
+
+
+# --- proving
+
+
+def test_what_is_right_is_used_and_remembered(made, children) -> None:
+    answers, tried = children
+    answers.append((0, steps(*PARTS), ""))
+    one = made()
+    assert proven.proven(one, "avx2") == Proven(PARTS)
+    assert proven.proven(one, "avx2") == Proven(PARTS)
+    assert tried == [[*PARTS]], "once"
+    answers.append((0, steps("q8_0"), ""))
+    answers.append((0, steps(*PARTS), ""))
+    one.path.write_bytes(b"another")
+    assert proven.proven(one, "avx2").parts == ("q8_0",), "another library is tried"
+    assert proven.proven(one, "avx512").parts == PARTS, "another kind, too"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", '{"parts": [], "wrong": {}, "reason": ""}', '{"parts": ["x"], "wrong": {}, "reason": ""}'),
+        '{"parts": ["q8_0", "q8_0"], "wrong": {}, "reason": ""}',
+        '{"parts": ["q8_0"], "wrong": {}, "reason": ""}',
+        *('{"parts": 3, "wrong": 4, "reason": 5}', "[" * 5000),
+    ],
+)
+def test_a_damaged_or_foreign_file_is_ignored(text, made, children) -> None:
+    answers, tried = children
+    answers += [(0, steps(*PARTS), "")] * 2
+    one = made()
+    proven.proven(one, "avx2")
+    (file,) = (cache_folder() / "kernels").iterdir()
+    file.write_text(text)
+    assert proven.proven(one, "avx2").parts == PARTS
+    assert len(tried) == 2
+    assert proven.proven(one, "avx2").parts == PARTS
+    assert len(tried) == 2, "and written anew"
+
+
+def test_a_folder_that_cannot_be_written_costs_the_memory_only(made, children, monkeypatch, tmp_path) -> None:
+    answers, _ = children
+    answers += [(0, steps(*PARTS), "")] * 2
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("UAD_CACHE_DIR", str(tmp_path / "file"))
+    one = made()
+    assert [proven.proven(one, "avx2").parts for _ in range(2)] == [PARTS] * 2
+
+
+def test_a_part_with_wrong_results_is_left_out_with_its_reason(made, children) -> None:
+    children[0].append((0, steps(*PARTS, wrong={"q4_K": "products are off"}), ""))
+    assert proven.tried(made(), "avx2") == Proven(("q8_0", "attention"), {"q4_K": "products are off"})
+
+
+def test_a_part_that_ends_the_process_is_left_out_and_those_after_it_are_tried(made, children) -> None:
+    answers, tried = children
+    answers.append((-11, steps("q8_0", at="q4_K"), "Fatal Python error: Segmentation fault"))
+    answers.append((0, steps("attention"), ""))
+    found = proven.tried(made(), "avx2")
+    assert found.parts == ("q8_0", "attention")
+    assert found.wrong["q4_K"].startswith("the process that tried it ended by signal 11")
+    assert tried == [[*PARTS], ["attention"]]
+
+
+def test_parts_are_not_tried_for_ever(made, children) -> None:
+    answers, tried = children
+    one = made()
+    object.__setattr__(one, "parts", tuple(f"part{i}" for i in range(9)))
+    answers += [(-4, steps(at=f"part{i}"), "") for i in range(9)]
+    found = proven.tried(one, "avx2")
+    assert len(tried) == 4
+    assert found.parts == ()
+    assert found.reason.startswith("none of them was right: the process that tried it ended by signal 4")
+    assert found.wrong["part8"] == "it was not tried, since others failed too often"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((-11, [{"step": "register"}], ""), "trying them failed: .*signal 11"),
+        ((1, [], "ImportError: no"), "trying them failed: it ended with exit code 1 .ImportError: no"),
+        ((0, [{"step": "register"}, {"step": "register", "why": "no luck"}], ""), "no luck"),
+        ((124, [{"step": "register"}], ""), "trying them failed: it took more than"),
+        ((0, steps(*PARTS, wrong=dict.fromkeys(PARTS, "off")), ""), "none of them was right: off"),
+    ],
+)
+def test_where_nothing_can_be_used_the_line_says_why(answer, reason, made, children) -> None:
+    children[0].append(answer)
+    made()
+    kernels = use.started()
+    assert (kernels.library, kernels.parts) == (None, ())
+    assert re.match(rf"kernels: llama\.cpp's own \(.*{reason}", kernels.note())
+
+
+def test_what_took_too_long_once_is_tried_again_at_the_next_start(made, children) -> None:
+    answers, tried = children
+    answers.append((124, steps("q8_0", at="q4_K"), ""))
+    answers += [(0, steps("attention"), ""), (0, steps(*PARTS), "")]
+    one = made()
+    assert proven.proven(one, "avx2").parts == ("q8_0", "attention")
+    assert proven.proven(one, "avx2").parts == PARTS
+    assert tried == [[*PARTS], ["attention"], [*PARTS]]
+
+
+# --- using
+
+
+def test_what_is_proven_is_switched_on_and_named_at_start(made, children) -> None:
+    children[0].append((0, steps(*PARTS, wrong={"q4_K": "off"}), ""))
+    one = made()
+    kernels = use.started()
+    assert one.functions.log[1:] == [("q8_0", True), ("q4_K", False), ("attention", True)]
+    assert kernels.note() == "kernels: avx512, weights of q8_0, attention; q4_K is left to llama.cpp (off)"
+    assert kernels.facts == {"kernels": "avx512 0.1.0: q8_0 attention"}
+    assert use.counts() == {"products": 8, "experts": 7, "attention": 9}
+    assert replace(kernels, wrong={}).note() == "kernels: avx512, all weight types, attention"
+
+
+@pytest.mark.parametrize(("change", "why"), [({"kernels": False}, "--no-kernels"), ({"repack": False}, "--no-repack")])
+def test_who_wants_none_gets_llama_cpps_and_nothing_is_tried(change, why, made, children) -> None:
+    made()
+    config = replace(CONFIG, **change)
+    use.load(config)
+    assert use.of(config).note() == f"kernels: llama.cpp's own ({why})"
+    assert use.of(config).facts == {}
+    assert not use.attends(config)
+    assert children[1] == []
+    assert use.counts() == {}
+
+
+def test_models_of_one_process_may_want_different_kernels(made, children) -> None:
+    children[0].append((0, steps(*PARTS), ""))
+    log = made().functions.log
+    use.load(CONFIG)
+    del log[:]
+    use.load(replace(CONFIG, kernels=False))
+    assert log == [("q8_0", False), ("q4_K", False)]
+    use.load(CONFIG)
+    assert log[2:] == [("q8_0", True), ("q4_K", True)]
+    del log[:]
+    for is_wanted in (True, False, False, True):
+        use.attend(is_wanted)
+    assert log == [("attention", False), ("attention", True)], "only where it changes"
+
+
+def test_a_model_that_was_loaded_before_leaves_all_to_llama_cpp(made, children, monkeypatch) -> None:
+    children[0].append((0, steps(*PARTS), ""))
+    one = made()
+    monkeypatch.setattr(use.amx, "buffers", lambda device: {"CPU_REPACK": 1})
+    assert use.started().note() == "kernels: llama.cpp's own (a model was loaded without them before)"
+    assert one.functions.log[1:] == [(part, False) for part in PARTS]
+
+
+# --- the process that tries
+
+
+def test_results_that_are_off_or_worse_are_wrong() -> None:
+    random = np.random.default_rng(3)
+    exact = random.standard_normal((8, 64))
+    theirs = (exact + random.normal(0, 0.005, exact.shape)).astype(np.float32)
+    proof._check_far(theirs, theirs, exact, 0.03, "x")
+    for change in (0.05 * random.standard_normal(exact.shape), np.where(np.arange(64) == 63, 0.5, 0), np.nan):
+        with pytest.raises(proof.WrongError, match=r"x are off llama\.cpp's"):
+            proof._check_far((exact + change).astype(np.float32), theirs, exact, 0.03, "x")
+    with pytest.raises(proof.WrongError, match="x have an error of"):
+        proof._check_far((exact + random.normal(0, 0.01, exact.shape)).astype(np.float32), theirs, exact, 0.03, "x")
+
+
+def test_one_bit_is_another_result() -> None:
+    x = np.ones((2, 3), np.float32)
+    proof._check_bits(x, x.copy(), "a product")
+    y = x.copy()
+    y[1, 2] = np.nextafter(np.float32(1), np.float32(2))
+    with pytest.raises(proof.WrongError, match="a product has other bits"):
+        proof._check_bits(y, x, "a product")
+    with pytest.raises(proof.WrongError, match="does not run in it"):
+        proof._check_bits(None, x, "a product")
+
+
+def test_a_library_that_cannot_be_loaded_ends_the_proof_at_once(tmp_path) -> None:
+    (begun, ended) = proof.prove(tmp_path / "none.so", "avx2", PARTS)
+    assert begun == ("register", None)
+    assert "none.so" in (ended[1] or "")
+
+
+# --- the library that is installed
+
+
+@pytest.fixture(scope="module")
+def real() -> Library:
+    """The library itself, where it is installed and this processor has kernels."""
+    try:
+        one = library.installed()
+    except NoKernelsError as error:
+        pytest.skip(str(error))
+    if not one.kinds:
+        pytest.skip("there are no kernels for this processor")
+    return one
+
+
+@pytest.mark.model
+def test_every_part_of_the_installed_library_is_right_on_this_machine(real: Library) -> None:
+    for kind in real.kinds:
+        found = proven.tried(real, kind)
+        assert (found.parts, found.wrong, found.reason) == (real.parts, {}, ""), kind
+
+
+@pytest.mark.model
+def test_a_model_computes_in_it_and_without_it_what_llama_cpp_does(real: Library) -> None:
+    logits = {}
+    for name, config in {"own": CONFIG, "theirs": replace(CONFIG, kernels=False)}.items():
+        before = use.counts()
+        with Model(config) as model, Context(model, config, 1) as context:
+            context.decode([Rows(0, 0, [7, 8, 9], 3)])
+            logits[name] = context.logits().copy()
+        ran = {what: n - before.get(what, 0) for what, n in use.counts().items()}
+        assert (ran["products"] > 0) == (ran["attention"] > 0) == (name == "own"), use.of(config).note()
+    assert np.abs(logits["own"] - logits["theirs"]).max() < 0.05 * logits["theirs"].std()
+
+
+@pytest.mark.model
+def test_what_weights_take_in_its_buffers_is_known(real: Library) -> None:
+    kernels = use.of(CONFIG)
+    if kernels.library is None:
+        pytest.skip(kernels.note())
+    shape, kind = (256, 640), types()["q4_K"]
+    own = Tensor("blk.0.ffn_up.weight", shape, kind, (0, 144 * 640))
+    tied = Tensor("token_embd.weight", shape, kind, own.span)
+    output = Tensor("output.weight", shape, kind, own.span)
+    norm = Tensor("output_norm.weight", (256,), types()["f32"], (0, 1024))
+    before, after = copied(kernels, [own, norm])
+    assert before == own.n_bytes <= after <= 1.1 * own.n_bytes
+    assert copied(kernels, [own, tied, norm]) == (before, 2 * after), "the tied embedding is there twice"
+    assert copied(kernels, [own, tied, output]) == (2 * before, 2 * after)

@@ -1,0 +1,117 @@
+"""The shared library of uad-kernels as it is installed: loaded through ctypes, and handed the functions of ggml that it
+calls. Knows no model.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+from collections.abc import Sequence
+from ctypes import c_bool, c_char_p, c_int, c_uint64, c_void_p
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from uad.base.errors import ConfigError
+from uad.llama.backend import ggml
+
+ABI = 1
+"""Version of the interface (kernels/src/library.h) that this code calls."""
+VARIABLE, OFF = "UAD_KERNELS", "off"
+"""Names a kind of processor, or `off`: for tests."""
+BUFFER = "CPU_UAD"
+"""Name of the buffers that weights lie in."""
+ATTENTION = "attention"
+"""The part that is no type of weights."""
+COUNTED = ("products", "experts", ATTENTION)
+"""What the library counts."""
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "uad_kernels_abi": (c_int,),
+    "uad_kernels_kinds": (c_char_p,),
+    "uad_kernels_parts": (c_char_p,),
+    "uad_kernels_functions": (c_char_p,),
+    "uad_kernels_register": (c_char_p, c_char_p, ctypes.POINTER(c_void_p), c_int),
+    "uad_kernels_set": (c_bool, c_char_p, c_bool),
+    "uad_kernels_count": (c_uint64, c_char_p),
+}
+"""Results, and then arguments."""
+
+
+class NoKernelsError(Exception):
+    """Why the library cannot be used here, as the end of a sentence."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """A loaded library. version: that of the package; functions: `uad_kernels_…` by their names."""
+
+    path: Path
+    version: str
+    functions: Any
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of processor that this machine can run, the fastest first."""
+        return tuple(self.functions.uad_kernels_kinds().decode().split())
+
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        """What can be taken over: names of types of weights, and `attention`."""
+        return tuple(self.functions.uad_kernels_parts().decode().split())
+
+    def register(self, kind: str) -> None:
+        """Put its buffers before llama.cpp's own. Raises NoKernelsError."""
+        names = self.functions.uad_kernels_functions().decode().split()
+        if missing := [name for name in names if not ggml.has(name)]:
+            raise NoKernelsError(f"this llama.cpp does not export {', '.join(missing)}")
+        addresses = (c_void_p * len(names))(*map(ggml.address, names))
+        if wrong := self.functions.uad_kernels_register(kind.encode(), addresses, len(names)):
+            raise NoKernelsError(wrong.decode(errors="replace"))
+
+    def put(self, part: str, is_on: bool) -> None:
+        """Take a part over, or leave it to llama.cpp: weights from the next model on, attention from the next pass."""
+        if not self.functions.uad_kernels_set(part.encode(), is_on):
+            raise ValueError(f"{self.path}: there is no part {part!r}")
+
+    def counts(self) -> dict[str, int]:
+        """How many operations have run in it."""
+        return {name: int(self.functions.uad_kernels_count(name.encode())) for name in COUNTED}
+
+
+def installed() -> Library:
+    """The library of the package that is installed. Raises NoKernelsError."""
+    try:
+        package: Any = importlib.import_module("uad_kernels")
+    except ImportError:
+        raise NoKernelsError("uad-kernels is not installed") from None
+    try:
+        return load(Path(package.library()), str(package.__version__))
+    except (OSError, AttributeError) as error:  # no such file, one of another machine, or a package of that name
+        raise NoKernelsError(f"uad-kernels cannot be loaded: {error}") from None
+
+
+def load(path: Path, version: str = "") -> Library:
+    """The library in this file. Raises NoKernelsError for one of another interface, AttributeError where it lacks a
+    function, and OSError where it cannot be loaded.
+    """
+    functions = ctypes.CDLL(os.fspath(path))
+    for name, (result, *arguments) in _FUNCTIONS.items():
+        found = getattr(functions, name)
+        found.restype, found.argtypes = result, arguments
+    if (abi := functions.uad_kernels_abi()) != ABI:
+        raise NoKernelsError(f"uad-kernels {version} has interface {abi}, and this uad needs {ABI}: install its own")
+    return Library(path, version, functions)
+
+
+def chosen(kinds: Sequence[str]) -> str:
+    """The kind to use: the fastest, or what $UAD_KERNELS says; "" for none. Raises ConfigError for one that this
+    machine cannot run, and NoKernelsError where there is none.
+    """
+    wanted = os.environ.get(VARIABLE, "")
+    if wanted and wanted not in (*kinds, OFF):
+        raise ConfigError(f"{VARIABLE}={wanted}: this machine can run {', '.join((*kinds, OFF))}")
+    if not kinds:
+        raise NoKernelsError("there are none for this processor")
+    return "" if wanted == OFF else wanted or kinds[0]

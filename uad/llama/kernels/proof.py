@@ -1,0 +1,262 @@
+"""Run in another process (`python -m uad.llama.kernels.proof`): whether the kernels compute on this machine, with this
+llama.cpp, what llama.cpp's own do, and give each row the bits that it has alone.
+
+A JSON object on stdin says what is tried; each step is one on stdout, before it begins and once it has ended. So the
+other side knows at which part this process came to its end.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from uad.base.common.cores import usable_cores
+from uad.base.errors import UadError
+from uad.llama.backend import native
+from uad.llama.kernels import graphs
+from uad.llama.kernels.graphs import Attention, CpuBackend, Floats, How, Ids, Queries, Weight
+from uad.llama.kernels.library import ATTENTION, BUFFER, Library, NoKernelsError, load
+
+REGISTER = "register"
+"""The step before all parts."""
+_ROWS = (1, 2, 3, 8, 40)
+_SHAPES = ((1, 67, 3), (1, 16, 1), (1, 130, 2))  # matrices side by side, rows, and blocks of 256 in each row
+_EXPERTS, _USED = 4, 2
+_K = 256
+_MOST_THREADS = 16
+# Root of the mean square of the difference to llama.cpp's result, over that of the result. Activations become integers
+# of 8 bits here and there, each with an error of 0.6 % of its size; BF16 keeps 8 bits of them.
+_FAR = {"f32": 1e-4, "f16": 2e-3, "bf16": 1e-2}
+_FAR_QUANTIZED, _FAR_ATTENTION = 3e-2, 5e-3
+_FAR_CACHES = {"f16": 5e-3, "bf16": 3e-2, "f32": 5e-3, "q8_0": 3e-2}
+_WORST = 10.0  # how many times that a single value may be off
+_WORSE = 1.5  # how many times llama.cpp's own error against exact products is allowed
+_SEED = 20
+_CASES = (
+    Attention(),
+    Attention(width=(128, 128), heads=(6, 1), cells=200),
+    Attention(width=(128, 128), heads=(4, 4), cells=520, n_streams=3),
+    Attention(width=(80, 80), heads=(3, 3), cells=96),
+    Attention(width=(256, 256), heads=(4, 1), cells=96),
+    Attention(width=(192, 128), heads=(2, 2), cells=96),
+    Attention(width=(576, 512), heads=(4, 1), cells=96),
+    Attention(cells=128, cap=30.0),
+    Attention(cells=128, bias=8.0),
+    Attention(cells=128, has_sinks=True, window=24),
+    *(Attention(kind_k=kind, kind_v=kind, cells=136, n_streams=2) for kind in ("bf16", "f32", "q8_0")),
+    Attention(kind_k="q8_0", kind_v="f16", width=(128, 128), cells=136),
+)
+
+
+class WrongError(Exception):
+    """What a part does wrong, as the end of a sentence."""
+
+
+def main() -> int:
+    """Exit code 0, whatever was found; lines on stdout say it."""
+    task: dict[str, Any] = json.load(sys.stdin)
+    for name, why in prove(Path(task["library"]), task["kind"], task["parts"]):
+        print(json.dumps({"step": name} if why is None else {"step": name, "why": why}), flush=True)
+    return 0
+
+
+def prove(path: Path, kind: str, parts: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Each step with None as it begins, and with what is wrong ("" for nothing) once it has ended."""
+    yield REGISTER, None
+    native.start()
+    try:
+        library = load(path)
+        library.register(kind)
+    except (NoKernelsError, OSError, AttributeError) as error:
+        yield REGISTER, str(error)
+        return
+    with closing(CpuBackend()) as backend:
+        is_there = BUFFER in backend.buffers
+        yield REGISTER, "" if is_there else f"llama.cpp does not list the buffer {BUFFER}"
+        for part in parts if is_there else ():
+            yield part, None
+            try:
+                Proof(library, backend).of(part)
+            except (WrongError, UadError) as error:
+                yield part, str(error)
+            else:
+                yield part, ""
+
+
+class Proof:
+    """Proves one part after another. Raises WrongError."""
+
+    def __init__(self, library: Library, backend: CpuBackend) -> None:
+        self._library, self._backend = library, backend
+        self._ours = backend.buffers[BUFFER]
+        self._threads = sorted({1, 2, 3, min(usable_cores(), _MOST_THREADS)})
+
+    def of(self, part: str) -> None:
+        """Raises WrongError where this part is wrong."""
+        if part == ATTENTION:
+            self._attention()
+        elif part not in graphs.types():
+            raise WrongError("this llama.cpp has no such type")
+        else:
+            self._products(part)
+            self._experts(part)
+
+    # --- products
+
+    def _products(self, part: str) -> None:
+        random, kind, n_taken = np.random.default_rng(_SEED), graphs.types()[part], 0
+        for n, rows, blocks in _SHAPES:
+            values = _weights(random, n, rows, blocks * _K)
+            x = _inputs(random, max(_ROWS), blocks * _K)[None, None]
+            with graphs.weights(self._backend, kind, values, self._ours, self._backend.plain) as (ours, plain):
+                n_taken += self._compare(part, ours, plain, x)
+        if not n_taken:
+            raise WrongError("no product runs in it")
+
+    def _compare(self, part: str, ours: Weight, plain: Weight, x: Floats) -> bool:
+        """Compare all passes on one matrix; whether they ran in the library."""
+        alone = self._counted("products", lambda: _stacked(self._row(ours, x, i) for i in range(x.shape[2])))
+        if alone is None:
+            return False
+        for n in _ROWS:
+            for n_threads in self._threads:
+                found = self._counted("products", lambda n=n, t=n_threads: self._pass(ours, x[:, :, :n], t))  # type: ignore[misc]
+                _check_bits(found, alone[:, :, :n], f"a product of {n} rows on {n_threads} threads")
+        theirs = self._pass(plain, x, 1)
+        exact = x.astype(np.float64) @ graphs.values_of(self._backend, plain)[0].T.astype(np.float64)
+        _check_far(alone, theirs, exact, _FAR.get(part, _FAR_QUANTIZED), "products")
+        return True
+
+    def _pass(self, weight: Weight, x: Floats, n_threads: int) -> Floats | None:
+        return graphs.product(self._backend, weight, x, How(n_threads))
+
+    def _row(self, weight: Weight, x: Floats, i: int) -> Floats | None:
+        return self._pass(weight, x[:, :, i : i + 1], 1)
+
+    # --- experts
+
+    def _experts(self, part: str) -> None:
+        random, kind = np.random.default_rng(_SEED), graphs.types()[part]
+        values = _weights(random, _EXPERTS, 67, _K)
+        x = _inputs(random, max(_ROWS), _K)[:, None]
+        ids = np.stack([random.permutation(_EXPERTS)[:_USED] for _ in x]).astype(np.int32)
+        with graphs.weights(self._backend, kind, values, self._ours, self._backend.plain) as (ours, plain):
+            alone = self._counted(
+                "experts", lambda: _stacked((self._expert(ours, x, ids, i) for i in range(len(x))), axis=0)
+            )
+            if alone is None:
+                raise WrongError("no product with experts runs in it")
+            for n in _ROWS:
+                for n_threads in self._threads:
+                    found = self._counted(
+                        "experts",
+                        lambda n=n, t=n_threads: graphs.experts(self._backend, ours, x[:n], ids[:n], t),  # type: ignore[misc]
+                    )
+                    _check_bits(found, alone[:n], f"a product of {n} rows with experts on {n_threads} threads")
+            theirs = graphs.experts(self._backend, plain, x, ids)
+            matrices = graphs.values_of(self._backend, plain).astype(np.float64)[ids]  # [n, used, rows, k]
+            exact = np.einsum("nurk,nk->nur", matrices, x[:, 0].astype(np.float64))
+            _check_far(alone, theirs, exact, _FAR.get(part, _FAR_QUANTIZED), "products with experts")
+
+    def _expert(self, weight: Weight, x: Floats, ids: Ids, i: int) -> Floats | None:
+        return graphs.experts(self._backend, weight, x[i : i + 1], ids[i : i + 1])
+
+    # --- attention
+
+    def _attention(self) -> None:
+        random, taken = np.random.default_rng(_SEED), set()
+        for case in _CASES:
+            given = graphs.queries(case, max(_ROWS), random)
+            if self._attends(given):
+                taken.add(case)
+        if _CASES[0] not in taken:
+            raise WrongError("no attention runs in it")
+
+    def _attends(self, given: Queries) -> bool:
+        """Compare all passes of one case; whether they ran in the library."""
+        n, name = given.q.shape[1], _named(given.case)
+        alone = self._counted(
+            ATTENTION, lambda: _stacked((graphs.attend(self._backend, given.alone(i)) for i in range(n)), axis=1)
+        )
+        if alone is None:
+            return False
+        for n in _ROWS:
+            for n_threads in self._threads:
+                found = self._counted(
+                    ATTENTION,
+                    lambda n=n, t=n_threads: graphs.attend(self._backend, given.first(n), t),  # type: ignore[misc]
+                )
+                _check_bits(found, alone[:, :n], f"attention ({name}) of {n} rows on {n_threads} threads")
+        self._library.put(ATTENTION, False)
+        try:
+            theirs = graphs.attend(self._backend, given)
+        finally:
+            self._library.put(ATTENTION, True)
+        case = given.case
+        _check_far(alone, theirs, None, max(_FAR_CACHES[case.kind_k], _FAR_CACHES[case.kind_v]), f"attention ({name})")
+        return True
+
+    def _counted(self, what: str, compute: Callable[[], Floats | None]) -> Floats | None:
+        """What this computes in the library, None where llama.cpp did it itself."""
+        before = self._library.counts()[what]
+        found = compute()
+        return found if self._library.counts()[what] > before else None
+
+
+def _named(case: Attention) -> str:
+    kinds = f"{case.kind_k}, {case.kind_v}; heads of {case.width[0]}"
+    extras = {"bias": case.bias, "cap": case.cap, "sinks": case.has_sinks, "window": case.window}
+    return ", ".join((kinds, *(name for name, value in extras.items() if value)))
+
+
+def _weights(random: np.random.Generator, n: int, rows: int, k: int) -> Floats:
+    return random.standard_normal((n, rows, k), np.float32) * np.float32(0.05)
+
+
+def _inputs(random: np.random.Generator, n: int, k: int) -> Floats:
+    """Rows as models have them: a few values far larger than the others, each row of its own size."""
+    x = random.standard_normal((n, k), np.float32) * random.uniform(0.1, 10, (n, 1)).astype(np.float32)
+    x[:, random.integers(0, k, 2)] *= np.float32(8)
+    return x
+
+
+def _stacked(rows: Iterator[Floats | None], axis: int = 2) -> Floats | None:
+    found = [row for row in rows if row is not None]
+    return np.concatenate(found, axis) if found else None
+
+
+def _check_bits(found: Floats | None, alone: Floats, what: str) -> None:
+    if found is None:
+        raise WrongError(f"{what} does not run in it, single rows do")
+    if not np.array_equal(found.view(np.uint32), np.ascontiguousarray(alone).view(np.uint32)):
+        raise WrongError(f"{what} has other bits than single rows")
+
+
+def _check_far(found: Floats, theirs: Floats | None, exact: Any, far: float, what: str) -> None:
+    """Raises WrongError where results are not those of llama.cpp as far as rounding allows, or are worse than these."""
+    if theirs is None:
+        raise WrongError(f"llama.cpp does not compute {what}")
+    size = float(np.sqrt(np.mean(theirs.astype(np.float64) ** 2)))
+    off = (found.astype(np.float64) - theirs) / _sizes(theirs)
+    mean, worst = float(np.sqrt(np.mean(off**2))), float(np.abs(off).max())
+    if not (mean <= far and worst <= far * _WORST and size > 0):  # NaN is wrong, too
+        raise WrongError(f"{what} are off llama.cpp's by {mean:.2g} of their size, {worst:.2g} at most")
+    if exact is not None:
+        own, other = (float(np.sqrt(np.mean(((one - exact) / _sizes(theirs)) ** 2))) for one in (found, theirs))
+        if not own <= max(other * _WORSE, 1e-6):
+            raise WrongError(f"{what} have an error of {own:.2g}, llama.cpp's of {other:.2g}")
+
+
+def _sizes(results: Floats) -> Any:
+    """The size of each row of results, the last axis."""
+    return np.maximum(np.sqrt(np.mean(results.astype(np.float64) ** 2, -1, keepdims=True)), 1e-30)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""How many bytes of a model's weights are copied into the kernels' own order, and how many they take there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+
+from uad.base.gguf import Tensor
+from uad.llama.backend import amx
+from uad.llama.backend.ggml import function
+from uad.llama.kernels import use
+from uad.llama.kernels.graphs import Tensors, types
+from uad.llama.kernels.library import BUFFER
+
+_EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
+
+
+def copied(kernels: use.Kernels, tensors: Iterable[Tensor]) -> tuple[int, int]:
+    """Bytes of a model's tensors that are no part of a mapped file any more, and what they take instead. An embedding
+    stays in the file; where it is the output's matrix, too, there is a copy besides.
+    """
+    taken = {types()[name] for name in kernels.types}
+    matrices = [one for one in tensors if one.kind in taken and len(one.shape) > 1]
+    has_output = any(one.name == _OUTPUT for one in matrices)
+    moved = [one for one in matrices if one.name != _EMBEDDING]
+    again = [one for one in matrices if one.name == _EMBEDDING and not has_output]
+    return sum(one.n_bytes for one in moved), sum(map(_size, (*moved, *again)))
+
+
+def _size(tensor: Tensor) -> int:
+    device = function("ggml_backend_dev_by_type")(0)
+    size = function("ggml_backend_buft_get_alloc_size")
+    with closing(Tensors()) as scratch:
+        return int(size(amx.buffers(device)[BUFFER], scratch.new(tensor.kind, *tensor.shape)))

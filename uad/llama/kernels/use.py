@@ -1,0 +1,131 @@
+"""Uses what is proven of the kernels: registers them before the first model of a process, and switches them by what
+each model wants. Knows no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from uad.base.config import ModelConfig
+from uad.llama.backend import amx, native
+from uad.llama.backend.ggml import function
+from uad.llama.kernels.library import ATTENTION, BUFFER, OFF, VARIABLE, Library, NoKernelsError, chosen, installed
+from uad.llama.kernels.proven import proven
+
+_CPU = 0  # ggml's number of the kind of device
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What computes in a process. kind: of processor, "" where llama.cpp's own kernels do; parts: what is taken over;
+    wrong: why other parts are not; reason: why nothing is.
+    """
+
+    library: Library | None = None
+    kind: str = ""
+    parts: tuple[str, ...] = ()
+    wrong: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Types of weights that are taken over."""
+        return tuple(one for one in self.parts if one != ATTENTION)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What changes how long passes take, and their bits; empty where llama.cpp's kernels compute."""
+        if self.library is None:
+            return {}
+        return {"kernels": f"{self.kind} {self.library.version}: {' '.join(self.parts)}"}
+
+    def put(self, types: Collection[str]) -> None:
+        """Of the types that can be, take these over from the next model on."""
+        if self.library is not None:
+            for part in self.types:
+                self.library.put(part, part in types)
+
+    def note(self) -> str:
+        """The line at start."""
+        return "; ".join(self._words())
+
+    def _words(self) -> Iterator[str]:
+        if self.library is None:
+            yield f"kernels: llama.cpp's own ({self.reason})"
+            return
+        types = self.types
+        left = [one for one in self.wrong if one != ATTENTION]
+        weights = f"weights of {', '.join(types)}" if left and types else "all weight types" if types else ""
+        both = [weights, ATTENTION if ATTENTION in self.parts else ""]
+        yield f"kernels: {', '.join(one for one in (self.kind, *both) if one)}"
+        for part, why in self.wrong.items():
+            yield f"{part} is left to llama.cpp ({why})"
+
+
+@cache
+def started() -> Kernels:
+    """Registers them, once per process, where anything is proven: before the first model is loaded. Raises ConfigError
+    where $UAD_KERNELS names a kind that this machine has not.
+    """
+    native.start()
+    try:
+        library = installed()
+        if not (kind := chosen(library.kinds)):
+            return Kernels(reason=f"{VARIABLE}={OFF}")
+        found = proven(library, kind)
+        if found.reason:
+            return Kernels(wrong=found.wrong, reason=found.reason)
+        library.register(kind)
+    except NoKernelsError as error:
+        return Kernels(reason=str(error))
+    is_late = BUFFER not in amx.buffers(function("ggml_backend_dev_by_type")(_CPU))
+    for part in library.parts:
+        library.put(part, part in found.parts and not is_late)
+    if is_late:
+        return Kernels(reason="a model was loaded without them before")
+    _switch.attends = ATTENTION in found.parts
+    return Kernels(library, kind, found.parts, found.wrong)
+
+
+def of(config: ModelConfig) -> Kernels:
+    """What computes this model on the CPU. Raises what `started` does."""
+    if not (config.kernels and config.repack):
+        return Kernels(reason="--no-repack" if config.kernels else "--no-kernels")
+    return started()
+
+
+def attends(config: ModelConfig) -> bool:
+    """Whether attention of this model runs in the library."""
+    return ATTENTION in of(config).parts
+
+
+def load(config: ModelConfig) -> None:
+    """To be called right before a model is loaded: what is taken over of its weights."""
+    kernels = of(config)
+    if kernels.library is None and not started.cache_info().currsize:
+        return  # there is nothing to switch off
+    started().put(kernels.types)
+
+
+def attend(is_wanted: bool) -> None:
+    """To be called before each pass, with what `attends` says of its model."""
+    if is_wanted is not _switch.attends and (library := started().library) is not None:
+        library.put(ATTENTION, is_wanted)
+        _switch.attends = is_wanted
+
+
+def counts() -> dict[str, int]:
+    """How many operations have run in the library in this process."""
+    library = started().library if started.cache_info().currsize else None
+    return {} if library is None else library.counts()
+
+
+class _Switch:
+    """Whether attention runs in the library now."""
+
+    attends = False
+
+
+_switch = _Switch()
