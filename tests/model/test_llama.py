@@ -157,17 +157,26 @@ def test_threads_are_chosen_where_nobody_said_how_many(context, monkeypatch, cor
 
 
 def test_attention_settings() -> None:
-    assert attention(CONFIG, on_cpu=True) == ("on", 60)
-    assert attention(ModelConfig(TARGET, flash_attn="off"), on_cpu=True) == ("off", 128)
-    assert attention(CONFIG, on_cpu=False) == ("auto", 512)
+    plain = ModelConfig(TARGET, kernels=False)
+    assert attention(plain, on_cpu=True) == ("on", 60)
+    assert attention(replace(plain, flash_attn="off"), on_cpu=True) == ("off", 128)
+    assert attention(plain, on_cpu=False) == ("auto", 512)
+
+
+def test_with_attention_of_the_kernels_whole_passes_are_alike(monkeypatch) -> None:
+    monkeypatch.setattr("uad.llama.context.kernels.attends", lambda config: config.kernels)
+    assert attention(CONFIG, on_cpu=True) == ("on", 512)
+    assert attention(replace(CONFIG, flash_attn="off"), on_cpu=True) == ("off", 128), "theirs is flash attention"
+    assert attention_note(CONFIG, 8192, on_cpu=True) == ()
 
 
 def test_who_can_have_long_texts_on_a_cpu_hears_of_flash_attention() -> None:
-    (line,) = attention_note(CONFIG, 8192, on_cpu=True)
+    plain = ModelConfig(TARGET, kernels=False)
+    (line,) = attention_note(plain, 8192, on_cpu=True)
     assert "-fa off" in line
-    assert attention_note(CONFIG, 2048, on_cpu=True) == attention_note(CONFIG, 8192, on_cpu=False) == ()
-    assert attention_note(ModelConfig(TARGET, flash_attn="on"), 8192, on_cpu=True) == ()
-    assert attention_note(ModelConfig(TARGET, type_v="q8_0"), 8192, on_cpu=True) == (), "a quantized cache needs it"
+    assert attention_note(plain, 2048, on_cpu=True) == attention_note(plain, 8192, on_cpu=False) == ()
+    assert attention_note(replace(plain, flash_attn="on"), 8192, on_cpu=True) == ()
+    assert attention_note(replace(plain, type_v="q8_0"), 8192, on_cpu=True) == (), "a quantized cache needs it"
 
 
 @pytest.mark.parametrize(
@@ -287,7 +296,7 @@ def test_the_vocabulary_is_a_table_of_bytes(path) -> None:
     [(("--spec-draft-n-max", "100"), "at most 58 tokens, not 100"), (("--spec-draft-n-max", "58"), "")],
 )
 def test_drafts_that_cannot_be_as_long_as_was_asked_for_are_named(flags, said) -> None:
-    config = load_config(["-m", str(TARGET), "-c", "256", *flags], {})
+    config = load_config(["-m", str(TARGET), "-c", "256", "--no-kernels", *flags], {})
     with ExitStack() as stack:
         notes = open_target(config, stack, lambda what, share: None).notes
     found = [note for note in notes if "drafts have" in note]

@@ -24,6 +24,7 @@ from uad.llama.backend.devices import memory_left, offloads
 from uad.llama.backend.ggml import type_name
 from uad.llama.context import Context
 from uad.llama.kernels import use as kernels
+from uad.llama.kernels.library import ATTENTION
 from uad.llama.memory import Way
 from uad.runtime.check_rows import (
     Passes,
@@ -41,7 +42,7 @@ from uad.runtime.parts import Parts, build, room
 from uad.runtime.target import Progress, exactness
 
 _ALWAYS = frozenset(("Q8_0", "Q5_0", "Q4_1", "Q4_0"))
-"""Weights whose rows are promised to be equal to the bit without `--exact`, on CPUs."""
+"""Weights whose rows llama.cpp's own kernels for CPUs compute alike in any pass."""
 _PROMPT = 28  # ids, which a text repeats: so look-ups draft at once, and no pass over it has 64 ids
 _LEAST_IDS, _GRAIN = 16, 256
 _TEMPERATURES = (0.0, 0.8)
@@ -242,6 +243,14 @@ def weight_types(config: ModelConfig) -> dict[str, int]:
     return dict(found.most_common())
 
 
+def _equal_types(config: ModelConfig) -> frozenset[str]:
+    """Types of weights whose rows are promised to be equal to the bit without `--exact`. Where uad's kernels compute
+    attention, those are the types that they multiply; else those of llama.cpp's kernels.
+    """
+    own = kernels.of(config)
+    return frozenset(one.upper() for one in own.types) if ATTENTION in own.parts else _ALWAYS
+
+
 def _fits_again(config: Config) -> bool:
     """Whether the same weights have room in memory once more."""
     size = sum(path.stat().st_size for path in files_of(config.target.path)) * _MORE_ROOM
@@ -297,7 +306,7 @@ class OpenWay(Loaded):
         self.notes = tuple(one for one in target.notes if one.startswith("--exact"))
         has_effect = exact and not any("has no effect" in one for one in (*self.notes, *own_notes))
         is_plain = context.memory.way is Way.POSITIONS and context.rows_are_apart and not offloads(target.config)
-        self._promised = has_effect or (not exact and kinds <= _ALWAYS and is_plain)
+        self._promised = has_effect or (not exact and kinds <= _equal_types(target.config) and is_plain)
         longest = min(
             longest_draft(one.n_alike, one.n_batch, one.n_seq, each.least)
             for each in (self.alone, self.beside)
