@@ -13,11 +13,19 @@ from kit.heard import APIS, SCHEMA, Heard
 from kit.server_kit import CHAT, HELLO, post
 
 from uad.base.config import ServerConfig
-from uad.text.calls.format import AnswerFormat
+from uad.text.calls.format import AnswerFormat, ThoughtFormat
 
 CALL = '{"name": "look_up", "arguments": {"word": "tea"}}'
 FENCE = f"```json\n{CALL}\n```"
 TOOL = {"type": "function", "function": {"name": "look_up", "parameters": SCHEMA}}
+
+THINKS = AnswerFormat((FORMATS["hermes"],), ThoughtFormat(), thinks=True)
+OTHER = {"type": "function", "function": {"name": "look", "parameters": SCHEMA}}
+
+
+def allowed(name: str) -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}}]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": tools}}
 
 
 def switched(when: str) -> dict[str, Any]:
@@ -74,12 +82,23 @@ def test_by_itself_the_switch_is_on_for_formats_that_write_json(name: str, auto:
         {"guided_regex": ".*"},
         {"messages": [*HELLO, {"role": "assistant", "content": "So: "}]},
         {"max_tokens": len(CALL)},
-        {"tools": [{"type": "function", "function": {"name": "look", "parameters": SCHEMA}}]},
+        {"tools": [OTHER]},
+        {"tools": [TOOL, OTHER], "tool_choice": allowed("look")},
     ],
 )
 def test_what_a_request_says_of_its_answer_comes_first(body: dict[str, Any]) -> None:
     text = CALL + " " * (8 if "max_tokens" in body else 0)
     assert message(text, **body) == {"role": "assistant", "content": CALL}
+
+
+@pytest.mark.parametrize("body", [{}, {"tool_choice": allowed("look_up")}, {"reasoning_format": "deepseek-legacy"}])
+def test_an_answer_whose_thoughts_were_begun_may_be_a_call(body: dict[str, Any]) -> None:
+    fake = FakeRuntime(script=lambda request: f" it is.\n</think>\n\n{FENCE}".encode(), answers=THINKS)
+    begun = [*HELLO, {"role": "assistant", "reasoning_content": "Tea"}]
+    got = message("", fake, messages=begun, tools=[TOOL, OTHER], **body)
+    assert (got["reasoning_content"], got["content"]) == ("it is.", None)
+    (call,) = got["tool_calls"]
+    assert call["function"]["arguments"] == '{"word": "tea"}'
 
 
 def test_a_stop_string_that_is_the_fence_leaves_a_call() -> None:
