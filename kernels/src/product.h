@@ -375,11 +375,7 @@ constexpr int kTile = 8, kParts = 1, kFloatTile = 8, kFloatParts = 1;
 #elif defined(UAD_NEON)
 constexpr int kTile = 4, kParts = 4, kFloatTile = 4, kFloatParts = 4;
 #else
-#ifndef KT
-#define KT 8
-#define KP 1
-#endif
-constexpr int kTile = KT, kParts = KP, kFloatTile = 8, kFloatParts = 1;
+constexpr int kTile = 8, kParts = 1, kFloatTile = 6, kFloatParts = 2;
 #endif
 
 struct Type {
@@ -480,9 +476,11 @@ struct Plan {
     size_t matrix;      // bytes of a repacked matrix
     const uint8_t * weights;
 
+    int64_t by2, by3;   // matrices of x for each of the weights
+
     Shared * shared;
-    Part * parts;  // of matrices
-    Column * columns;
+    Part * parts = nullptr;  // of matrices, and their columns: tables for experts only
+    Column * columns = nullptr;
     char * cells;
 
     explicit Plan(const ggml::Tensor * product) {
@@ -493,6 +491,7 @@ struct Plan {
         n_cells = (k + kCell - 1) / kCell;
         n_matrices = w->ne[2] * w->ne[3];
         n_columns = ids ? ids->ne[0] * ids->ne[1] : ggml::n_rows(x);
+        by2 = ids ? 1 : x->ne[2] / w->ne[2], by3 = ids ? 1 : x->ne[3] / w->ne[3];
         n_groups = (rows + kRows - 1) / kRows;
         cell_bytes = !type->is_float ? sizeof(Cell) : bf16_pairs() ? 2 * kCell : 4 * kCell;
         matrix = group_bytes(*type, k) * n_groups;
@@ -509,29 +508,32 @@ struct Plan {
 #endif
     }
 
-    size_t size() const { return 256 + sizeof(Part) * n_matrices + sizeof(Column) * n_columns + cell_bytes * n_cells * n_columns + 64; }
+    size_t size() const {
+        return 256 + (ids ? sizeof(Part) * n_matrices + sizeof(Column) * n_columns : 0) + cell_bytes * n_cells * n_columns + 64;
+    }
 
     void lay_out(void * scratch) {
         uintptr_t at = aligned(scratch);
         shared = (Shared *) at, at += 64;
-        parts = (Part *) at, at += sizeof(Part) * n_matrices;
-        columns = (Column *) at, at += sizeof(Column) * n_columns;
+        if (ids) {
+            parts = (Part *) at, at += sizeof(Part) * n_matrices;
+            columns = (Column *) at, at += sizeof(Column) * n_columns;
+        }
         cells = (char *) aligned((void *) at);
     }
 
-    // The columns of MUL_MAT, a matrix's after the other's: a matrix of the weights may serve several of x.
-    void list_products() const {
-        const int64_t by2 = x->ne[2] / w->ne[2], by3 = x->ne[3] / w->ne[3];
-        int64_t c = 0;
-        for (int64_t m3 = 0; m3 < w->ne[3]; m3++)
-            for (int64_t m2 = 0; m2 < w->ne[2]; m2++) {
-                parts[m3 * w->ne[2] + m2] = {c, x->ne[1] * by2 * by3};
-                for (int64_t i3 = m3 * by3; i3 < (m3 + 1) * by3; i3++)
-                    for (int64_t i2 = m2 * by2; i2 < (m2 + 1) * by2; i2++)
-                        for (int64_t i1 = 0; i1 < x->ne[1]; i1++, c++)
-                            columns[c] = {(const char *) x->data + i1 * x->nb[1] + i2 * x->nb[2] + i3 * x->nb[3],
-                                          (float *) ((char *) op->data + i1 * op->nb[1] + i2 * op->nb[2] + i3 * op->nb[3])};
-            }
+    Part part(int64_t m) const {
+        const int64_t n = x->ne[1] * by2 * by3;
+        return ids ? parts[m] : Part{m * n, n};
+    }
+
+    // Column i of a matrix's part. Of MUL_MAT: a matrix of the weights may serve several of x.
+    Column column(int64_t m, int64_t i) const {
+        if (ids) return columns[parts[m].first + i];
+        const int64_t i1 = i % x->ne[1], of = i / x->ne[1];
+        const int64_t i2 = m % w->ne[2] * by2 + of % by2, i3 = m / w->ne[2] * by3 + of / by2;
+        return {(const char *) x->data + i1 * x->nb[1] + i2 * x->nb[2] + i3 * x->nb[3],
+                (float *) ((char *) op->data + i1 * op->nb[1] + i2 * op->nb[2] + i3 * op->nb[3])};
     }
 
     // The columns of MUL_MAT_ID, by expert: ids[u, t] is the expert that multiplies x[:, u, t].
@@ -553,11 +555,12 @@ struct Plan {
     // Where the cells of the tile that begins at this column of a part lie: those of earlier columns are before it.
     char * tile(int64_t column) const { return cells + column * n_cells * cell_bytes; }
 
-    // Quantizes (or copies) cells `first` to `last` of a part's column into its tile.
-    void prepare(const Part & part, int64_t at, int64_t first, int64_t last) const {
+    // Quantizes (or copies) cells `first` to `last` of a column of matrix m's part into its tile.
+    void prepare(int64_t m, int64_t at, int64_t first, int64_t last) const {
+        const Part part = this->part(m);
         const int64_t begin = at / type->tile * type->tile, n = std::min<int64_t>(type->tile, part.n - begin), j = at - begin;
         char * to = tile(part.first + begin);
-        const char * from = columns[part.first + at].x;
+        const char * from = column(m, at).x;
         const size_t stride = x->nb[0];
         for (int64_t b = first; b < last; b++) {
             const char * values = from + b * kCell * stride;
@@ -589,15 +592,17 @@ struct Plan {
     // Groups of a matrix by all the columns of its part. Several groups are taken by one tile of columns after the
     // other, so that both stay in the nearest caches.
     void multiply(int64_t m, int64_t first, int64_t last) const {
-        const Part & part = parts[m];
+        const Part part = this->part(m);
         const size_t bytes = group_bytes(*type, k);
         float out[8 * kRows];
         for (int64_t at = 0; at < part.n; at += type->tile) {
             const int64_t n = std::min<int64_t>(type->tile, part.n - at);
+            float * to[8];
+            for (int64_t j = 0; j < n; j++) to[j] = column(m, at + j).y;
             for (int64_t g = first; g < last; g++) {
                 const int64_t n_rows = std::min<int64_t>(kRows, rows - g * kRows);
                 type->tiles[n](weights + m * matrix + g * bytes, n_cells, tile(part.first + at), out);
-                for (int64_t j = 0; j < n; j++) memcpy(columns[part.first + at + j].y + g * kRows, out + j * kRows, n_rows * sizeof(float));
+                for (int64_t j = 0; j < n; j++) memcpy(to[j] + g * kRows, out + j * kRows, n_rows * sizeof(float));
             }
         }
     }
@@ -609,23 +614,22 @@ inline void product(ggml::Compute * compute, ggml::Tensor * op) {
     Plan plan(op);
     plan.lay_out(compute->wdata);
     const int64_t ith = compute->ith, nth = compute->nth;
-    if (ith == 0) {
-        plan.shared->next.store(0, std::memory_order_relaxed);
-        if (plan.ids) plan.list_experts();
-        else plan.list_products();
+    if (ith == 0) plan.shared->next.store(0, std::memory_order_relaxed);
+    if (plan.ids) {
+        if (ith == 0) plan.list_experts();
+        calls.barrier(compute->threadpool);
     }
-    calls.barrier(compute->threadpool);
 
     // cells are prepared in equal shares; a single column's, too
     const int64_t n = plan.n_columns * plan.n_cells, begin = n * ith / nth, end = n * (ith + 1) / nth;
     int64_t before = 0;
     for (int64_t m = 0; m < plan.n_matrices && before < end; m++) {
-        const Part & part = plan.parts[m];
+        const Part part = plan.part(m);
         const int64_t last = before + part.n * plan.n_cells;
         for (int64_t i = std::max(begin, before); i < std::min(end, last);) {
             const int64_t column = (i - before) / plan.n_cells, cell = (i - before) % plan.n_cells;
             const int64_t until = std::min(plan.n_cells, cell + std::min(end, last) - i);
-            plan.prepare(part, column, cell, until);
+            plan.prepare(m, column, cell, until);
             i += until - cell;
         }
         before = last;
@@ -635,7 +639,7 @@ inline void product(ggml::Compute * compute, ggml::Tensor * op) {
     // groups are taken as threads get to them: a thread that the system has stopped holds up nobody for long
     const size_t group = group_bytes(*plan.type, plan.k);
     int64_t n_used = 0;
-    for (int64_t m = 0; m < plan.n_matrices; m++) n_used += plan.parts[m].n > 0;
+    for (int64_t m = 0; m < plan.n_matrices; m++) n_used += plan.part(m).n > 0;
     const int64_t total = n_used * plan.n_groups;
     int64_t take = std::max<int64_t>(1, std::min<int64_t>(total / (nth * 8), (128 << 10) / group));
     if (nth == 1) take = std::max<int64_t>(1, (128 << 10) / group);
@@ -643,13 +647,13 @@ inline void product(ggml::Compute * compute, ggml::Tensor * op) {
         const int64_t first = plan.shared->next.fetch_add(take, std::memory_order_relaxed);
         if (first >= total) break;
         int64_t m = -1, used = first / plan.n_groups;  // the used-th matrix that has columns
-        for (int64_t seen = -1; seen < used;) seen += plan.parts[++m].n > 0;
+        for (int64_t seen = -1; seen < used;) seen += plan.part(++m).n > 0;
         int64_t g = first % plan.n_groups;
         for (int64_t left = std::min(take, total - first); left > 0;) {
             const int64_t n = std::min(left, plan.n_groups - g);
             plan.multiply(m, g, g + n);
             left -= n, g = 0;
-            if (left > 0) while (!plan.parts[++m].n) {}
+            if (left > 0) while (!plan.part(++m).n) {}
         }
     }
 }
