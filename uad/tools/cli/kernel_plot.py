@@ -67,6 +67,11 @@ class KernelSpeeds:
     left: Mapping[str, str]
 
     @property
+    def threads(self) -> str:
+        """How many there are, in words."""
+        return f"{self.n_threads} thread{'s' * (self.n_threads > 1)}"
+
+    @property
     def most_products(self) -> float:
         """The largest rate of products, whoever reached it."""
         return max(
@@ -81,7 +86,7 @@ def draw(found: KernelSpeeds, path: Path) -> None:
     figure, panels = pyplot().subplots(1, len(passes), figsize=(width, 4.8), layout="constrained", squeeze=False)
     for i, axes in enumerate(panels[0]):
         _panel(axes, found, i)
-    figure.suptitle(f"uad's kernels ({found.kind}) and llama.cpp's, {found.n_threads} threads")
+    figure.suptitle(f"uad's kernels ({found.kind}) and llama.cpp's, {found.threads}")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, ncols=len(labels), loc="outside lower center")
     save(figure, path)
@@ -101,7 +106,7 @@ def _panel(axes: Any, found: KernelSpeeds, i: int) -> None:
         name,
         (0, limit / GIGA),
         xycoords=("axes fraction", "data"),
-        xytext=(3, 2),
+        xytext=(3, 4),
         textcoords="offset points",
         fontsize=8,
     )

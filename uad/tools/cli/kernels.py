@@ -45,7 +45,7 @@ _FEW, _MANY = (1, 8), 512  # columns of a pass
 _CACHES = 4  # how many times the last cache the weights of a pass fill
 _LEAST_BYTES = 64 << 20
 _SHARE = 10  # of the memory that is left, this part is the most for a pass: there are two of them, and the read's
-_MOST_SIDE = 1 << 20
+_MOST_SIDE, _MOST_MATRICES, _FLOAT = 1 << 20, 4096, 4
 _ROUNDS, _MOST_ROUNDS, _SECONDS = 5, 25, 6.0
 _SAME = 0.98
 
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
     if plot is not None:
         cost_plot.check(plot)
     kernels, library = _used()
-    names = _chosen(args.types or _USUAL, kernels)
+    names = _chosen(args.types, kernels)
     with progress(sys.stderr) as report:
         found = measure(kernels, library, names, args.size, args.threads, report)
     if plot is not None:
@@ -124,22 +124,26 @@ def _way_out(reason: str) -> str:
     return "unset UAD_KERNELS" if reason.startswith("UAD_KERNELS=") else "`uad serve` does without them, too"
 
 
-def _chosen(wanted: Sequence[str], kernels: Kernels) -> tuple[str, ...]:
-    """Names of types, each once, in the order wanted. Raises ConfigError for one that does not run here."""
-    known = (*kernels.types, *(one for one in kernels.wrong if one != _ATTENTION))
-    by_name = {one.lower(): one for one in known}
-    if [one.lower() for one in wanted] == [_ALL]:
+def _chosen(wanted: Sequence[str] | None, kernels: Kernels) -> tuple[str, ...]:
+    """Names of types, each once, in the order wanted; None: the usual ones that run here. Raises ConfigError for one
+    that does not run here.
+    """
+    if wanted is None:
+        return tuple(one for one in _USUAL if one in kernels.types) or kernels.types
+    if _ALL in (text.lower() for text in wanted):
         return kernels.types
-    names = []
-    for text in wanted:
-        name = by_name.get(text.lower())
-        if name is None:
-            raise ConfigError(f"--types {text}: {did_you_mean(text, (*known, _ALL))} (there are {', '.join(known)})")
-        if name in kernels.wrong and wanted is not _USUAL:
-            raise ConfigError(f"--types {text}: it is left to llama.cpp here ({kernels.wrong[name]})")
-        if name not in kernels.wrong:
-            names.append(name)
-    return tuple(dict.fromkeys(names)) or kernels.types
+    return tuple(dict.fromkeys(_name(text, kernels) for text in wanted))
+
+
+def _name(text: str, kernels: Kernels) -> str:
+    """The type that a word of --types stands for. Raises ConfigError."""
+    known = (*kernels.types, *(one for one in kernels.wrong if one != _ATTENTION))
+    name = next((one for one in known if one.lower() == text.lower()), None)
+    if name is None:
+        raise ConfigError(f"--types {text}: {did_you_mean(text, (*known, _ALL))} (there are {', '.join(known)})")
+    if name in kernels.wrong:
+        raise ConfigError(f"--types {text}: it is left to llama.cpp here ({kernels.wrong[name]})")
+    return name
 
 
 def measure(
@@ -154,7 +158,7 @@ def measure(
         if size[1] % (multiple := speed.multiple(name)):
             raise ConfigError(f"--size {size[0]}x{size[1]}: {name} has a multiple of {multiple} columns")
     cache, n_threads = speed.last_cache(), n_threads or physical_cores()
-    n_bytes = _room(max(_CACHES * cache, _LEAST_BYTES), max(speed.matrix_bytes(name, size) for name in names))
+    n_bytes = _room(_CACHES * cache, [speed.matrix_bytes(name, size) for name in names], size)
     reads: list[float] = []
     types = []
     with CpuBackend() as backend, speed.MemoryRead(n_bytes, n_threads) as read:
@@ -170,19 +174,24 @@ def measure(
     return KernelSpeeds(*facts, types=tuple(types), left=left)
 
 
-def _room(wanted: int, matrix: int) -> int:
-    """Bytes of weights in a pass: those wanted, as far as there is memory. Raises ConfigError where there is none for a
-    matrix.
+def _room(wanted: int, matrices: Sequence[int], size: tuple[int, int]) -> int:
+    """Bytes of weights in a pass: those wanted, as far as there is memory. matrices: bytes of one of each type. Raises
+    ConfigError for matrices that are too large for it, or too small.
     """
     from uad.runtime.costs.available import available
 
-    most = min((one.n_bytes for one in available()), default=_SHARE * wanted) // _SHARE
-    if matrix > most:
+    shape = f"--size {size[0]}x{size[1]}"
+    wanted = max(wanted, _LEAST_BYTES)
+    most = max(0, min((one.n_bytes for one in available()), default=_SHARE * wanted) // _SHARE)
+    one = max(matrices) + _FLOAT * _MANY * sum(size)
+    if one > most:
+        raise ConfigError(f"{shape}: {size_text(one)} do not fit several times into memory; choose a smaller one")
+    n_bytes = min(wanted, most)
+    if n_bytes > _MOST_MATRICES * min(matrices):
         raise ConfigError(
-            f"--size: a matrix has {size_text(matrix)}, and this machine has memory for {size_text(max(most, 0))} of "
-            "weights, several times; choose a smaller one"
+            f"{shape}: more than {_MOST_MATRICES} are needed to exceed the last cache; choose a larger one"
         )
-    return min(wanted, most)
+    return n_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,21 +312,21 @@ def _show(found: KernelSpeeds, plot: Path | None) -> None:
 
 def _lines(found: KernelSpeeds) -> Iterator[str]:
     """What ran, and what the machine gives."""
-    yield f"kernels: {found.kind} (this processor has {', '.join(found.kinds)}), {found.n_threads} threads"
+    yield f"kernels: {found.kind} (this processor has {', '.join(found.kinds)}), {found.threads}"
     for name, why in found.left.items():
         yield f"{name} is left to llama.cpp ({why})"
     yield f"plain read of memory: {found.memory / GIGA:.1f} GB/s; the last cache has {size_text(found.cache)}"
-    yield f"largest rate of products: {_number(found.most_products)} G/s"
-    yield f"matrices of {found.size[0]} x {found.size[1]}"
+    yield f"largest rate of products, each a multiplication and an addition: {_number(found.most_products)} G/s"
+    yield f"matrices of {found.size[0]} x {found.size[1]}, as many as exceed that cache; one for {_MANY} columns"
 
 
 def _table(found: KernelSpeeds) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("type", style="cyan")
-    own = ("GB/s", "of memory", "G products/s", "of largest", "T(n)/T(1)")
-    for name in ("columns", "matrices", *own, "llama.cpp: GB/s", "G products/s", "T(n)/T(1)", "times as fast"):
+    own, theirs = ("GB/s", "of memory", "G/s", "of largest", "T(n)/T(1)"), ("llama.cpp: GB/s", "G/s", "T(n)/T(1)")
+    for name in ("columns", *own, *theirs, "in"):
         table.add_column(name, justify="right")
-    table.add_column("llama.cpp's weights in")
+    table.add_column("gain", justify="right")
     for one in found.types:
         for timed in one.timed:
             table.add_row(*_row(found, one, timed))
@@ -328,7 +337,6 @@ def _row(found: KernelSpeeds, one: TypeSpeed, timed: Timed) -> Iterator[Text]:
     is_first = timed is one.timed[0]
     yield Text(one.name if is_first else "")
     yield Text(str(timed.n))
-    yield Text(str(timed.n_matrices))
     own = one.bytes_per_s(timed, OWN), one.products_per_s(timed, OWN)
     yield Text(_number(own[0]))
     yield Text(f"{own[0] / found.memory:.0%}")
@@ -338,9 +346,9 @@ def _row(found: KernelSpeeds, one: TypeSpeed, timed: Timed) -> Iterator[Text]:
     yield Text(_number(one.bytes_per_s(timed, THEIRS)))
     yield Text(_number(one.products_per_s(timed, THEIRS)))
     yield Text(f"{one.ratio(timed, THEIRS):.2f}")
+    yield Text(one.place if is_first else "")
     gain = timed.seconds[THEIRS] / timed.seconds[OWN]
     yield Text(f"{gain:.2f}", "green" if gain > 1 / _SAME else "red" if gain < _SAME else "")
-    yield Text(one.place if is_first else "")
 
 
 def _number(rate: float) -> str:
