@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from uad.base.common.cores import physical_cores
 from uad.base.common.files import path_of, size_text
 from uad.base.common.names import did_you_mean
 from uad.base.config.argv import Parser, typed
@@ -150,7 +151,6 @@ def measure(
     kernels: Kernels, library: Library, names: Sequence[str], size: tuple[int, int], n_threads: int, report: Report
 ) -> KernelSpeeds:
     """All passes of these types. n_threads: 0 for the physical cores. Raises UadError."""
-    from uad.llama.context import physical_cores
     from uad.llama.kernels import speed
     from uad.llama.kernels.graphs import CpuBackend
 
