@@ -164,7 +164,7 @@ def measure(
     with CpuBackend() as backend, speed.MemoryRead(n_bytes, n_threads) as read:
         for i, name in enumerate(names):
             report("measuring", i / len(names))
-            measured, times = _Measuring(backend, read, size, n_threads).of(name)
+            measured, times = _TypeTurns(backend, read, size, n_threads).of(name)
             types.append(measured)
             reads += times
         report("measuring", 1.0)
@@ -195,7 +195,7 @@ def _room(wanted: int, matrices: Sequence[int], size: tuple[int, int]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measuring:
+class _TypeTurns:
     """Measures one type after another."""
 
     backend: CpuBackend
