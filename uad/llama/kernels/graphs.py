@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
 
 F32, F16, I32 = 0, 1, 26  # ggml's numbers of types
-_META, _NODES = 1 << 16, 64
+_META, _NODES = 1 << 10, 64  # bytes for what ggml notes of a tensor and its place in a graph
 # as files have them, which never change
 _NUMBERS = dict(zip(("f32", "f16", "q4_0", "q4_1"), range(4), strict=True))
 _NUMBERS |= dict(zip(("q5_0", "q5_1", "q8_0"), range(6, 9), strict=True))
@@ -95,11 +95,12 @@ class CpuBackend(native.Owner):
 
 
 class Tensors(native.Owner):
-    """Tensors that are made one after another, and then get their memory together."""
+    """Tensors that are made one after another, and then get their memory together; most: as many at the most."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _NODES) -> None:
         init = function("ggml_init")
-        self.handle: int | None = init(InitParams(_META, None, True))
+        self._most = most
+        self.handle: int | None = init(InitParams(_META * most, None, True))
         self._buffer: int | None = None
 
     def new(self, kind: int, *sizes: int) -> int:
@@ -112,11 +113,12 @@ class Tensors(native.Owner):
         """The tensor that this function of ggml makes of arguments: tensors are int, sizes c_int64 or c_size_t."""
         return int(function(name)(self.handle, *arguments))
 
-    def graph(self, node: int) -> int:
-        """The graph that computes a tensor."""
+    def graph(self, *nodes: int) -> int:
+        """The graph that computes these tensors."""
         new = function("ggml_new_graph_custom")
-        graph = int(new(self.handle, _NODES, False))
-        function("ggml_build_forward_expand")(graph, node)
+        graph = int(new(self.handle, self._most, False))
+        for node in nodes:
+            function("ggml_build_forward_expand")(graph, node)
         return graph
 
     def place(self, buffer_type: int) -> None:

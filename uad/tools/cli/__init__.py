@@ -18,7 +18,7 @@ from uad import __version__
 from uad.base.common.names import did_you_mean
 from uad.base.console import note, prepare_streams, say, set_up_logging
 from uad.base.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError, UadError
-from uad.tools.cli import check, generate, inspect, mapping, profile, rpc_worker, serve, trim
+from uad.tools.cli import check, generate, inspect, kernels, mapping, profile, rpc_worker, serve, trim
 
 __all__ = ["main"]
 
@@ -47,6 +47,7 @@ COMMANDS = {
     "generate": Command("answer one prompt in the terminal", generate.main),
     "inspect": Command("show what two models have in common and how text is translated", inspect.main),
     "profile": Command("measure what decodes cost on this machine, for `uad serve` to find", profile.main),
+    "kernels": Command("measure uad's kernels for CPUs beside llama.cpp's own and memory", kernels.main),
     "check": Command("check that this machine keeps the promises of the same text", check.main),
     "trim": Command("make a draft smaller: keep the tokens that a corpus uses", trim.main),
     "mapping": Command("look at, derive, check and lint the rules between chat formats", mapping.main),
