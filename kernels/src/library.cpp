@@ -168,6 +168,12 @@ bool multiplies(const ggml::Tensor * op) {
     return op->op == ops.mul_mat || (op->src[2]->type == ggml::I32 && w->ne[3] == 1);
 }
 
+// Whether a tensor is a factor beside a matrix ("blk.0.attn_output.scale"): llama.cpp's loader asks as if it were one.
+bool is_factor(const ggml::Tensor * w) {
+    const char * suffix = strrchr(w->name, '.');
+    return w->ne[1] == 1 && suffix && (!strcmp(suffix, ".scale") || !strcmp(suffix, ".input_scale"));
+}
+
 struct Extra : ggml::Extra {
     Products products;
     Attention attention;
@@ -177,7 +183,7 @@ struct Extra : ggml::Extra {
         if (!multiplies(op)) return false;
         const ggml::Tensor *w = op->src[0], *x = op->src[1];
         const bool is_plain = w->view_src || (w->nb[1] == w->nb[0] * (w->ne[0] / columns_of(w->type)) && w->nb[2] == w->nb[1] * w->ne[1]);
-        const bool is_taken = w->view_src || (is_on(w->type) && packed_bytes(w) > 0 && is_plain);
+        const bool is_taken = w->view_src || (is_on(w->type) && packed_bytes(w) > 0 && is_plain && !is_factor(w));
         return is_taken && (!x->buffer || calls.is_host(x->buffer->buft));
     }
     ggml::Operation * get_tensor_traits(const ggml::Tensor * op) override {
