@@ -42,6 +42,11 @@ struct Kind {
     bool (*attends)(const ggml::Tensor * op);
     size_t (*attend_size)(int n_threads, const ggml::Tensor * op);
     void (*attend)(ggml::Compute * compute, ggml::Tensor * op);
+
+    // Products of two activations (activations.h).
+    bool (*crosses)(const ggml::Tensor * op);
+    size_t (*cross_size)(int n_threads, const ggml::Tensor * op);
+    void (*cross)(ggml::Compute * compute, ggml::Tensor * op);
 };
 
 extern const Kind avx512bf16, avx512, avxvnni, avx2, neon;

@@ -62,9 +62,11 @@ const Kind * const kinds[] = {&neon};
 
 // ---- parts that may be switched off
 
+constexpr int kAttention = -1, kActivations = -2;
+
 struct PartOf {
     const char * name;
-    int type;  // of weights; -1: attention
+    int type;  // of weights, or one of these
     std::atomic<bool> is_on;
 };
 PartOf parts[] = {
@@ -72,7 +74,7 @@ PartOf parts[] = {
     {"q5_1", ggml::Q5_1, {true}}, {"q2_K", ggml::Q2_K, {true}}, {"q3_K", ggml::Q3_K, {true}}, {"q4_K", ggml::Q4_K, {true}},
     {"q5_K", ggml::Q5_K, {true}}, {"q6_K", ggml::Q6_K, {true}}, {"iq4_nl", ggml::IQ4_NL, {true}}, {"iq4_xs", ggml::IQ4_XS, {true}},
     {"mxfp4", ggml::MXFP4, {true}}, {"bf16", ggml::BF16, {true}}, {"f16", ggml::F16, {true}}, {"f32", ggml::F32, {true}},
-    {"attention", -1, {true}},
+    {"attention", kAttention, {true}}, {"activations", kActivations, {true}},
 };
 
 bool is_on(int type) {
@@ -81,7 +83,7 @@ bool is_on(int type) {
     return false;
 }
 
-std::atomic<uint64_t> n_products, n_experts, n_attended;
+std::atomic<uint64_t> n_products, n_experts, n_attended, n_crossed;
 
 // ---- the buffer
 
@@ -160,6 +162,18 @@ struct Attention : ggml::Operation {
     }
 };
 
+struct Activations : ggml::Operation {
+    bool work_size(int n_threads, const ggml::Tensor * op, size_t & size) override {
+        size = kind->cross_size(n_threads, op);
+        return true;
+    }
+    bool compute_forward(ggml::Compute * compute, ggml::Tensor * op) override {
+        if (compute->ith == 0) n_crossed.fetch_add(1, std::memory_order_relaxed);
+        kind->cross(compute, op);
+        return true;
+    }
+};
+
 // Whether an operation is a product with weights in our buffer that can be computed here.
 bool multiplies(const ggml::Tensor * op) {
     const ggml::Tensor *w = op->src[0], *x = op->src[1];
@@ -177,6 +191,7 @@ bool is_factor(const ggml::Tensor * w) {
 struct Extra : ggml::Extra {
     Products products;
     Attention attention;
+    Activations activations;
 
     // Asked by the loader, for weights that lie in an empty buffer of ours, and by whoever plans a graph.
     bool supports_op(void *, const ggml::Tensor * op) override {
@@ -188,7 +203,8 @@ struct Extra : ggml::Extra {
     }
     ggml::Operation * get_tensor_traits(const ggml::Tensor * op) override {
         if ((op->op == ops.mul_mat || op->op == ops.mul_mat_id) && is_ours(op->src[0])) return &products;
-        if (op->op == ops.flash_attn_ext && is_on(-1) && kind->attends(op)) return &attention;
+        if (op->op == ops.flash_attn_ext && is_on(kAttention) && kind->attends(op)) return &attention;
+        if (op->op == ops.mul_mat && is_on(kActivations) && kind->crosses(op)) return &activations;
         return nullptr;
     }
 
@@ -289,6 +305,7 @@ uint64_t uad_kernels_count(const char * what) {
     if (!strcmp(what, "products")) return n_products;
     if (!strcmp(what, "experts")) return n_experts;
     if (!strcmp(what, "attention")) return n_attended;
+    if (!strcmp(what, "activations")) return n_crossed;
     return 0;
 }
 

@@ -11,7 +11,8 @@ UAD_API int uad_kernels_abi(void);
 // Kinds of processor that this machine can run, the fastest first, with spaces between: "avx512bf16 avx512 avx2".
 UAD_API const char * uad_kernels_kinds(void);
 
-// What can be taken over, with spaces between: names of weight types as ggml_type_name gives them, and "attention".
+// What can be taken over, with spaces between: names of weight types as ggml_type_name gives them, "attention", and "activations" for
+// products of two of them.
 UAD_API const char * uad_kernels_parts(void);
 
 // Names of the functions of ggml whose addresses `uad_kernels_register` needs, in order, with spaces between.
@@ -21,8 +22,8 @@ UAD_API const char * uad_kernels_functions(void);
 // Returns null, or what is wrong. Call it before the first model is loaded: llama.cpp copies its list then.
 UAD_API const char * uad_kernels_register(const char * kind, void * const * functions, int n_functions);
 
-// Take a part over, or leave it to llama.cpp, from the next model (weights) or pass (attention) on; false: no such part.
+// Take a part over, or leave it to llama.cpp, from the next model (weights) or pass (the others) on; false: no such part.
 UAD_API bool uad_kernels_set(const char * part, bool is_on);
 
-// How many operations ran in this library: "products", "experts", "attention".
+// How many operations ran in this library: "products", "experts", "attention", "activations".
 UAD_API uint64_t uad_kernels_count(const char * what);

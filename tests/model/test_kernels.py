@@ -33,6 +33,7 @@ from uad.llama.kernels.sizes import copied
 from uad.llama.model import Model
 
 PARTS = ("q8_0", "q4_K", "attention")
+ALL = (*PARTS, "activations")
 CONFIG = ModelConfig(TARGET, n_ctx=512, n_threads=1)
 use.started()  # before a model without them is loaded: llama.cpp reads its list of buffers once
 
@@ -40,15 +41,21 @@ use.started()  # before a model without them is loaded: llama.cpp reads its list
 class Functions:
     """The library's functions, imitated."""
 
-    def __init__(self, kinds: str = "avx512 avx2", needed: str = "ggml_op_name", wrong: bytes | None = None) -> None:
+    def __init__(
+        self,
+        kinds: str = "avx512 avx2",
+        needed: str = "ggml_op_name",
+        wrong: bytes | None = None,
+        parts: Sequence[str] = PARTS,
+    ) -> None:
         self.log: list[tuple[object, ...]] = []
-        self._kinds, self._needed, self._wrong = kinds, needed, wrong
+        self._kinds, self._needed, self._wrong, self._parts = kinds, needed, wrong, parts
 
     def uad_kernels_kinds(self) -> bytes:
         return self._kinds.encode()
 
     def uad_kernels_parts(self) -> bytes:
-        return " ".join(PARTS).encode()
+        return " ".join(self._parts).encode()
 
     def uad_kernels_functions(self) -> bytes:
         return self._needed.encode()
@@ -59,7 +66,7 @@ class Functions:
 
     def uad_kernels_set(self, part: bytes, is_on: bool) -> bool:
         self.log.append((part.decode(), is_on))
-        return part.decode() in PARTS
+        return part.decode() in self._parts
 
     def uad_kernels_count(self, what: bytes) -> int:
         return len(what)
@@ -71,7 +78,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Libra
     monkeypatch.setenv("UAD_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv(library.VARIABLE, raising=False)
     monkeypatch.setattr(use, "started", use.cache(use.started.__wrapped__))
-    monkeypatch.setattr(use, "_switch", SimpleNamespace(attends=False))
+    monkeypatch.setattr(use, "_switch", SimpleNamespace(parts=None))
     monkeypatch.setattr(use.amx, "buffers", lambda device: {library.BUFFER: 1})
 
     def make(*words: str, **options: Any) -> Library:
@@ -279,14 +286,14 @@ def test_what_took_too_long_once_is_tried_again_at_the_next_start(made, children
 
 
 def test_what_is_proven_is_switched_on_and_named_at_start(made, children) -> None:
-    children[0].append((0, steps(*PARTS, wrong={"q4_K": "off"}), ""))
-    one = made()
+    children[0].append((0, steps(*ALL, wrong={"q4_K": "off"}), ""))
+    one = made(parts=ALL)
     kernels = use.started()
-    assert one.functions.log[1:] == [("q8_0", True), ("q4_K", False), ("attention", True)]
-    assert kernels.note() == "kernels: avx512, weights of q8_0, attention; q4_K is left to llama.cpp (off)"
-    assert kernels.facts == {"kernels": "avx512 0.1.0: q8_0 attention"}
-    assert use.counts() == {"products": 8, "experts": 7, "attention": 9}
-    assert replace(kernels, wrong={}).note() == "kernels: avx512, all weight types, attention"
+    assert one.functions.log[1:] == [("q8_0", True), ("q4_K", False), ("attention", True), ("activations", False)]
+    assert kernels.note() == "kernels: avx512, weights of q8_0, attention, activations; q4_K is left to llama.cpp (off)"
+    assert kernels.facts == {"kernels": "avx512 0.1.0: q8_0 attention activations"}
+    assert use.counts() == {"products": 8, "experts": 7, "attention": 9, "activations": 11}
+    assert replace(kernels, wrong={}).note() == "kernels: avx512, all weight types, attention, activations"
 
 
 @pytest.mark.parametrize(("change", "why"), [({"kernels": False}, "--no-kernels"), ({"repack": False}, "--no-repack")])
@@ -296,14 +303,14 @@ def test_who_wants_none_gets_llama_cpps_and_nothing_is_tried(change, why, made, 
     use.load(config)
     assert use.of(config).note() == f"kernels: llama.cpp's own ({why})"
     assert use.of(config).facts == {}
-    assert not use.attends(config)
+    assert not use.of_passes(config)
     assert children[1] == []
     assert use.counts() == {}
 
 
 def test_models_of_one_process_may_want_different_kernels(made, children) -> None:
-    children[0].append((0, steps(*PARTS), ""))
-    log = made().functions.log
+    children[0].append((0, steps(*ALL), ""))
+    log = made(parts=ALL).functions.log
     use.load(CONFIG)
     del log[:]
     use.load(replace(CONFIG, kernels=False))
@@ -311,9 +318,11 @@ def test_models_of_one_process_may_want_different_kernels(made, children) -> Non
     use.load(CONFIG)
     assert log[2:] == [("q8_0", True), ("q4_K", True)]
     del log[:]
-    for is_wanted in (True, False, False, True):
-        use.attend(is_wanted)
-    assert log == [("attention", False), ("attention", True)], "only where it changes"
+    own, none = use.of_passes(CONFIG), use.of_passes(replace(CONFIG, kernels=False))
+    for wanted in (own, own, none, none, own):
+        use.switch(wanted)
+    switched = [(one, is_on) for is_on in (True, False, True) for one in ("attention", "activations")]
+    assert log == switched, "only where it changes"
 
 
 def test_a_model_that_was_loaded_before_leaves_all_to_llama_cpp(made, children, monkeypatch) -> None:
@@ -405,3 +414,20 @@ def test_what_weights_take_in_its_buffers_is_known(real: Library) -> None:
     assert before == own.n_bytes <= after <= 1.1 * own.n_bytes
     assert copied(kernels, [own, tied, norm]) == (before, 2 * after), "the tied embedding is there twice"
     assert copied(kernels, [own, tied, output]) == (2 * before, 2 * after)
+
+
+@pytest.mark.model
+def test_without_flash_attention_a_row_has_the_same_bits_alone_and_beside_others(real: Library) -> None:
+    config = replace(CONFIG, n_ctx=1024, flash_attn="off")
+    ids = [7, 8, 9, 10, 11]
+    before = use.counts()
+    with Model(config) as model, Context(model, config, 2) as context:
+        if "activations" not in use.of(config).parts:
+            pytest.skip(use.of(config).note())
+        context.decode([Rows(0, 0, ids, len(ids)), Rows(1, 0, ids[::-1], len(ids))])
+        together = context.logits()[: len(ids)].copy()
+        context.clear(0)
+        for at, one in enumerate(ids):
+            context.decode([Rows(0, at, [one], 1)])
+            assert np.array_equal(context.logits()[0], together[at]), at
+    assert use.counts()["activations"] > before.get("activations", 0)

@@ -54,7 +54,7 @@ class Context(native.Owner):
         if 0 < config.n_seq < n_seq:  # which weights were rearranged depends on it
             raise ValueError(f"the {role} was loaded for {config.n_seq} sequences, not {n_seq}")
         self._role, self._config = role, config
-        self._attends = kernels.attends(config)
+        self._kernels = kernels.of_passes(config)
         self.model = model
         self.vocab = model.vocab
         self.n_seq = n_seq
@@ -195,7 +195,7 @@ class Context(native.Owner):
             self.hidden.ask(rows)
         if self._sampling is not None:
             self._sampling.attach(rows)
-        kernels.attend(self._attends)
+        kernels.switch(self._kernels)
         self._check(int(lib.llama_decode(self._handle, batch.seal())), batch.n)
         for row in rows:
             self.memory.decoded(row)
@@ -227,7 +227,7 @@ class Context(native.Owner):
             self.hidden.skip(seq, placed.start)
         if self._sampling is not None:
             self._sampling.attach(())
-        kernels.attend(self._attends)
+        kernels.switch(self._kernels)
         self._check(decode_rows(self.handle, seq, placed.start, image, n_done, n), n)
         if n_done + n == image.n:
             self.memory.seen(seq, placed.start, placed.end)

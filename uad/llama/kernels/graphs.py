@@ -243,6 +243,24 @@ def values_of(backend: CpuBackend, weight: Weight) -> Floats:
         return get(node, weight.shape)
 
 
+def cross(backend: CpuBackend, kind: str, a: Floats, b: Floats, n_threads: int = 1) -> Floats | None:
+    """b @ a.T of two activations, a of a type: a [n3, n2, rows, k], b [n3, m2, n, k] with m2 a multiple of n2, laid out
+    as graphs have queries: [n3, m2, n, rows]. None where the backend refuses that.
+    """
+    with closing(Tensors()) as tensors:
+        given = tensors.new(types()[kind], *reversed(a.shape))
+        held, crossed = _crossed(tensors, F32, b.swapaxes(1, 2))
+        node = tensors.op("ggml_mul_mat", given, crossed)
+        if not backend.supports(node):
+            return None
+        graph = tensors.graph(node)
+        tensors.place(backend.plain)
+        put(given, quantized(types()[kind], a))
+        put(held, np.ascontiguousarray(b.swapaxes(1, 2)).tobytes())
+        backend.compute(graph, n_threads, "a product of activations")
+        return get(node, (*b.shape[:3], a.shape[2]))
+
+
 # --- attention
 
 

@@ -23,9 +23,12 @@ VARIABLE, OFF = "UAD_KERNELS", "off"
 """Names a kind of processor, or `off`: for tests."""
 BUFFER = "CPU_UAD"
 """Name of the buffers that weights lie in."""
-ATTENTION = "attention"
-"""The part that is no type of weights."""
-COUNTED = ("products", "experts", ATTENTION)
+ATTENTION, ACTIVATIONS = "attention", "activations"
+OF_PASSES = (ATTENTION, ACTIVATIONS)
+"""Parts that are no types of weights: attention, and products of two activations, such as attention without flash
+attention has. They are switched between passes.
+"""
+COUNTED = ("products", "experts", *OF_PASSES)
 """What the library counts."""
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "uad_kernels_abi": (c_int,),
@@ -58,7 +61,7 @@ class Library:
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
-        """What can be taken over: names of types of weights, and `attention`."""
+        """What can be taken over: names of types of weights, and those of `OF_PASSES` that it has."""
         return tuple(self.functions.uad_kernels_parts().decode().split())
 
     def register(self, kind: str) -> None:
@@ -71,7 +74,9 @@ class Library:
             raise NoKernelsError(wrong.decode(errors="replace"))
 
     def put(self, part: str, is_on: bool) -> None:
-        """Take a part over, or leave it to llama.cpp: weights from the next model on, attention from the next pass."""
+        """Take a part over, or leave it to llama.cpp: weights from the next model on, the others from the next
+        pass.
+        """
         if not self.functions.uad_kernels_set(part.encode(), is_on):
             raise ValueError(f"{self.path}: there is no part {part!r}")
 

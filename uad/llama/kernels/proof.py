@@ -21,7 +21,7 @@ from uad.base.errors import UadError
 from uad.llama.backend import native
 from uad.llama.kernels import graphs
 from uad.llama.kernels.graphs import Attention, CpuBackend, Floats, How, Ids, Queries, Weight
-from uad.llama.kernels.library import ATTENTION, BUFFER, Library, NoKernelsError, load
+from uad.llama.kernels.library import ACTIVATIONS, ATTENTION, BUFFER, Library, NoKernelsError, load
 
 REGISTER = "register"
 """The step before all parts."""
@@ -51,6 +51,10 @@ _CASES = (
     Attention(cells=128, has_sinks=True, window=24),
     *(Attention(kind_k=kind, kind_v=kind, cells=136, n_streams=2) for kind in ("bf16", "f32", "q8_0")),
     Attention(kind_k="q8_0", kind_v="f16", width=(128, 128), cells=136),
+)
+_CROSSED = (  # type, streams, matrices, how many of the other side share one, rows, columns of each
+    *(("f16", 1, 2, 3, 256, 64), ("f16", 3, 2, 1, 64, 768), ("f16", 1, 1, 8, 300, 576), ("f16", 1, 2, 2, 33, 80)),
+    *(("bf16", 2, 2, 2, 70, 128), ("f32", 1, 2, 1, 50, 70), ("q8_0", 2, 1, 4, 70, 320)),
 )
 
 
@@ -101,6 +105,8 @@ class Proof:
         """Raises WrongError where this part is wrong."""
         if part == ATTENTION:
             self._attention()
+        elif part == ACTIVATIONS:
+            self._activations()
         elif part not in graphs.types():
             raise WrongError("this llama.cpp has no such type")
         else:
@@ -201,6 +207,36 @@ class Proof:
         case = given.case
         _check_far(alone, theirs, None, max(_FAR_CACHES[case.kind_k], _FAR_CACHES[case.kind_v]), f"attention ({name})")
         return True
+
+    # --- activations
+
+    def _activations(self) -> None:
+        random = np.random.default_rng(_SEED)
+        for case in _CROSSED:
+            kind, n3, n2, shared, rows, k = case
+            a = random.standard_normal((n3, n2, rows, k), np.float32)
+            b = random.standard_normal((n3, n2 * shared, max(_ROWS), k), np.float32)
+            b[..., k - k // 5 :] = 0  # as a softmax leaves cells that are not seen yet
+            self._crosses(kind, a, b, f"{kind}, {' x '.join(map(str, case[1:]))}")
+
+    def _crosses(self, kind: str, a: Floats, b: Floats, name: str) -> None:
+        theirs = graphs.cross(self._backend, kind, a, b)
+        self._library.put(ACTIVATIONS, True)
+        try:
+            rows = (graphs.cross(self._backend, kind, a, b[:, :, i : i + 1]) for i in range(b.shape[2]))
+            alone = self._counted(ACTIVATIONS, lambda: _stacked(rows))
+            if alone is None:
+                raise WrongError(f"no product of activations ({name}) runs in it")
+            for n in _ROWS:
+                for n_threads in self._threads:
+                    found = self._counted(
+                        ACTIVATIONS,
+                        lambda n=n, t=n_threads: graphs.cross(self._backend, kind, a, b[:, :, :n], t),  # type: ignore[misc]
+                    )
+                    _check_bits(found, alone[:, :, :n], f"a product ({name}) of {n} rows on {n_threads} threads")
+        finally:
+            self._library.put(ACTIVATIONS, False)
+        _check_far(alone, theirs, None, _FAR_CACHES[kind], f"products of activations ({name})")
 
     def _counted(self, what: str, compute: Callable[[], Floats | None]) -> Floats | None:
         """What this computes in the library, None where llama.cpp did it itself."""

@@ -11,7 +11,17 @@ from functools import cache
 from uad.base.config import ModelConfig
 from uad.llama.backend import amx, native
 from uad.llama.backend.ggml import function
-from uad.llama.kernels.library import ATTENTION, BUFFER, OFF, VARIABLE, Library, NoKernelsError, chosen, installed
+from uad.llama.kernels.library import (
+    ACTIVATIONS,
+    BUFFER,
+    OF_PASSES,
+    OFF,
+    VARIABLE,
+    Library,
+    NoKernelsError,
+    chosen,
+    installed,
+)
 from uad.llama.kernels.proven import proven
 
 _CPU = 0  # ggml's number of the kind of device
@@ -32,7 +42,7 @@ class Kernels:
     @property
     def types(self) -> tuple[str, ...]:
         """Types of weights that are taken over."""
-        return tuple(one for one in self.parts if one != ATTENTION)
+        return tuple(one for one in self.parts if one not in OF_PASSES)
 
     @property
     def facts(self) -> dict[str, str]:
@@ -56,10 +66,10 @@ class Kernels:
             yield f"kernels: llama.cpp's own ({self.reason})"
             return
         types = self.types
-        left = [one for one in self.wrong if one != ATTENTION]
+        left = [one for one in self.wrong if one not in OF_PASSES]
         weights = f"weights of {', '.join(types)}" if left and types else "all weight types" if types else ""
-        both = [weights, ATTENTION if ATTENTION in self.parts else ""]
-        yield f"kernels: {', '.join(one for one in (self.kind, *both) if one)}"
+        parts = [weights, *(one for one in OF_PASSES if one in self.parts)]
+        yield f"kernels: {', '.join(one for one in (self.kind, *parts) if one)}"
         for part, why in self.wrong.items():
             yield f"{part} is left to llama.cpp ({why})"
 
@@ -82,10 +92,9 @@ def started() -> Kernels:
         return Kernels(reason=str(error))
     is_late = BUFFER not in amx.buffers(function("ggml_backend_dev_by_type")(_CPU))
     for part in library.parts:
-        library.put(part, part in found.parts and not is_late)
+        library.put(part, part in found.parts and part != ACTIVATIONS and not is_late)
     if is_late:
         return Kernels(reason="a model was loaded without them before")
-    _switch.attends = ATTENTION in found.parts
     return Kernels(library, kind, found.parts, found.wrong)
 
 
@@ -96,9 +105,9 @@ def of(config: ModelConfig) -> Kernels:
     return started()
 
 
-def attends(config: ModelConfig) -> bool:
-    """Whether attention of this model runs in the library."""
-    return ATTENTION in of(config).parts
+def of_passes(config: ModelConfig) -> frozenset[str]:
+    """What of this model's passes runs in the library beside products with weights."""
+    return frozenset(OF_PASSES) & frozenset(of(config).parts)
 
 
 def load(config: ModelConfig) -> None:
@@ -109,11 +118,16 @@ def load(config: ModelConfig) -> None:
     started().put(kernels.types)
 
 
-def attend(is_wanted: bool) -> None:
-    """To be called before each pass, with what `attends` says of its model."""
-    if is_wanted is not _switch.attends and (library := started().library) is not None:
-        library.put(ATTENTION, is_wanted)
-        _switch.attends = is_wanted
+def switch(wanted: Collection[str]) -> None:
+    """To be called before each pass, with what `of_passes` says of its model."""
+    if wanted == _switch.parts or not (wanted or started.cache_info().currsize):
+        return
+    kernels = started()
+    if kernels.library is not None:
+        for part in OF_PASSES:
+            if part in kernels.parts:
+                kernels.library.put(part, part in wanted)
+    _switch.parts = wanted
 
 
 def counts() -> dict[str, int]:
@@ -123,9 +137,11 @@ def counts() -> dict[str, int]:
 
 
 class _Switch:
-    """Whether attention runs in the library now."""
+    """What of passes runs in the library now; None: as `started` leaves it. A worker of RPC keeps that: where its
+    clients' weights lie, llama.cpp does not say that they are weights, so they would be activations there.
+    """
 
-    attends = False
+    parts: Collection[str] | None = None
 
 
 _switch = _Switch()
