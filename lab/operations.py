@@ -33,7 +33,6 @@ from uad.llama.context import Context
 from uad.llama.kernels import use as kernels
 from uad.llama.model import Model
 
-N_IDS = 40
 SIZES = (40, 7, 2, 1)
 SLOTS = 4
 Bits = npt.NDArray[Any]
@@ -499,25 +498,28 @@ class Result:
     n_other: int = 0
 
 
-def examine(path: Path, has_kernels: bool, flash_attn: str, n_threads: int) -> Result:
-    """Decode in all sizes, and compare."""
-    config = ModelConfig(path, n_ctx=256 * SLOTS, n_threads=n_threads, kernels=has_kernels, flash_attn=flash_attn)
+def examine(path: Path, has_kernels: bool, flash_attn: str, n_threads: int, sizes: Sequence[int]) -> Result:
+    """Decode as many ids as the largest size has in passes of each size, and compare."""
+    n_ids = max(sizes)
+    config = ModelConfig(
+        path, n_ctx=SLOTS * -(-max(sizes) // 256) * 256, n_threads=n_threads, kernels=has_kernels, flash_attn=flash_attn
+    )
     with Model(config) as model, Watched(model, config, SLOTS) as context:
         ids = [
-            [(7 + 31 * seq + i * (17 + seq)) % (context.n_vocab - 1) + 1 for i in range(N_IDS)] for seq in range(SLOTS)
+            [(7 + 31 * seq + i * (17 + seq)) % (context.n_vocab - 1) + 1 for i in range(n_ids)] for seq in range(SLOTS)
         ]
         alone = _passes(context, ids[:1], 1, True)
         comparison = Comparison(alone)
         kept: list[Pass] = []
         for n_seq in (1, SLOTS):
-            for n in SIZES:
+            for n in sizes:
                 if n * n_seq > 1:
                     kept = _passes(context, ids[:n_seq], n, True)
                     comparison.of(kept)
         result = Result(dict(comparison.found), dict(comparison.others), *_ran(alone[0]))
         plain = np.concatenate([one.logits for one in _passes(context, ids[:1], 1, False)])
         for n_seq in (1, SLOTS):
-            for n in SIZES:
+            for n in sizes:
                 if n * n_seq > 1:
                     rows = np.concatenate([one.logits for one in _passes(context, ids[:n_seq], n, False)])
                     result.n_rows += len(rows)
@@ -528,7 +530,7 @@ def examine(path: Path, has_kernels: bool, flash_attn: str, n_threads: int) -> R
 def _passes(context: Watched, ids: Sequence[Sequence[int]], n: int, is_watched: bool) -> list[Pass]:
     for seq in range(SLOTS):
         context.clear(seq)
-    starts = range(0, N_IDS, n)
+    starts = range(0, len(ids[0]), n)
     return [context.run([one[at : at + n] for one in ids], at, is_watched) for at in starts]
 
 
@@ -574,6 +576,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("models", type=Path, nargs="+")
     parser.add_argument("--no-kernels", action="store_true", help="llama.cpp's kernels")
     parser.add_argument("--flash-attn", choices=("on", "off", "both"), default="both")
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=SIZES, help="sizes of passes; the largest is how many ids"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--long", action="store_true", help="each operation, and where products ran")
     args = parser.parse_args(argv)
@@ -581,7 +586,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for path in args.models:
         for flash_attn in ("on", "off") if args.flash_attn == "both" else (args.flash_attn,):
             way = f"{'llama.cpp' if args.no_kernels else 'kernels'}, flash attention {flash_attn}"
-            show(path.stem, way, examine(path, not args.no_kernels, flash_attn, args.threads), args.long)
+            show(path.stem, way, examine(path, not args.no_kernels, flash_attn, args.threads, args.rows), args.long)
     return 0
 
 

@@ -25,6 +25,7 @@ Ids = npt.NDArray[np.int32]
 
 F32, F16, I32 = 0, 1, 26  # ggml's numbers of types
 _META, _NODES = 1 << 10, 64  # bytes for what ggml notes of a tensor and its place in a graph
+_WEIGHTS = 1  # ggml's number of a usage of buffers
 # as files have them, which never change
 _NUMBERS = dict(zip(("f32", "f16", "q4_0", "q4_1"), range(4), strict=True))
 _NUMBERS |= dict(zip(("q5_0", "q5_1", "q8_0"), range(6, 9), strict=True))
@@ -128,6 +129,10 @@ class Tensors(native.Owner):
         if not self._buffer:
             raise GraphError("ggml has no memory for these tensors")
 
+    def hold_weights(self) -> None:
+        """Say of all tensors that they are weights, as llama.cpp does of a model's."""
+        function("ggml_backend_buffer_set_usage", None, c_void_p, c_int)(self._buffer, _WEIGHTS)
+
     def close(self) -> None:
         if self._buffer:
             function("ggml_backend_buffer_free")(self._buffer)
@@ -164,6 +169,7 @@ class Weight(native.Owner):
         self.tensor = self._tensors.new(kind, k, rows, n) if n > 1 else self._tensors.new(kind, k, rows)
         try:
             self._tensors.place(buffer_type)
+            self._tensors.hold_weights()
             put(self.tensor, data)
         except BaseException:
             self.close()

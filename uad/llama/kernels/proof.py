@@ -220,22 +220,22 @@ class Proof:
             self._crosses(kind, a, b, f"{kind}, {' x '.join(map(str, case[1:]))}")
 
     def _crosses(self, kind: str, a: Floats, b: Floats, name: str) -> None:
-        theirs = graphs.cross(self._backend, kind, a, b)
-        self._library.put(ACTIVATIONS, True)
+        rows = (graphs.cross(self._backend, kind, a, b[:, :, i : i + 1]) for i in range(b.shape[2]))
+        alone = self._counted(ACTIVATIONS, lambda: _stacked(rows))
+        if alone is None:
+            raise WrongError(f"no product of activations ({name}) runs in it")
+        for n in _ROWS:
+            for n_threads in self._threads:
+                found = self._counted(
+                    ACTIVATIONS,
+                    lambda n=n, t=n_threads: graphs.cross(self._backend, kind, a, b[:, :, :n], t),  # type: ignore[misc]
+                )
+                _check_bits(found, alone[:, :, :n], f"a product ({name}) of {n} rows on {n_threads} threads")
+        self._library.put(ACTIVATIONS, False)
         try:
-            rows = (graphs.cross(self._backend, kind, a, b[:, :, i : i + 1]) for i in range(b.shape[2]))
-            alone = self._counted(ACTIVATIONS, lambda: _stacked(rows))
-            if alone is None:
-                raise WrongError(f"no product of activations ({name}) runs in it")
-            for n in _ROWS:
-                for n_threads in self._threads:
-                    found = self._counted(
-                        ACTIVATIONS,
-                        lambda n=n, t=n_threads: graphs.cross(self._backend, kind, a, b[:, :, :n], t),  # type: ignore[misc]
-                    )
-                    _check_bits(found, alone[:, :, :n], f"a product ({name}) of {n} rows on {n_threads} threads")
+            theirs = graphs.cross(self._backend, kind, a, b)
         finally:
-            self._library.put(ACTIVATIONS, False)
+            self._library.put(ACTIVATIONS, True)
         _check_far(alone, theirs, None, _FAR_CACHES[kind], f"products of activations ({name})")
 
     def _counted(self, what: str, compute: Callable[[], Floats | None]) -> Floats | None:
