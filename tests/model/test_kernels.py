@@ -414,20 +414,3 @@ def test_what_weights_take_in_its_buffers_is_known(real: Library) -> None:
     assert before == own.n_bytes <= after <= 1.1 * own.n_bytes
     assert copied(kernels, [own, tied, norm]) == (before, 2 * after), "the tied embedding is there twice"
     assert copied(kernels, [own, tied, output]) == (2 * before, 2 * after)
-
-
-@pytest.mark.model
-def test_without_flash_attention_a_row_has_the_same_bits_alone_and_beside_others(real: Library) -> None:
-    config = replace(CONFIG, n_ctx=1024, flash_attn="off")
-    ids = [7, 8, 9, 10, 11]
-    before = use.counts()
-    with Model(config) as model, Context(model, config, 2) as context:
-        if "activations" not in use.of(config).parts:
-            pytest.skip(use.of(config).note())
-        context.decode([Rows(0, 0, ids, len(ids)), Rows(1, 0, ids[::-1], len(ids))])
-        together = context.logits()[: len(ids)].copy()
-        context.clear(0)
-        for at, one in enumerate(ids):
-            context.decode([Rows(0, at, [one], 1)])
-            assert np.array_equal(context.logits()[0], together[at]), at
-    assert use.counts()["activations"] > before.get("activations", 0)
