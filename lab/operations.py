@@ -305,6 +305,7 @@ class Comparison:
             raise SystemExit("operations: graphs of single rows differ from each other")
         self.found: dict[tuple[str, str], Found] = defaultdict(Found)
         self.others: dict[str, set[str]] = defaultdict(set)
+        self.compared: set[int] = set()
         self._differ: dict[int, set[int]] = defaultdict(set)  # of an operation alone: positions
         self._caches: dict[str, set[int]] = defaultdict(set)
 
@@ -340,6 +341,7 @@ class Comparison:
                 unknown.add(i)
                 number_of.pop(i)
                 continue
+            self.compared.add(number_of[i])
             if not differ:
                 continue
             self._differ[number_of[i]] |= set(differ)
@@ -486,14 +488,16 @@ def _operands(one: Pass, node: Node) -> str:
 
 @dataclass
 class Result:
-    """What was found of one model, in one way. ran: by operands of products, how many ran where, in a pass of 40 rows;
-    n_rows, n_other: rows of logits without the callback, and those with other bits than alone.
+    """What was found of one model, in one way. ran: by operands of products, how many ran where; left: operations that
+    were not compared, since they only move rows; n_rows, n_other: rows of logits without the callback, and those with
+    other bits than alone.
     """
 
     found: dict[tuple[str, str], Found]
     others: dict[str, set[str]]
     ran: dict[str, list[int]]
     ops: dict[str, int]
+    left: list[str]
     n_rows: int = 0
     n_other: int = 0
 
@@ -516,7 +520,7 @@ def examine(path: Path, has_kernels: bool, flash_attn: str, n_threads: int, size
                 if n * n_seq > 1:
                     kept = _passes(context, ids[:n_seq], n, True)
                     comparison.of(kept)
-        result = Result(dict(comparison.found), dict(comparison.others), *_ran(alone[0]))
+        result = Result(dict(comparison.found), dict(comparison.others), *_ran(alone[0]), _left(comparison))
         plain = np.concatenate([one.logits for one in _passes(context, ids[:1], 1, False)])
         for n_seq in (1, SLOTS):
             for n in sizes:
@@ -545,6 +549,12 @@ def _ran(one: Pass) -> tuple[dict[str, list[int]], dict[str, int]]:
     return dict(ran), dict(ops)
 
 
+def _left(comparison: Comparison) -> list[str]:
+    one = comparison.alone[0]
+    numbers = set(range(len(one.nodes))) - comparison.compared
+    return sorted({_title(one, i) for i in numbers if one.nodes[i].op not in _VIEWS})
+
+
 def show(name: str, way: str, result: Result, is_long: bool) -> None:
     """Rows of the table."""
     print(f"| {name} | {way} | {result.n_other}/{result.n_rows} | {_differing(result)} |", flush=True)
@@ -553,6 +563,7 @@ def show(name: str, way: str, result: Result, is_long: bool) -> None:
     for title, (ours, theirs) in sorted(result.ran.items()):
         print(f"    {title}: {ours} in uad's library, {theirs} in llama.cpp")
     print(f"    all operations: {', '.join(f'{op} {n}' for op, n in sorted(result.ops.items()))}")
+    print(f"    not compared: {', '.join(result.left) or 'none'}")
     for (title, where), found in sorted(result.found.items()):
         sizes = ", ".join(f"{size}: {n}" for size, n in found.sizes.items())
         print(f"    {title} ({where}): {len(found.nodes)} operations; rows by size {sizes}; at most {found.most:.1e}")
