@@ -15,7 +15,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from ctypes import c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import c_int, c_int32, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import cached_property, lru_cache
@@ -161,7 +161,7 @@ class Watched(Context):
         return True
 
     def _node(self, tensor: Tensor, address: int) -> Node:
-        op = function("ggml_op_desc", c_char_p, c_void_p)(address).decode()
+        op = function("ggml_op_desc")(address).decode()
         sources = tuple(one for one in tensor.src if one)
         root = _root(tensor)
         return Node(
@@ -177,7 +177,8 @@ class Watched(Context):
 
 def _leaf(address: int) -> Leaf:
     tensor = Tensor.from_address(address)
-    name = function("ggml_backend_buffer_name", c_char_p, c_void_p)(tensor.buffer) if tensor.buffer else b""
+    kind = function("ggml_backend_buffer_get_type")(tensor.buffer) if tensor.buffer else None
+    name = function("ggml_backend_buft_name")(kind) if kind else b""
     return Leaf(tensor.name.decode(errors="replace"), name.decode(), tuple(reversed(tensor.ne)))
 
 

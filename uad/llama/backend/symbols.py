@@ -241,6 +241,7 @@ GGML: Mapping[str, tuple[Any, ...]] = {
     "ggml_backend_buffer_free": (None, _P),
     "ggml_backend_buffer_get_type": (_P, _P),
     "ggml_backend_buffer_get_usage": (c_int, _P),
+    "ggml_backend_buffer_set_usage": (None, _P, c_int),
     "ggml_backend_buffer_is_host": (c_bool, _P),
     "ggml_backend_buft_alloc_buffer": (_P, _P, c_size_t),
     "ggml_backend_buft_get_alloc_size": (c_size_t, _P, _P),

@@ -131,7 +131,7 @@ class Tensors(native.Owner):
 
     def hold_weights(self) -> None:
         """Say of all tensors that they are weights, as llama.cpp does of a model's."""
-        function("ggml_backend_buffer_set_usage", None, c_void_p, c_int)(self._buffer, _WEIGHTS)
+        function("ggml_backend_buffer_set_usage")(self._buffer, _WEIGHTS)
 
     def close(self) -> None:
         if self._buffer:

@@ -13,6 +13,7 @@ from uad.llama.backend import amx, native
 from uad.llama.backend.ggml import function
 from uad.llama.kernels.library import (
     ACTIVATIONS,
+    ATTENTION,
     BUFFER,
     OF_PASSES,
     OFF,
@@ -103,6 +104,11 @@ def of(config: ModelConfig) -> Kernels:
     if not (config.kernels and config.repack):
         return Kernels(reason="--no-repack" if config.kernels else "--no-kernels")
     return started()
+
+
+def attends(config: ModelConfig) -> bool:
+    """Whether flash attention of this model runs in the library."""
+    return ATTENTION in of_passes(config)
 
 
 def of_passes(config: ModelConfig) -> frozenset[str]:
