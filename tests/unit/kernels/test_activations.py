@@ -1,8 +1,8 @@
 """Products of two activations of the kernels, by themselves: values beside a reference in double, and a column's bits
 beside those that it has alone.
 
-`kernels/tests/activations_check.cpp` has the cases, and prints a hash of all results. The order of a sum does not depend
-on vectors, so all kinds of processors print the same.
+`kernels/tests/activations_check.cpp` has the cases, and prints a hash of all results. The order of a sum does not
+depend on vectors, so all kinds of processors print the same.
 """
 
 from __future__ import annotations
