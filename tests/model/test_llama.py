@@ -164,9 +164,13 @@ def test_attention_settings() -> None:
 
 
 def test_with_attention_of_the_kernels_whole_passes_are_alike(monkeypatch) -> None:
-    monkeypatch.setattr("uad.llama.context.kernels.attends", lambda config: config.kernels)
+    parts = {"attention", "activations"}
+    monkeypatch.setattr("uad.llama.context.kernels.of_passes", lambda config: parts if config.kernels else set())
     assert attention(CONFIG, on_cpu=True) == ("on", 512)
-    assert attention(replace(CONFIG, flash_attn="off"), on_cpu=True) == ("off", 128), "theirs is flash attention"
+    assert attention(replace(CONFIG, flash_attn="off"), on_cpu=True) == ("off", 512)
+    parts.remove("activations")
+    assert attention(replace(CONFIG, flash_attn="off"), on_cpu=True) == ("off", 128)
+    monkeypatch.setattr("uad.runtime.target.kernels.attends", lambda config: config.kernels)
     assert attention_note(CONFIG, 8192, on_cpu=True) == ()
 
 

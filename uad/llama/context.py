@@ -27,6 +27,7 @@ from uad.llama.backend import abort, native
 from uad.llama.backend.devices import has_cpu_kernels
 from uad.llama.backend_sampling import BackendSampling
 from uad.llama.kernels import use as kernels
+from uad.llama.kernels.library import ACTIVATIONS, ATTENTION
 from uad.llama.memory import TAIL, Memory, Way
 from uad.llama.model import Model
 from uad.llama.nextn import HiddenRows
@@ -67,7 +68,9 @@ class Context(native.Owner):
         flash_attn, n_alike = attention(config, on_cpu=on_cpu)
         self.n_alike = min(self.n_ubatch, n_alike)
         self.n_vocab = model.info.n_vocab
-        self.rows_are_apart = flash_attn != "off"
+        self.has_flash_attention = flash_attn != "off"
+        self.rows_are_apart = self.has_flash_attention or ACTIVATIONS in self._kernels
+        """Whether a single row of a sequence is computed as several are."""
         self._batch = Batch(self.n_batch, self.width)
         self._whole = _WholeRows(self._batch, self.n_vocab, role)
         self._interruption = _Interruption()
@@ -372,8 +375,9 @@ def attention(config: ModelConfig, on_cpu: bool) -> tuple[str, int]:
     """
     if not on_cpu:
         return config.flash_attn, config.n_ubatch
-    if config.flash_attn != "off" and kernels.attends(config):
-        return "on", config.n_ubatch
+    part, flash_attn = (ACTIVATIONS, "off") if config.flash_attn == "off" else (ATTENTION, "on")
+    if part in kernels.of_passes(config):
+        return flash_attn, config.n_ubatch
     return ("off", 128) if config.flash_attn == "off" else ("on", 60)
 
 

@@ -24,7 +24,7 @@ from uad.llama.backend.devices import memory_left, offloads
 from uad.llama.backend.ggml import type_name
 from uad.llama.context import Context
 from uad.llama.kernels import use as kernels
-from uad.llama.kernels.library import ATTENTION
+from uad.llama.kernels.library import OF_PASSES
 from uad.llama.memory import Way
 from uad.runtime.check_rows import (
     Passes,
@@ -245,10 +245,10 @@ def weight_types(config: ModelConfig) -> dict[str, int]:
 
 def _equal_types(config: ModelConfig) -> frozenset[str]:
     """Types of weights whose rows are promised to be equal to the bit without `--exact`. Where uad's kernels compute
-    attention, those are the types that they multiply; else those of llama.cpp's kernels.
+    all but the weights, those are the types that they multiply; else those of llama.cpp's kernels.
     """
-    own = kernels.of(config)
-    return frozenset(one.upper() for one in own.types) if ATTENTION in own.parts else _ALWAYS
+    is_whole = kernels.of_passes(config) == set(OF_PASSES)
+    return frozenset(one.upper() for one in kernels.of(config).types) if is_whole else _ALWAYS
 
 
 def _fits_again(config: Config) -> bool:
@@ -305,7 +305,9 @@ class OpenWay(Loaded):
         self.alone, self.beside = Passes(context, least), Passes(target.context, target.least)
         self.notes = tuple(one for one in target.notes if one.startswith("--exact"))
         has_effect = exact and not any("has no effect" in one for one in (*self.notes, *own_notes))
-        is_plain = context.memory.way is Way.POSITIONS and context.rows_are_apart and not offloads(target.config)
+        # llama.cpp multiplies single rows otherwise in recurrent layers, and in attention that is no flash attention
+        is_plain = context.memory.way is Way.POSITIONS and context.rows_are_apart
+        is_plain = not offloads(target.config) and (is_plain or kernels.of_passes(target.config) == set(OF_PASSES))
         self._promised = has_effect or (not exact and kinds <= _equal_types(target.config) and is_plain)
         longest = min(
             longest_draft(one.n_alike, one.n_batch, one.n_seq, each.least)

@@ -59,7 +59,7 @@ def kept_model(config: ModelConfig, context: Context, exact: bool) -> KeptModel:
         "set of adapters": str([fingerprint(one.path, "adapter") for one in config.loras]),
         "type of cached keys": config.type_k,
         "type of cached values": config.type_v,
-        "kind of attention": "flash attention" if context.rows_are_apart else "no flash attention",
+        "kind of attention": "flash attention" if context.has_flash_attention else "no flash attention",
         "kind of sliding window": "all positions" if config.swa_full else "the window",
         "kind of memory": f"{context.memory.way}, {context.memory.n_snapshots} snapshots",
         "scaling of positions": str([getattr(config, name) for name in _ROPE]),
