@@ -40,7 +40,7 @@ one matrix times 512, as when prompts are read. Bytes of weights per second are 
 all threads, products per second to the largest rate of all. Let the machine rest meanwhile."""
 _EPILOG = """examples: uad kernels
           uad kernels --types q4_K q8_0 --plot kernels.png"""
-_ALL, _ATTENTION = "all", "attention"
+_ALL, _OF_PASSES = "all", ("attention", "activations")
 _USUAL = ("q4_K", "q6_K", "q8_0", "bf16", "f16")
 _FEW, _MANY = (1, 8), 512  # columns of a pass
 _CACHES = 4  # how many times the last cache the weights of a pass fill
@@ -138,7 +138,7 @@ def _chosen(wanted: Sequence[str] | None, kernels: Kernels) -> tuple[str, ...]:
 
 def _name(text: str, kernels: Kernels) -> str:
     """The type that a word of --types stands for. Raises ConfigError."""
-    known = (*kernels.types, *(one for one in kernels.wrong if one != _ATTENTION))
+    known = (*kernels.types, *(one for one in kernels.wrong if one not in _OF_PASSES))
     name = next((one for one in known if one.lower() == text.lower()), None)
     if name is None:
         raise ConfigError(f"--types {text}: {did_you_mean(text, (*known, _ALL))} (there are {', '.join(known)})")
@@ -169,7 +169,7 @@ def measure(
             reads += times
         report("measuring", 1.0)
         memory = read.n_bytes / median(reads)
-    left = {one: why for one, why in kernels.wrong.items() if one in library.parts and one != _ATTENTION}
+    left = {one: why for one, why in kernels.wrong.items() if one in library.parts and one not in _OF_PASSES}
     facts = (kernels.kind, library.kinds, library.version, n_threads, size, cache, memory)
     return KernelSpeeds(*facts, types=tuple(types), left=left)
 
