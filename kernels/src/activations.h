@@ -37,7 +37,7 @@ struct Plan {
         width = steps * kStep + 16;           // rows of 2^n floats would share few places of the cache
     }
 
-    size_t thread_size() const { return up(4 * (kPairs * (kElements + 16 + width) + kElements * kStep + W * (kElements + 16)), 64); }
+    size_t thread_size() const { return up(4 * (kPairs * (kElements + 16 + kMostSteps * kStep + 16) + kElements * kStep + W * (kElements + 16)), 64); }
     size_t size(int n_threads) const { return 128 + n_threads * thread_size(); }
 };
 

@@ -507,6 +507,7 @@ struct Worker {
 
 inline bool attends(const ggml::Tensor * op) {
     const ggml::Tensor *q = op->src[0], *k = op->src[1], *v = op->src[2], *mask = op->src[3], *sinks = op->src[4];
+    if (ggml::n_rows(q) == 0 || k->ne[2] == 0) return false;  // plans are made for empty passes, too
     if (op->type != ggml::F32 || q->type != ggml::F32 || q->nb[0] != 4 || op->nb[0] != 4) return false;
     if (!type_of(k) || !type_of(v) || k->ne[0] != q->ne[0] || k->ne[1] != v->ne[1]) return false;
     if (k->ne[2] != v->ne[2] || q->ne[2] % k->ne[2] || k->ne[3] != q->ne[3] || v->ne[3] != q->ne[3]) return false;

@@ -35,7 +35,7 @@ namespace {
 #define UAD_TEXT(x) #x
 #define UAD_NAME(x) UAD_TEXT(x)
 const Kind UAD_KIND = {
-    UAD_NAME(UAD_KIND), UAD_SPACE::takes, UAD_SPACE::matrix_bytes, UAD_SPACE::repack, UAD_SPACE::row_offset, UAD_SPACE::product_size,
+    UAD_NAME(UAD_KIND), UAD_SPACE::takes, UAD_SPACE::matrix_bytes, UAD_SPACE::repack, UAD_SPACE::group_offset, UAD_SPACE::product_size,
     UAD_SPACE::product, UAD_SPACE::attends, UAD_SPACE::attend_size, UAD_SPACE::attend, UAD_SPACE::crosses,
     UAD_SPACE::cross_size, UAD_SPACE::cross,
 };

@@ -34,7 +34,7 @@ struct Kind {
     bool (*takes)(int type);
     size_t (*matrix_bytes)(int type, int64_t k, int64_t rows);
     void (*repack)(int type, int64_t k, int64_t rows, const void * from, void * to, int64_t first_group, int64_t last_group);
-    int64_t (*row_offset)(const ggml::Tensor * view);
+    int64_t (*group_offset)(const ggml::Tensor * view);
     size_t (*product_size)(int n_threads, const ggml::Tensor * op);
     void (*product)(ggml::Compute * compute, ggml::Tensor * op);
 

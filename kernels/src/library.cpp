@@ -4,7 +4,9 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <cstdio>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -99,8 +101,14 @@ const char * name_of(ggml::BufferType *) { return "CPU_UAD"; }
 size_t alignment(ggml::BufferType *) { return 64; }
 size_t size_of(ggml::BufferType *, const ggml::Tensor * t) { return packed_bytes(t); }
 
+[[noreturn]] void give_up(const char * what, const ggml::Tensor * t) {
+    fprintf(stderr, "uad-kernels: %s: %s\n", what, t->name);
+    abort();
+}
+
 // The rows of all matrices are packed by as many threads as there are cores: llama.cpp loads with one.
-void set_tensor(ggml::Buffer *, ggml::Tensor * t, const void * data, size_t, size_t) {
+void set_tensor(ggml::Buffer *, ggml::Tensor * t, const void * data, size_t offset, size_t size) {
+    if (offset || size != (size_t) (t->nb[3] * t->ne[3]) || t->view_src) give_up("a part of a weight cannot be written", t);
     const int64_t k = t->ne[0], rows = t->ne[1], n = t->ne[2] * t->ne[3], n_groups = (rows + kGroup - 1) / kGroup;
     const size_t file = t->nb[2], packed = kind->matrix_bytes(t->type, k, rows);
     auto share = [&](int64_t first, int64_t last) {  // of all matrices' groups
@@ -113,7 +121,16 @@ void set_tensor(ggml::Buffer *, ggml::Tensor * t, const void * data, size_t, siz
     const int64_t total = n * n_groups;
     const int64_t n_threads = total * (int64_t) k < (1 << 16) ? 1 : std::max(1u, std::min(std::thread::hardware_concurrency(), 16u));
     std::vector<std::thread> threads;
-    for (int64_t i = 1; i < n_threads; i++) threads.emplace_back(share, total * i / n_threads, total * (i + 1) / n_threads);
+    threads.reserve(n_threads);
+    for (int64_t i = 1; i < n_threads; i++) {
+        const int64_t first = total * i / n_threads;
+        try {
+            threads.emplace_back(share, first, total * (i + 1) / n_threads);
+        } catch (const std::system_error &) {  // the system allows no more threads
+            share(first, total);
+            break;
+        }
+    }
     share(0, total / n_threads);
     for (std::thread & thread : threads) thread.join();
 }
@@ -138,12 +155,21 @@ ggml::Buffer * allocate(ggml::BufferType * type, size_t size) {
 
 // ---- the operations
 
+// Whether an operation is a product with weights in our buffer that can be computed here.
+bool multiplies(const ggml::Tensor * op) {
+    const ggml::Tensor *w = op->src[0], *x = op->src[1];
+    if (op->op != ops.mul_mat && op->op != ops.mul_mat_id) return false;
+    if (!is_ours(w) || kind->group_offset(w) < 0 || x->type != ggml::F32 || op->type != ggml::F32) return false;
+    return op->op == ops.mul_mat || (op->src[2]->type == ggml::I32 && w->ne[3] == 1);
+}
+
 struct Products : ggml::Operation {
     bool work_size(int n_threads, const ggml::Tensor * op, size_t & size) override {
         size = kind->product_size(n_threads, op);
         return true;
     }
     bool compute_forward(ggml::Compute * compute, ggml::Tensor * op) override {
+        if (!multiplies(op)) give_up("this view of a weight cannot be multiplied", op->src[0]);  // rather than wrongly
         if (compute->ith == 0) (op->op == ops.mul_mat ? n_products : n_experts).fetch_add(1, std::memory_order_relaxed);
         kind->product(compute, op);
         return true;
@@ -174,14 +200,6 @@ struct Activations : ggml::Operation {
     }
 };
 
-// Whether an operation is a product with weights in our buffer that can be computed here.
-bool multiplies(const ggml::Tensor * op) {
-    const ggml::Tensor *w = op->src[0], *x = op->src[1];
-    if (op->op != ops.mul_mat && op->op != ops.mul_mat_id) return false;
-    if (!is_ours(w) || kind->row_offset(w) < 0 || x->type != ggml::F32 || op->type != ggml::F32) return false;
-    return op->op == ops.mul_mat || (op->src[2]->type == ggml::I32 && w->ne[3] == 1);
-}
-
 // Whether a tensor is a factor beside a matrix ("blk.0.attn_output.scale"): llama.cpp's loader asks as if it were one.
 bool is_factor(const ggml::Tensor * w) {
     const char * suffix = strrchr(w->name, '.');
@@ -198,7 +216,9 @@ struct Extra : ggml::Extra {
         if (!multiplies(op)) return false;
         const ggml::Tensor *w = op->src[0], *x = op->src[1];
         const bool is_plain = w->view_src || (w->nb[1] == w->nb[0] * (w->ne[0] / columns_of(w->type)) && w->nb[2] == w->nb[1] * w->ne[1]);
-        const bool is_taken = w->view_src || (is_on(w->type) && packed_bytes(w) > 0 && is_plain && !is_factor(w));
+        // the loader asks with an empty buffer; what lies in one of ours stays, whatever is switched off since
+        const bool is_asked = w->buffer->size == 0;
+        const bool is_taken = w->view_src || !is_asked || (is_on(w->type) && packed_bytes(w) > 0 && is_plain && !is_factor(w));
         return is_taken && (!x->buffer || calls.is_host(x->buffer->buft));
     }
     ggml::Operation * get_tensor_traits(const ggml::Tensor * op) override {

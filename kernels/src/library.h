@@ -23,6 +23,7 @@ UAD_API const char * uad_kernels_functions(void);
 UAD_API const char * uad_kernels_register(const char * kind, void * const * functions, int n_functions);
 
 // Take a part over, or leave it to llama.cpp, from the next model (weights) or pass (the others) on; false: no such part.
+// Not to be called while a graph is planned or computed.
 UAD_API bool uad_kernels_set(const char * part, bool is_on);
 
 // How many operations ran in this library: "products", "experts", "attention", "activations".

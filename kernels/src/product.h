@@ -32,9 +32,17 @@ inline void quantize(const float * x, size_t stride, int offset, Cell & c) {
         for (int i = 0; i < kCell; i++) v[i] = *(const float *) ((const char *) x + i * stride);
         x = v;
     }
-    F most = zero();
-    for (int i = 0; i < kCell; i += W) most = max(most, abs(load(x + i)));
-    const float scale = greatest(most) / 127.0f, inverse = scale > 0 ? 1.0f / scale : 0.0f;
+    F most = zero(), none = zero();  // none: 0, but NaN where a value is not finite
+    for (int i = 0; i < kCell; i += W) {
+        most = max(most, abs(load(x + i)));
+        none = add(none, sub(load(x + i), load(x + i)));
+    }
+    const float scale = greatest(most) / 127.0f + sum(none), inverse = scale >= 1e-37f ? 1.0f / scale : 0.0f;
+    if (!(scale <= 1e37f)) {  // then so are all results
+        memset(&c, 0, sizeof(c));
+        c.scale = c.scaled_sum = NAN;
+        return;
+    }
     int sums[2];
     for (int half = 0; half < 2; half++) {
         I total = izero();
@@ -439,17 +447,18 @@ inline void repack(int number, int64_t k, int64_t rows, const void * from, void 
     type_of(number)->pack(k, rows, (const uint8_t *) from, (uint8_t *) to, first, last);
 }
 
-// The row of the repacked tensor that a view of it begins at, -1 where the view is none of whole rows.
-inline int64_t row_offset(const ggml::Tensor * w) {
+// The group of the repacked tensor that a view of it begins at, -1 where the view is none of whole groups.
+inline int64_t group_offset(const ggml::Tensor * w) {
     const ggml::Tensor * whole = w->view_src;
     if (!whole) return 0;
-    const bool is_same = w->ne[1] == whole->ne[1] && w->nb[2] == whole->nb[2] && w->nb[3] == whole->nb[3];
-    // 64 rows may be cut or joined at will where groups have no rows of padding
-    const bool is_dense = whole->ne[1] % kRows == 0 && w->ne[1] % kRows == 0 && w->nb[2] == w->nb[1] * w->ne[1] && w->nb[3] == w->nb[2] * w->ne[2];
-    const bool is_cut = whole->ne[2] * whole->ne[3] == 1 && w->ne[2] * w->ne[3] == 1;  // the last group may be cut short
-    if (w->ne[0] != whole->ne[0] || w->nb[0] != whole->nb[0] || w->nb[1] != whole->nb[1] || !(is_same || is_dense || is_cut)) return -1;
+    if (w->ne[0] != whole->ne[0] || w->nb[0] != whole->nb[0] || w->nb[1] != whole->nb[1] || w->view_offs % whole->nb[1]) return -1;
     const int64_t row = (int64_t) (w->view_offs / whole->nb[1]);
-    return w->view_offs % whole->nb[1] == 0 && row % kRows == 0 && (!is_same || row % whole->ne[1] == 0) ? row : -1;
+    if (w->ne[1] == whole->ne[1] && w->nb[2] == whole->nb[2] && w->nb[3] == whole->nb[3])  // whole matrices
+        return row % whole->ne[1] ? -1 : row / whole->ne[1] * ((whole->ne[1] + kRows - 1) / kRows);
+    // rows may be cut or joined at will where groups have no rows of padding; of a single matrix the last group may be cut
+    const bool is_dense = whole->ne[1] % kRows == 0 && w->ne[1] % kRows == 0 && w->nb[2] == w->nb[1] * w->ne[1] && w->nb[3] == w->nb[2] * w->ne[2];
+    const bool is_single = whole->ne[2] * whole->ne[3] == 1 && w->ne[2] * w->ne[3] == 1;
+    return row % kRows == 0 && (is_dense || is_single) ? row / kRows : -1;
 }
 
 // One column of a product: where it is read and where its results go.
@@ -496,8 +505,7 @@ struct Plan {
         cell_bytes = !type->is_float ? sizeof(Cell) : bf16_pairs() ? 2 * kCell : 4 * kCell;
         matrix = group_bytes(*type, k) * n_groups;
         const ggml::Tensor * whole = w->view_src ? w->view_src : w;
-        const int64_t first = row_offset(w) / kRows;  // of groups
-        weights = (const uint8_t *) whole->data + first * group_bytes(*type, k);
+        weights = (const uint8_t *) whole->data + std::max<int64_t>(0, group_offset(w)) * group_bytes(*type, k);
     }
 
     bool bf16_pairs() const {

@@ -152,7 +152,7 @@ bool check(const Kind & kind, const Shape & shape, uint64_t & h) {
         Weights view = repacked(kind, shape, {file.begin(), file.begin() + rows * (k / shape.columns) * shape.bytes}, k, rows, 1);
         view.t.view_src = &w.t, view.t.view_offs = w.t.nb[1] * kGroup, view.t.ne[1] = rows - kGroup;
         view.t.nb[2] = view.t.nb[3] = view.t.nb[1] * view.t.ne[1];
-        if (kind.row_offset(&view.t) != kGroup) return false;
+        if (kind.group_offset(&view.t) != 1) return false;
         const auto part = product(kind, view, x, 0, n, 2, false);
         for (int64_t j = 0; j < n; j++)
             if (memcmp(part.data() + j * (rows - kGroup), all.data() + j * rows + kGroup, (rows - kGroup) * 4)) return false;
