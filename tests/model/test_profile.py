@@ -106,7 +106,7 @@ def test_without_a_home_nothing_is_remembered_and_one_line_says_so(said, monkeyp
         raise RuntimeError("could not determine the home directory")
 
     monkeypatch.delenv("UAD_CACHE_DIR", raising=False)
-    monkeypatch.setattr(profile_store, "user_cache_path", fail)
+    monkeypatch.setattr("uad.base.common.cache.user_cache_path", fail)
     with caplog.at_level(logging.WARNING, "uad"):
         for role in ("target", "draft"):
             assert profile_store.load(profile_store.key(CONFIG, role)) is None
@@ -259,7 +259,7 @@ def test_people_get_a_table_and_the_place(cache, capsys):
     ("words", "named"),
     [
         (["--n-max", "0"], "--n-max"),
-        (["--n-max", "61"], "--n-max up to 60"),
+        (["--n-max", "61", "--no-kernels"], "--n-max up to 60"),
         (["--depths", "0,x"], "--depths"),
         (["--depths", "255"], "--depths: 255"),
         (["--plot", "x.jpeg"], "--plot"),

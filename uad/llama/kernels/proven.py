@@ -21,7 +21,7 @@ from typing import Any
 import llama_cpp
 
 from uad.base.common.cache import cache_folder
-from uad.base.common.files import SMALL, read_text, write_atomically
+from uad.base.common.files import SMALL, is_file, read_text, write_atomically
 from uad.base.errors import ConfigError, UadError
 from uad.llama.backend import native
 from uad.llama.kernels.library import Library
@@ -74,7 +74,7 @@ def facts_of(library: Library, kind: str) -> dict[str, object]:
         "kind": kind,
         "llama_cpp": native.build_info(),
         "ggml": sorted(
-            [one.name, one.stat().st_size, one.stat().st_mtime_ns] for one in folder.glob("*ggml*") if one.is_file()
+            [one.name, one.stat().st_size, one.stat().st_mtime_ns] for one in folder.glob("*ggml*") if is_file(one)
         ),
         "processor": _processor(),
         "cores": os.cpu_count(),
