@@ -15,7 +15,6 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from ctypes import c_int, c_int32, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import cached_property, lru_cache
@@ -32,6 +31,7 @@ from uad.llama.backend.ggml import function
 from uad.llama.context import Context
 from uad.llama.kernels import use as kernels
 from uad.llama.model import Model
+from uad.llama.rearranging import NativeTensor
 
 SIZES = (40, 7, 2, 1)
 SLOTS = 4
@@ -44,27 +44,6 @@ _PRODUCTS = {"MUL_MAT", "MUL_MAT_ID", "FLASH_ATTN_EXT"}
 _SCANS = {"SSM_SCAN": (1, 0), "GATED_DELTA_NET": (2, 5)}
 _MIXING = {"SSM_CONV", "SSM_SCAN", "GATED_DELTA_NET", "CONCAT", "FLASH_ATTN_EXT", "CUMSUM", "SOLVE_TRI"}
 _WRITES = {"SET_ROWS", "CPY"}
-
-
-class Tensor(ctypes.Structure):
-    """ggml's tensor, of the version that uad's kernels are written for (kernels/src/ggml_facts.h)."""
-
-    _fields_ = (
-        ("type", c_int),
-        ("buffer", c_void_p),
-        ("ne", c_int64 * 4),
-        ("nb", c_size_t * 4),
-        ("op", c_int),
-        ("op_params", c_int32 * 16),
-        ("flags", c_int32),
-        ("src", c_void_p * 10),
-        ("view_src", c_void_p),
-        ("view_offs", c_size_t),
-        ("data", c_void_p),
-        ("name", ctypes.c_char * 64),
-        ("extra", c_void_p),
-        ("padding", ctypes.c_char * 8),
-    )
 
 
 class Leaf(NamedTuple):
@@ -151,7 +130,7 @@ class Watched(Context):
         if ask:
             self._before = kernels.counts()
             return True
-        tensor = Tensor.from_address(address)
+        tensor = NativeTensor.from_address(address)
         node = self._node(tensor, address)
         node.ran = next((what for what, n in kernels.counts().items() if n > self._before[what]), "")
         if node.op not in _VIEWS and not node.writes and tensor.type in _TYPES:
@@ -160,7 +139,7 @@ class Watched(Context):
         self.seen.nodes.append(node)
         return True
 
-    def _node(self, tensor: Tensor, address: int) -> Node:
+    def _node(self, tensor: NativeTensor, address: int) -> Node:
         op = function("ggml_op_desc")(address).decode()
         sources = tuple(one for one in tensor.src if one)
         root = _root(tensor)
@@ -170,27 +149,27 @@ class Watched(Context):
             tensor.type,
             tuple(reversed(tensor.ne)),
             tuple(self._numbers[one] if one in self._numbers else _leaf(one) for one in sources),
-            tuple(tuple(reversed(Tensor.from_address(one).ne)) for one in sources),
+            tuple(tuple(reversed(NativeTensor.from_address(one).ne)) for one in sources),
             root,
         )
 
 
 def _leaf(address: int) -> Leaf:
-    tensor = Tensor.from_address(address)
+    tensor = NativeTensor.from_address(address)
     kind = function("ggml_backend_buffer_get_type")(tensor.buffer) if tensor.buffer else None
     name = function("ggml_backend_buft_name")(kind) if kind else b""
     return Leaf(tensor.name.decode(errors="replace"), name.decode(), tuple(reversed(tensor.ne)))
 
 
-def _root(tensor: Tensor) -> Leaf | None:
+def _root(tensor: NativeTensor) -> Leaf | None:
     root = None
     while tensor.view_src:
         root = tensor.view_src
-        tensor = Tensor.from_address(root)
+        tensor = NativeTensor.from_address(root)
     return None if root is None else _leaf(root)
 
 
-def _bits(tensor: Tensor) -> Bits:
+def _bits(tensor: NativeTensor) -> Bits:
     kind = np.dtype(_TYPES[tensor.type])
     n_bytes = sum((n - 1) * step for n, step in zip(tensor.ne, tensor.nb, strict=True)) + kind.itemsize
     if n_bytes <= 0 or 0 in tensor.ne:

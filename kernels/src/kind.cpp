@@ -5,14 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#if defined(UAD_NEON)
-#include <arm_neon.h>
-#elif defined(UAD_EMULATED)  // every instruction of AVX-512 in plain C: tests of bits on processors without it
-#include "../tests/emulated.h"
-#else
-#include <immintrin.h>
-#endif
-
+#include "intrinsics.h"
 #include "kind.h"
 
 #define UAD_JOIN(a, b) a##b

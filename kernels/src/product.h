@@ -324,8 +324,7 @@ template <int TYPE, int N, int P> inline void float_tile(const uint8_t * group, 
                     for (int p = 0; p < P; p++)
                         for (int j = 0; j < N; j++) part_sums[j][p] = _mm512_dpbf16_ps(part_sums[j][p], (__m512bh) iload(w + p * W * 4), (__m512bh) word(x + j));
 #else
-                for (int k = 0; k < kCell; k += 2, w += 64, x += 2 * N)
-                {
+                for (int k = 0; k < kCell; k += 2, w += 64, x += 2 * N) {
                     F low[P], high[P];
                     for (int p = 0; p < P; p++) {
                         const I both = iload(w + p * W * 4);
@@ -404,15 +403,16 @@ template <int TYPE, int N> void one_tile(const uint8_t * group, int64_t n_cells,
 }
 
 template <int TYPE> constexpr Type row_of() {
+    Type row{};
     if constexpr (TYPE == ggml::F32 || TYPE == ggml::F16 || TYPE == ggml::BF16)
-        return {TYPE, 1, 0, kFloatTile, true, (TYPE == ggml::F32 ? 4u : 2u) * kRows * kCell, pack_floats<TYPE>,
-                {nullptr, one_tile<TYPE, 1>, one_tile<TYPE, 2>, one_tile<TYPE, 3>, one_tile<TYPE, 4>, one_tile<TYPE, 5>,
-                 one_tile<TYPE, 6>, one_tile<TYPE, 7>, one_tile<TYPE, 8>}};
-    else
-        return {TYPE, Format<TYPE>::COLUMNS, Format<TYPE>::SIGNED ? kBias : Format<TYPE>::OFFSET, kTile, false, (size_t) Place<Format<TYPE>>::BLOCK,
-                pack_groups<Format<TYPE>>,
-                {nullptr, one_tile<TYPE, 1>, one_tile<TYPE, 2>, one_tile<TYPE, 3>, one_tile<TYPE, 4>, one_tile<TYPE, 5>,
-                 one_tile<TYPE, 6>, one_tile<TYPE, 7>, one_tile<TYPE, 8>}};
+        row = {TYPE, 1, 0, kFloatTile, true, (TYPE == ggml::F32 ? 4u : 2u) * kRows * kCell, pack_floats<TYPE>, {}};
+    else {
+        using T = Format<TYPE>;
+        row = {TYPE, T::COLUMNS, T::SIGNED ? kBias : T::OFFSET, kTile, false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
+    }
+    row.tiles[1] = one_tile<TYPE, 1>, row.tiles[2] = one_tile<TYPE, 2>, row.tiles[3] = one_tile<TYPE, 3>, row.tiles[4] = one_tile<TYPE, 4>;
+    row.tiles[5] = one_tile<TYPE, 5>, row.tiles[6] = one_tile<TYPE, 6>, row.tiles[7] = one_tile<TYPE, 7>, row.tiles[8] = one_tile<TYPE, 8>;
+    return row;
 }
 
 const Type kTypes[] = {

@@ -31,7 +31,6 @@ inline F power_of_2(F n) {                                                      
 inline F as_float(I x) { return _mm512_castsi512_ps(x); }
 inline F set_half(uint16_t x) { return _mm512_cvtph_ps(_mm256_set1_epi16((short) x)); }  // in all lanes
 inline F halves(const uint16_t * p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *) p)); }
-inline void store_halves(uint16_t * p, F x) { _mm256_storeu_si256((__m256i *) p, _mm512_cvtps_ph(x, 0)); }
 inline I widen16(const uint16_t * p) { return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *) p)); }
 inline I signed_bytes(const void * p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *) p)); }
 inline I unsigned_bytes(const void * p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) p)); }
@@ -95,7 +94,6 @@ inline F power_of_2(F n) {
 inline F as_float(I x) { return _mm256_castsi256_ps(x); }
 inline F set_half(uint16_t x) { return _mm256_cvtph_ps(_mm_set1_epi16((short) x)); }
 inline F halves(const uint16_t * p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) p)); }
-inline void store_halves(uint16_t * p, F x) { _mm_storeu_si128((__m128i *) p, _mm256_cvtps_ph(x, 0)); }
 inline I widen16(const uint16_t * p) { return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *) p)); }
 inline I signed_bytes(const void * p) { return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *) p)); }
 inline I unsigned_bytes(const void * p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *) p)); }
@@ -160,7 +158,6 @@ inline F power_of_2(F n) { return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vc
 inline F as_float(I x) { return vreinterpretq_f32_s32(x); }
 inline F set_half(uint16_t x) { return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(x))); }
 inline F halves(const uint16_t * p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
-inline void store_halves(uint16_t * p, F x) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }
 inline I widen16(const uint16_t * p) { return vreinterpretq_s32_u32(vmovl_u16(vld1_u16(p))); }
 inline I signed_bytes(const void * p) {
     int32_t word;

@@ -11,22 +11,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
 #include <vector>
 
-#if defined(UAD_NEON)
-#include <arm_neon.h>
-#elif defined(UAD_EMULATED)
-#include "emulated.h"
-#else
-#include <immintrin.h>
-#endif
-
-#include "kind.h"
+#include "intrinsics.h"
+#include "driver.h"
 
 namespace uad {
-Ggml calls;
-Ops ops;
 namespace {
 #include "planes.h"
 #include "vec.h"
@@ -36,25 +26,6 @@ namespace {
 }  // namespace uad
 
 namespace {
-
-uint64_t state = 88172645463325252ull;
-uint64_t random_word() { return state ^= state << 13, state ^= state >> 7, state ^= state << 17; }
-int random_below(int n) { return (int) (random_word() % (uint64_t) n); }
-float random_float() { return (float) (int) (random_word() % 20001) / 10000.0f - 1.0f; }
-
-struct Pool {
-    std::atomic<int> n_waiting{0}, turn{0};
-    int n = 1;
-};
-void barrier(void * threadpool) {
-    Pool & pool = *(Pool *) threadpool;
-    const int turn = pool.turn;
-    if (++pool.n_waiting == pool.n) {
-        pool.n_waiting = 0;
-        pool.turn++;
-    } else
-        while (pool.turn == turn) std::this_thread::yield();
-}
 
 struct Shape {
     int type, columns, bytes;
@@ -134,15 +105,7 @@ struct Problem {
         op.op = uad::ops.mul_mat, op.src[0] = &ta, op.src[1] = &tb;
         if (!uad::crosses(&op)) return {};
         std::vector<char> scratch(uad::cross_size(n_threads, &op));
-        Pool pool;
-        pool.n = n_threads;
-        std::vector<std::thread> threads;
-        for (int i = 0; i < n_threads; i++)
-            threads.emplace_back([&, i] {
-                ggml::Compute compute{i, n_threads, scratch.size(), scratch.data(), &pool, false};
-                uad::cross(&compute, &op);
-            });
-        for (auto & thread : threads) thread.join();
+        on_threads(n_threads, scratch, [&](ggml::Compute * compute) { uad::cross(compute, &op); });
         return y;
     }
 

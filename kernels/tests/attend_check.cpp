@@ -19,14 +19,7 @@
 #include <thread>
 #include <vector>
 
-#if defined(UAD_NEON)
-#include <arm_neon.h>
-#elif defined(UAD_EMULATED)
-#include "emulated.h"
-#else
-#include <immintrin.h>
-#endif
-
+#include "intrinsics.h"
 #include "kind.h"
 
 namespace uad {

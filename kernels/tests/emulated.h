@@ -82,7 +82,22 @@ inline __m128i low_bytes(I512 x) {
     for (int i = 0; i < 16; i++) to[i] = (int8_t) from[i];
     return as<__m128i>(to);
 }
+using Pairs512 = struct { uint16_t value[32]; };
+inline F512 dot_bf16(F512 sum, Pairs512 a, Pairs512 b) {  // pairs of BF16, the second of each first
+    float z[16];
+    memcpy(z, &sum, 64);
+    auto wide = [](uint16_t x) {
+        const uint32_t bits = (uint32_t) x << 16;
+        float y;
+        memcpy(&y, &bits, 4);
+        return y;
+    };
+    for (int i = 0; i < 32; i++) z[i / 2] = std::fma(wide(a.value[i ^ 1]), wide(b.value[i ^ 1]), z[i / 2]);
+    return as<F512>(z);
+}
 }  // namespace emulated
+#define _mm512_dpbf16_ps(sum, a, b) emulated::dot_bf16(sum, emulated::as<emulated::Pairs512>(a), emulated::as<emulated::Pairs512>(b))
+#define __m512bh emulated::I512
 #undef _mm512_cvtepi32_epi8
 #define _mm512_cvtepi32_epi8 emulated::low_bytes
 #undef _mm512_madd_epi16

@@ -2,43 +2,16 @@
 //
 // Prints a line for each type: its name's number and a hash of all results of random products. Kinds of processors that
 // agree on quantized types print the same lines. Ends with 1 where a column has other bits beside others than alone.
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
 #include <vector>
 
-#include "../src/kind.h"
-
-namespace uad {
-Ggml calls;
-Ops ops;
-}  // namespace uad
+#include "driver.h"
 
 using namespace uad;
 
 namespace {
-
-uint64_t state = 88172645463325252ull;
-uint64_t random_word() { return state ^= state << 13, state ^= state >> 7, state ^= state << 17; }
-int random_below(int n) { return (int) (random_word() % (uint64_t) n); }
-float random_float() { return (float) (int) (random_word() % 20001) / 10000.0f - 1.0f; }
-
-// Threads that meet where a product says so.
-struct Pool {
-    std::atomic<int> n_waiting{0}, turn{0};
-    int n = 1;
-};
-void barrier(void * threadpool) {
-    Pool & pool = *(Pool *) threadpool;
-    const int turn = pool.turn;
-    if (++pool.n_waiting == pool.n) {
-        pool.n_waiting = 0;
-        pool.turn++;
-    } else
-        while (pool.turn == turn) std::this_thread::yield();
-}
 
 struct Shape {
     int number, columns, bytes, scale, n_scales;  // of a block in a file; where its halves are
@@ -81,15 +54,7 @@ ggml::Tensor tensor(int type, const std::vector<int64_t> & ne, size_t nb0, size_
 
 void run(const Kind & kind, ggml::Tensor & op, int n_threads) {
     std::vector<char> scratch(kind.product_size(n_threads, &op) + 64);
-    Pool pool;
-    pool.n = n_threads;
-    std::vector<std::thread> threads;
-    for (int i = 0; i < n_threads; i++)
-        threads.emplace_back([&, i] {
-            ggml::Compute compute{i, n_threads, scratch.size(), scratch.data(), &pool, false};
-            kind.product(&compute, &op);
-        });
-    for (auto & thread : threads) thread.join();
+    on_threads(n_threads, scratch, [&](ggml::Compute * compute) { kind.product(compute, &op); });
 }
 
 struct Weights {

@@ -48,3 +48,16 @@ def emulated() -> tuple[str, ...]:
     if not Path("/usr/include/simde").is_dir():
         pytest.skip("no simde (libsimde-dev)")
     return ("-O2", *AVX2, "-DUAD_AVX512", "-DUAD_EMULATED", "-DUAD_KIND=avx512")
+
+
+def of_both(processor: str, folder: Path, sources: tuple[str, ...]) -> tuple[str, str]:
+    """What a program prints on this machine, and on another processor ("AVX-512", "AVX-512 BF16" or "NEON") in an
+    emulator.
+    """
+    own, other = folder / "own", folder / "other"
+    own.mkdir(), other.mkdir()
+    here = output(own, "g++", native(), sources)
+    if processor == "NEON":
+        return here, output(other, ARM_COMPILER, ("-static", "-O2", *NEON), sources, ARM_EMULATOR)
+    bf16 = ("-DUAD_BF16",) if processor == "AVX-512 BF16" else ()
+    return here, output(other, "g++", (*emulated(), *bf16), sources)

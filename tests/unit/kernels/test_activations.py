@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kit.compiled import ARM_COMPILER, ARM_EMULATOR, NEON, emulated, native, output
+from kit.compiled import native, of_both, output
 
 SOURCES = ("tests/activations_check.cpp",)
 
@@ -23,11 +23,5 @@ def test_values_are_the_references_and_a_columns_bits_are_its_own(tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.parametrize("processor", ["AVX-512", "NEON"])
 def test_all_kinds_of_processors_give_the_same_bits(processor: str, tmp_path: Path) -> None:
-    for name in ("own", "other"):
-        (tmp_path / name).mkdir()
-    own = output(tmp_path / "own", "g++", native(), SOURCES)
-    if processor == "AVX-512":
-        other = output(tmp_path / "other", "g++", emulated(), SOURCES)
-    else:
-        other = output(tmp_path / "other", ARM_COMPILER, ("-static", "-O2", *NEON), SOURCES, ARM_EMULATOR)
+    own, other = of_both(processor, tmp_path, SOURCES)
     assert own.split(",")[0] == other.split(",")[0]
