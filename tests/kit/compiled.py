@@ -55,7 +55,8 @@ def of_both(processor: str, folder: Path, sources: tuple[str, ...]) -> tuple[str
     emulator.
     """
     own, other = folder / "own", folder / "other"
-    own.mkdir(), other.mkdir()
+    own.mkdir()
+    other.mkdir()
     here = output(own, "g++", native(), sources)
     if processor == "NEON":
         return here, output(other, ARM_COMPILER, ("-static", "-O2", *NEON), sources, ARM_EMULATOR)
