@@ -17,7 +17,6 @@ from uad.base.types import Rows
 from uad.engine.decode.layout import Least
 from uad.llama.context import Context
 from uad.llama.kernels import use as kernels
-from uad.llama.kernels.library import OF_PASSES
 from uad.llama.model import Model
 from uad.runtime import check as checking
 from uad.runtime.check import QUICK, Checked, CheckPlan, check, weight_types
@@ -63,7 +62,7 @@ def checked(path: Path, plan: CheckPlan = SMALL, draft: Path | None = None) -> C
     return check(own, bundled_text(), plan, lambda what, share: None)
 
 
-ARE_OURS = kernels.of_passes(ModelConfig(Path("any.gguf"))) == set(OF_PASSES)
+ARE_OURS = kernels.is_whole(ModelConfig(Path("any.gguf")))
 """Whether uad's kernels compute these models, F16, on this machine: then texts are the same by default."""
 
 

@@ -24,7 +24,6 @@ from uad.llama.backend.devices import memory_left, offloads
 from uad.llama.backend.ggml import type_name
 from uad.llama.context import Context
 from uad.llama.kernels import use as kernels
-from uad.llama.kernels.library import OF_PASSES
 from uad.llama.memory import Way
 from uad.runtime.check_rows import (
     Passes,
@@ -243,12 +242,14 @@ def weight_types(config: ModelConfig) -> dict[str, int]:
     return dict(found.most_common())
 
 
-def _equal_types(config: ModelConfig) -> frozenset[str]:
-    """Types of weights whose rows are promised to be equal to the bit without `--exact`. Where uad's kernels compute
-    all but the weights, those are the types that they multiply; else those of llama.cpp's kernels.
-    """
-    is_whole = kernels.of_passes(config) == set(OF_PASSES)
-    return frozenset(one.upper() for one in kernels.of(config).types) if is_whole else _ALWAYS
+def _are_alike(context: Context, config: ModelConfig, kinds: set[str]) -> bool:
+    """Whether any pass computes a row alike, as is promised without `--exact`. kinds: types of the weights."""
+    if offloads(config):
+        return False
+    if kernels.is_whole(config):
+        return kinds <= {one.upper() for one in kernels.of(config).types}
+    # llama.cpp multiplies single rows otherwise in recurrent layers, and in attention that is no flash attention
+    return kinds <= _ALWAYS and context.memory.way is Way.POSITIONS and context.rows_are_apart
 
 
 def _fits_again(config: Config) -> bool:
@@ -305,10 +306,7 @@ class OpenWay(Loaded):
         self.alone, self.beside = Passes(context, least), Passes(target.context, target.least)
         self.notes = tuple(one for one in target.notes if one.startswith("--exact"))
         has_effect = exact and not any("has no effect" in one for one in (*self.notes, *own_notes))
-        # llama.cpp multiplies single rows otherwise in recurrent layers, and in attention that is no flash attention
-        is_plain = context.memory.way is Way.POSITIONS and context.rows_are_apart
-        is_plain = not offloads(target.config) and (is_plain or kernels.of_passes(target.config) == set(OF_PASSES))
-        self._promised = has_effect or (not exact and kinds <= _equal_types(target.config) and is_plain)
+        self._promised = has_effect or (not exact and _are_alike(context, target.config, kinds))
         longest = min(
             longest_draft(one.n_alike, one.n_batch, one.n_seq, each.least)
             for each in (self.alone, self.beside)

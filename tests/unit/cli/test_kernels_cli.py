@@ -30,9 +30,7 @@ Q4_K = TypeSpeed(
 FOUND = KernelSpeeds(
     "avx2", ("avx512", "avx2"), "0.1.0", 2, (4000, 4000), 32 << 20, 20e9, (Q4_K,), {"q6_K": "values differ"}
 )
-USED = SimpleNamespace(
-    library=SimpleNamespace(), types=("q8_0", "q4_K", "f16"), wrong={"q6_K": "values differ", "attention": "slow"}
-)
+USED = SimpleNamespace(library=SimpleNamespace(), types=("q8_0", "q4_K", "f16"), wrong_types={"q6_K": "values differ"})
 
 
 @pytest.fixture

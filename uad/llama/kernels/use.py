@@ -46,6 +46,11 @@ class Kernels:
         return tuple(one for one in self.parts if one not in OF_PASSES)
 
     @property
+    def wrong_types(self) -> dict[str, str]:
+        """Of the types of weights those that are left to llama.cpp, and why."""
+        return {one: why for one, why in self.wrong.items() if one not in OF_PASSES}
+
+    @property
     def facts(self) -> dict[str, str]:
         """What changes how long passes take, and their bits; empty where llama.cpp's kernels compute."""
         if self.library is None:
@@ -67,8 +72,8 @@ class Kernels:
             yield f"kernels: llama.cpp's own ({self.reason})"
             return
         types = self.types
-        left = [one for one in self.wrong if one not in OF_PASSES]
-        weights = f"weights of {', '.join(types)}" if left and types else "all weight types" if types else ""
+        are_some = types and self.wrong_types
+        weights = f"weights of {', '.join(types)}" if are_some else "all weight types" if types else ""
         parts = [weights, *(one for one in OF_PASSES if one in self.parts)]
         yield f"kernels: {', '.join(one for one in (self.kind, *parts) if one)}"
         for part, why in self.wrong.items():
@@ -114,6 +119,11 @@ def attends(config: ModelConfig) -> bool:
 def of_passes(config: ModelConfig) -> frozenset[str]:
     """What of this model's passes runs in the library beside products with weights."""
     return frozenset(OF_PASSES) & frozenset(of(config).parts)
+
+
+def is_whole(config: ModelConfig) -> bool:
+    """Whether all that depends on a pass's rows runs in the library, as far as the weights' types do."""
+    return of_passes(config) == set(OF_PASSES)
 
 
 def load(config: ModelConfig) -> None:

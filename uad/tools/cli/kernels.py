@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from uad.base.common.cores import physical_cores
+from uad.base.common.cores import usable_cores
 from uad.base.common.files import path_of, size_text
 from uad.base.common.names import did_you_mean
 from uad.base.config.argv import Parser, typed
@@ -40,7 +40,7 @@ one matrix times 512, as when prompts are read. Bytes of weights per second are 
 all threads, products per second to the largest rate of all. Let the machine rest meanwhile."""
 _EPILOG = """examples: uad kernels
           uad kernels --types q4_K q8_0 --plot kernels.png"""
-_ALL, _OF_PASSES = "all", ("attention", "activations")
+_ALL = "all"
 _USUAL = ("q4_K", "q6_K", "q8_0", "bf16", "f16")
 _FEW, _MANY = (1, 8), 512  # columns of a pass
 _CACHES = 4  # how many times the last cache the weights of a pass fill
@@ -98,7 +98,14 @@ def _parser() -> Parser:
         help="of a matrix (default: 4096x4096); passes of few columns have as many matrices as exceed the last cache "
         f"{_CACHES} times",
     )
-    add("-t", "--threads", type=typed(THREADS), default=0, metavar="N", help="CPU threads (default: physical cores)")
+    add(
+        "-t",
+        "--threads",
+        type=typed(THREADS),
+        default=0,
+        metavar="N",
+        help="CPU threads (default: physical cores, within the CPU quota)",
+    )
     add("--plot", metavar="FILE", help="draw the rates: a .png, .svg or .pdf file")
     add("--json", action="store_true", help="print one line of JSON instead of a table")
     return parser
@@ -138,26 +145,26 @@ def _chosen(wanted: Sequence[str] | None, kernels: Kernels) -> tuple[str, ...]:
 
 def _name(text: str, kernels: Kernels) -> str:
     """The type that a word of --types stands for. Raises ConfigError."""
-    known = (*kernels.types, *(one for one in kernels.wrong if one not in _OF_PASSES))
+    known = (*kernels.types, *kernels.wrong_types)
     name = next((one for one in known if one.lower() == text.lower()), None)
     if name is None:
         raise ConfigError(f"--types {text}: {did_you_mean(text, (*known, _ALL))} (there are {', '.join(known)})")
-    if name in kernels.wrong:
-        raise ConfigError(f"--types {text}: it is left to llama.cpp here ({kernels.wrong[name]})")
+    if name in kernels.wrong_types:
+        raise ConfigError(f"--types {text}: it is left to llama.cpp here ({kernels.wrong_types[name]})")
     return name
 
 
 def measure(
     kernels: Kernels, library: Library, names: Sequence[str], size: tuple[int, int], n_threads: int, report: Report
 ) -> KernelSpeeds:
-    """All passes of these types. n_threads: 0 for the physical cores. Raises UadError."""
+    """All passes of these types. n_threads: 0 for the usable cores. Raises UadError."""
     from uad.llama.kernels import speed
     from uad.llama.kernels.graphs import CpuBackend
 
     for name in names:
         if size[1] % (multiple := speed.multiple(name)):
             raise ConfigError(f"--size {size[0]}x{size[1]}: {name} has a multiple of {multiple} columns")
-    cache, n_threads = speed.last_cache(), n_threads or physical_cores()
+    cache, n_threads = speed.last_cache(), n_threads or usable_cores()
     n_bytes = _room(_CACHES * cache, [speed.matrix_bytes(name, size) for name in names], size)
     reads: list[float] = []
     types = []
@@ -169,7 +176,7 @@ def measure(
             reads += times
         report("measuring", 1.0)
         memory = read.n_bytes / median(reads)
-    left = {one: why for one, why in kernels.wrong.items() if one in library.parts and one not in _OF_PASSES}
+    left = {one: why for one, why in kernels.wrong_types.items() if one in library.parts}
     facts = (kernels.kind, library.kinds, library.version, n_threads, size, cache, memory)
     return KernelSpeeds(*facts, types=tuple(types), left=left)
 
