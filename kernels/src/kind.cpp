@@ -7,6 +7,9 @@
 
 #include "intrinsics.h"
 #include "kind.h"
+#if defined(UAD_AMX)
+#include "tiles.h"
+#endif
 
 #define UAD_JOIN(a, b) a##b
 #define UAD_IN(kind) UAD_JOIN(in_, kind)

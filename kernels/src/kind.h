@@ -49,7 +49,7 @@ struct Kind {
     void (*cross)(ggml::Compute * compute, ggml::Tensor * op);
 };
 
-extern const Kind avx512bf16, avx512, avxvnni, avx2, neon;
+extern const Kind amx, avx512bf16, avx512, avxvnni, avx2, neon;
 
 static inline uintptr_t aligned(const void * p) { return ((uintptr_t) p + 63) & ~(uintptr_t) 63; }
 

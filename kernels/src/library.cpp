@@ -1,6 +1,7 @@
 // The buffer type that llama.cpp puts weights into, and what takes its operations over.
 #include "library.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +19,10 @@
 #endif
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 #include "kind.h"
@@ -40,8 +45,20 @@ uint32_t leaf7(int subleaf, int which) {
     return r[which];
 }
 
+// Whether there are matrix units, and the system lets this process use them: it has to be asked.
+bool has_matrix_units() {
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    constexpr int kAskForState = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA (Linux 5.16)
+    constexpr uint32_t kTilesAndBytes = 3u << 24;
+    return (leaf7(0, 3) & kTilesAndBytes) == kTilesAndBytes && syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+#else
+    return false;
+#endif
+}
+
 bool runs(const Kind & one) {
     __builtin_cpu_init();
+    if (&one == &amx) return runs(avx512bf16) && has_matrix_units();
     if (&one == &avx2 || &one == &avxvnni) {
         const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
         return has && (&one == &avx2 || (leaf7(1, 0) >> 4 & 1));
@@ -50,7 +67,7 @@ bool runs(const Kind & one) {
                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
     return has && (&one == &avx512 || (leaf7(1, 0) >> 5 & 1));
 }
-const Kind * const kinds[] = {&avx512bf16, &avx512, &avxvnni, &avx2};
+const Kind * const kinds[] = {&amx, &avx512bf16, &avx512, &avxvnni, &avx2};
 #elif defined(__aarch64__)
 bool runs(const Kind &) {
 #if defined(__linux__)
@@ -307,7 +324,10 @@ const char * uad_kernels_register(const char * name, void * const * functions, i
         if (!strcmp(calls.op_name(i), "FLASH_ATTN_EXT")) ops.flash_attn_ext = i;
     if (ops.mul_mat < 0 || ops.mul_mat_id < 0 || ops.flash_attn_ext < 0) return "an operation of ggml is missing";
     kind = wanted;
+    // llama.cpp's own buffers for matrix units end the process in builds of GCC 12 and older, and refuse what some graphs
+    // do with a weight that they took: with kernels that have all of their types nothing is lost without them.
     auto & types = calls.extra_types();
+    types.erase(std::remove_if(types.begin(), types.end(), [](ggml::BufferType * type) { return !strcmp(type->iface.get_name(type), "AMX"); }), types.end());
     types.insert(types.begin(), buffer_type());
     return nullptr;
 }

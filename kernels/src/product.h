@@ -188,6 +188,25 @@ template <class T> inline F block_scale(const uint8_t * p) {  // p: of W rows
     } else return halves((const uint16_t *) p);
 }
 
+// Scales of a cell's two halves in W rows, and what the sums of a column's halves are multiplied by.
+template <class T> struct Halves {
+    I scales[2], mins;
+    explicit Halves(const uint8_t * s) {
+        if constexpr (T::SCALE == Scale::Halves) {
+            for (int h = 0; h < 2; h++) scales[h] = signed_bytes(s + h * kRows);
+            mins = two(imul(scales[0], iset(-T::OFFSET)), imul(scales[1], iset(-T::OFFSET)));
+        } else {
+            I low[2], high[2];
+            for (int h = 0; h < 2; h++) {
+                low[h] = unsigned_bytes(s + h * kRows);
+                high[h] = right<4>(low[h]);
+                scales[h] = iand(low[h], iset(15));
+            }
+            mins = two(high[0], high[1]);
+        }
+    }
+};
+
 // P vectors of W rows by N columns. out: N times 16 floats.
 template <class T, int N, int P> inline void quantized_tile(const uint8_t * group, int64_t n_cells, const Cell * columns, float * out) {
     using At = Place<T>;
@@ -255,19 +274,8 @@ template <class T, int N, int P> inline void quantized_tile(const uint8_t * grou
                 } else {
                     I scales[2][P], mins[P];
                     for (int p = 0; p < P; p++) {
-                        const uint8_t * s = block + At::SCALES + 2 * c * kRows + (part + p) * W;
-                        if constexpr (T::SCALE == Scale::Halves) {
-                            for (int h = 0; h < 2; h++) scales[h][p] = signed_bytes(s + h * kRows);
-                            mins[p] = two(imul(scales[0][p], iset(-T::OFFSET)), imul(scales[1][p], iset(-T::OFFSET)));
-                        } else {
-                            I low[2], high[2];
-                            for (int h = 0; h < 2; h++) {
-                                low[h] = unsigned_bytes(s + h * kRows);
-                                high[h] = right<4>(low[h]);
-                                scales[h][p] = iand(low[h], iset(15));
-                            }
-                            mins[p] = two(high[0], high[1]);
-                        }
+                        const Halves<T> in(block + At::SCALES + 2 * c * kRows + (part + p) * W);
+                        scales[0][p] = in.scales[0], scales[1][p] = in.scales[1], mins[p] = in.mins;
                     }
                     each(std::make_integer_sequence<int, 2>(), [&](auto half) {
                         constexpr int h = decltype(half)::value;
@@ -299,6 +307,116 @@ template <class T, int N, int P> inline void quantized_tile(const uint8_t * grou
             for (int p = 0; p < P; p++) store(out + j * kRows + (part + p) * W, sums[j][p]);
     }
 }
+
+// ---- the same tile on matrix units: 16 rows of weights by 9 to 16 columns
+
+template <class T> constexpr bool kInHalves = T::SCALE == Scale::Halves || T::SCALE == Scale::HalvesMin;
+constexpr int kWide = 16;            // columns of such a tile
+constexpr int kNarrow = 8;           // up to so many are multiplied by vectors, which need no unpacked copy
+constexpr int64_t kNear = 1 << 20;   // bytes of weights that stay in a core's second cache: these processors have 2 MiB
+constexpr int kUnpacked = kRows * kCell;  // bytes of a cell whose values are bytes
+
+#if defined(UAD_AMX)
+constexpr bool kHasMatrixUnits = true;
+
+inline void configure(bool in_halves, int n) {
+    TileShapes shapes;
+    for (int t = 0; t < 4; t++) shapes.rows[t] = (uint8_t) n, shapes.bytes[t] = 4 * kRows;  // sums
+    for (int t = 4; t < 6; t++) shapes.rows[t] = (uint8_t) n, shapes.bytes[t] = in_halves ? kCell / 2 : kCell;  // columns
+    for (int t = 6; t < 8; t++) shapes.rows[t] = in_halves ? kCell / 8 : kCell / 4, shapes.bytes[t] = 4 * kRows;  // weights
+    configure_tiles(shapes);
+}
+
+// Cells whose values are bytes, one after the other, out of a group.
+template <class T> void unpack(const uint8_t * group, int64_t n_cells, uint8_t * to) {
+    using At = Place<T>;
+    for (int64_t b = 0; b < n_cells; b++, to += kUnpacked) {
+        const uint8_t * cell = group + b / At::N_CELLS * At::BLOCK + At::CELLS + b % At::N_CELLS * At::CELL;
+        each(std::make_integer_sequence<int, 8>(), [&](auto i) { istore(to + 64 * decltype(i)::value, unpacked<T, decltype(i)::value>(cell)); });
+    }
+}
+
+// Dot products of a cell, or of each of its halves: to[half][column][row]. Cells of other parity use other tiles, so that
+// one is multiplied while the last one's products are scaled.
+template <class T, int PARITY> inline void multiply_cell(const uint8_t * values, const Cell * y, int32_t (*to)[kWide * kRows]) {
+    constexpr int SUMS = 2 * PARITY, COLUMNS = 4 + PARITY, WEIGHTS = 6 + PARITY;
+    zero_tile<SUMS>();
+    load_tile<COLUMNS>(y, sizeof(Cell));
+    load_tile<WEIGHTS>(values, 4 * kRows);
+    multiply_tiles<T::SIGNED, SUMS, COLUMNS, WEIGHTS>();
+    store_tile<SUMS>(to[0], 4 * kRows);
+    if constexpr (kInHalves<T>) {
+        zero_tile<SUMS + 1>();
+        load_tile<COLUMNS>(y->y + kCell / 2, sizeof(Cell));
+        load_tile<WEIGHTS>(values + kUnpacked / 2, 4 * kRows);
+        multiply_tiles<T::SIGNED, SUMS + 1, COLUMNS, WEIGHTS>();
+        store_tile<SUMS + 1>(to[1], 4 * kRows);
+    }
+}
+
+// Adds a cell's products to the sums, in the order of quantized_tile.
+template <class T> inline void add_cell(const uint8_t * block, int c, const Cell * y, const int32_t (*products)[kWide * kRows], int n, F * sums) {
+    using At = Place<T>;
+    const F d = block_scale<T>(block + At::D);
+    F m{};
+    if constexpr (T::HAS_MIN) m = halves((const uint16_t *) (block + At::M));
+    if constexpr (!kInHalves<T>) {
+        F scale = d, least = m;
+        if constexpr (T::N_SCALES > 0) {
+            const uint8_t * s = block + At::SCALES + c * kRows;
+            scale = mul(scale, to_float(T::HAS_TABLE ? signed_bytes(s) : unsigned_bytes(s)));
+        }
+        if constexpr (T::N_MINS > 0) least = mul(least, to_float(unsigned_bytes(block + At::MINS + c * kRows)));
+        for (int j = 0; j < n; j++) {
+            I dot = iload(products[0] + j * kRows);
+            if constexpr (T::OFFSET != 0) dot = iadd(dot, iset(y[j].off));
+            F sum = fma(to_float(dot), mul(scale, set(y[j].scale)), sums[j]);
+            if constexpr (T::HAS_MIN && T::N_MINS > 0) sum = nfma(least, set(y[j].scaled_sum), sum);
+            else if constexpr (T::HAS_MIN) sum = fma(least, set(y[j].scaled_sum), sum);
+            sums[j] = sum;
+        }
+    } else {
+        const Halves<T> in(block + At::SCALES + 2 * c * kRows);
+        for (int j = 0; j < n; j++) {
+            const I of_mins = dot_two(in.mins, word(y[j].sum));
+            I whole = iadd(imul(iload(products[0] + j * kRows), in.scales[0]), imul(iload(products[1] + j * kRows), in.scales[1]));
+            if constexpr (T::SCALE == Scale::Halves) whole = iadd(whole, of_mins);
+            F sum = fma(to_float(whole), mul(d, set(y[j].scale)), sums[j]);
+            if constexpr (T::SCALE == Scale::HalvesMin) sum = nfma(to_float(of_mins), mul(m, set(y[j].scale)), sum);
+            sums[j] = sum;
+        }
+    }
+}
+
+// 16 rows by n columns. values: what `unpack` made of the group; N: n where it is known, so that sums stay in registers.
+template <class T, int N> void matrix_tile(const uint8_t * group, const uint8_t * values, int64_t n_cells, const Cell * columns, int n_columns, float * out) {
+    using At = Place<T>;
+    const int n = N ? N : n_columns;
+    alignas(64) int32_t products[2][2][kWide * kRows];
+    F sums[kWide];
+    for (F & sum : sums) sum = zero();
+    auto cell = [&](int64_t b) { return T::BITS == 8 ? group + b * At::BLOCK + At::CELLS : values + b * kUnpacked; };
+    multiply_cell<T, 0>(cell(0), columns, products[0]);
+    for (int64_t b = 0; b < n_cells; b++) {
+        if (b + 1 < n_cells) {
+            const Cell * y = columns + (b + 1) * n;
+            if (b % 2) multiply_cell<T, 0>(cell(b + 1), y, products[0]);
+            else multiply_cell<T, 1>(cell(b + 1), y, products[1]);
+        }
+        add_cell<T>(group + b / At::N_CELLS * At::BLOCK, (int) (b % At::N_CELLS), columns + b * n, products[b % 2], n, sums);
+    }
+    for (int j = 0; j < n; j++) store(out + j * kRows, sums[j]);
+}
+
+template <class T> void wide_tile(const uint8_t * group, const uint8_t * values, int64_t n_cells, const void * columns, int n, float * out) {
+    if (n == kWide) matrix_tile<T, kWide>(group, values, n_cells, (const Cell *) columns, n, out);
+    else matrix_tile<T, 0>(group, values, n_cells, (const Cell *) columns, n, out);
+}
+#else
+constexpr bool kHasMatrixUnits = false;
+inline void configure(bool, int) {}
+inline void release_tiles() {}
+#endif
 
 // ---- floats
 
@@ -394,6 +512,10 @@ struct Type {
     size_t block;     // bytes of a group's block
     void (*pack)(int64_t k, int64_t rows, const uint8_t * from, uint8_t * to, int64_t first, int64_t last);
     void (*tiles[9])(const uint8_t * group, int64_t n_cells, const void * columns, float * out);  // by number of columns
+    // on matrix units, where there are any
+    bool is_unpacked = false, in_halves = false;
+    void (*unpack)(const uint8_t * group, int64_t n_cells, uint8_t * to) = nullptr;
+    void (*wide)(const uint8_t * group, const uint8_t * values, int64_t n_cells, const void * columns, int n, float * out) = nullptr;
 };
 
 template <int TYPE, int N> void one_tile(const uint8_t * group, int64_t n_cells, const void * columns, float * out) {
@@ -408,7 +530,10 @@ template <int TYPE> constexpr Type row_of() {
         row = {TYPE, 1, 0, kFloatTile, true, (TYPE == ggml::F32 ? 4u : 2u) * kRows * kCell, pack_floats<TYPE>, {}};
     else {
         using T = Format<TYPE>;
-        row = {TYPE, T::COLUMNS, T::SIGNED ? kBias : T::OFFSET, kTile, false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
+        row = {TYPE, T::COLUMNS, T::SIGNED ? kBias : T::OFFSET, kHasMatrixUnits ? kWide : kTile, false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
+#if defined(UAD_AMX)
+        row.is_unpacked = T::BITS != 8, row.in_halves = kInHalves<T>, row.unpack = unpack<T>, row.wide = wide_tile<T>;
+#endif
     }
     row.tiles[1] = one_tile<TYPE, 1>, row.tiles[2] = one_tile<TYPE, 2>, row.tiles[3] = one_tile<TYPE, 3>, row.tiles[4] = one_tile<TYPE, 4>;
     row.tiles[5] = one_tile<TYPE, 5>, row.tiles[6] = one_tile<TYPE, 6>, row.tiles[7] = one_tile<TYPE, 7>, row.tiles[8] = one_tile<TYPE, 8>;
@@ -491,6 +616,7 @@ struct Plan {
     Part * parts = nullptr;  // of matrices, and their columns: tables for experts only
     Column * columns = nullptr;
     char * cells;
+    uint8_t * unpacked;  // of all threads
 
     explicit Plan(const ggml::Tensor * product) {
         op = product;
@@ -516,8 +642,18 @@ struct Plan {
 #endif
     }
 
-    size_t size() const {
-        return 256 + (ids ? sizeof(Part) * n_matrices + sizeof(Column) * n_columns : 0) + cell_bytes * n_cells * n_columns + 64;
+    // Groups that a thread takes at once: what it reads again and again for each tile of columns stays in a near cache.
+    int64_t most_groups() const {
+        const size_t bytes = is_wide() ? kUnpacked * n_cells : group_bytes(*type, k);
+        return std::max<int64_t>(1, (is_wide() ? kNear : 128 << 10) / bytes);
+    }
+    // Whether some tile may be as wide as those of matrix units.
+    bool is_wide() const { return type->wide && n_columns > kNarrow; }
+    size_t unpacked_bytes() const { return is_wide() && type->is_unpacked ? (size_t) most_groups() * n_cells * kUnpacked : 0; }  // of a thread
+
+    size_t size(int n_threads) const {
+        const size_t lists = ids ? sizeof(Part) * n_matrices + sizeof(Column) * n_columns : 0;
+        return 256 + lists + cell_bytes * n_cells * n_columns + 128 + unpacked_bytes() * n_threads;
     }
 
     void lay_out(void * scratch) {
@@ -528,6 +664,7 @@ struct Plan {
             columns = (Column *) at, at += sizeof(Column) * n_columns;
         }
         cells = (char *) aligned((void *) at);
+        unpacked = (uint8_t *) aligned(cells + cell_bytes * n_cells * n_columns);
     }
 
     Part part(int64_t m) const {
@@ -599,24 +736,32 @@ struct Plan {
 
     // Groups of a matrix by all the columns of its part. Several groups are taken by one tile of columns after the
     // other, so that both stay in the nearest caches.
-    void multiply(int64_t m, int64_t first, int64_t last) const {
+    void multiply(int64_t m, int64_t first, int64_t last, int ith) const {
         const Part part = this->part(m);
         const size_t bytes = group_bytes(*type, k);
-        float out[8 * kRows];
+        const uint8_t * groups = weights + m * matrix;
+        uint8_t * const values = unpacked + ith * unpacked_bytes();
+        if (type->is_unpacked && part.n > kNarrow)
+            for (int64_t g = first; g < last; g++) type->unpack(groups + g * bytes, n_cells, values + (g - first) * n_cells * kUnpacked);
+        float out[kWide * kRows];
+        int64_t configured = 0;
         for (int64_t at = 0; at < part.n; at += type->tile) {
             const int64_t n = std::min<int64_t>(type->tile, part.n - at);
-            float * to[8];
+            float * to[kWide];
             for (int64_t j = 0; j < n; j++) to[j] = column(m, at + j).y;
+            if (n > kNarrow && n != configured) configure(type->in_halves, (int) (configured = n));
             for (int64_t g = first; g < last; g++) {
                 const int64_t n_rows = std::min<int64_t>(kRows, rows - g * kRows);
-                type->tiles[n](weights + m * matrix + g * bytes, n_cells, tile(part.first + at), out);
+                if (n > kNarrow) type->wide(groups + g * bytes, values + (g - first) * n_cells * kUnpacked, n_cells, tile(part.first + at), (int) n, out);
+                else type->tiles[n](groups + g * bytes, n_cells, tile(part.first + at), out);
                 for (int64_t j = 0; j < n; j++) memcpy(to[j] + g * kRows, out + j * kRows, n_rows * sizeof(float));
             }
         }
+        if (configured) release_tiles();
     }
 };
 
-inline size_t product_size(int, const ggml::Tensor * op) { return Plan(op).size(); }
+inline size_t product_size(int n_threads, const ggml::Tensor * op) { return Plan(op).size(n_threads); }
 
 inline void product(ggml::Compute * compute, ggml::Tensor * op) {
     Plan plan(op);
@@ -645,12 +790,10 @@ inline void product(ggml::Compute * compute, ggml::Tensor * op) {
     calls.barrier(compute->threadpool);
 
     // groups are taken as threads get to them: a thread that the system has stopped holds up nobody for long
-    const size_t group = group_bytes(*plan.type, plan.k);
     int64_t n_used = 0;
     for (int64_t m = 0; m < plan.n_matrices; m++) n_used += plan.part(m).n > 0;
     const int64_t total = n_used * plan.n_groups;
-    int64_t take = std::max<int64_t>(1, std::min<int64_t>(total / (nth * 8), (128 << 10) / group));
-    if (nth == 1) take = std::max<int64_t>(1, (128 << 10) / group);
+    const int64_t take = nth == 1 ? plan.most_groups() : std::max<int64_t>(1, std::min<int64_t>(total / (nth * 8), plan.most_groups()));
     for (;;) {
         const int64_t first = plan.shared->next.fetch_add(take, std::memory_order_relaxed);
         if (first >= total) break;
@@ -659,7 +802,7 @@ inline void product(ggml::Compute * compute, ggml::Tensor * op) {
         int64_t g = first % plan.n_groups;
         for (int64_t left = std::min(take, total - first); left > 0;) {
             const int64_t n = std::min(left, plan.n_groups - g);
-            plan.multiply(m, g, g + n);
+            plan.multiply(m, g, g + n, (int) ith);
             left -= n, g = 0;
             if (left > 0) while (!plan.part(++m).n) {}
         }

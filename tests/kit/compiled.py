@@ -12,6 +12,8 @@ import pytest
 KERNELS = Path(__file__).parents[2] / "kernels"
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
 NEON = ("-march=armv8.2-a+dotprod+fp16", "-DUAD_NEON", "-DUAD_KIND=neon")
+_EMULATED = {"AVX-512": (), "AVX-512 BF16": ("-DUAD_BF16",), "AMX": ("-DUAD_AMX", "-mamx-tile", "-mamx-int8")}
+"""Flags of processors with AVX-512, beside those of all of them."""
 ARM_COMPILER, ARM_EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 
 
@@ -51,14 +53,11 @@ def emulated() -> tuple[str, ...]:
 
 
 def of_both(processor: str, folder: Path, sources: tuple[str, ...]) -> tuple[str, str]:
-    """What a program prints on this machine, and on another processor ("AVX-512", "AVX-512 BF16" or "NEON") in an
-    emulator.
-    """
+    """What a program prints on this machine, and on another processor (one of `_EMULATED`, or "NEON") in an emulator."""
     own, other = folder / "own", folder / "other"
     own.mkdir()
     other.mkdir()
     here = output(own, "g++", native(), sources)
     if processor == "NEON":
         return here, output(other, ARM_COMPILER, ("-static", "-O2", *NEON), sources, ARM_EMULATOR)
-    bf16 = ("-DUAD_BF16",) if processor == "AVX-512 BF16" else ()
-    return here, output(other, "g++", (*emulated(), *bf16), sources)
+    return here, output(other, "g++", (*emulated(), *_EMULATED[processor]), sources)

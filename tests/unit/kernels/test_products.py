@@ -22,7 +22,7 @@ def test_a_column_has_the_bits_that_it_has_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processor", ["AVX-512", "NEON"])
+@pytest.mark.parametrize("processor", ["AVX-512", "AMX", "NEON"])
 def test_all_kinds_of_processors_give_the_same_bits(processor: str, tmp_path: Path) -> None:
     own, other = of_both(processor, tmp_path, SOURCES)
     assert own == other
