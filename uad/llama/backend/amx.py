@@ -3,7 +3,8 @@
 GCC up to 12 at least drops the configuration that llama.cpp gives those units (its header tells the optimiser that only
 the first 8 bytes are read): the first pass of several rows through a quantized weight then ends the process (llama.cpp
 issue 20824). `scripts/amx.h` keeps the configuration; where a build without it is found, weights are not rearranged for
-this processor, and AMX is not used.
+this processor, and AMX is not used. Where uad's kernels compute, they have taken these units' buffers off llama.cpp's
+list (kernels/src/library.cpp), and nothing is tried.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from ctypes import c_void_p
 from functools import cache
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 
 from uad.base.config import ModelConfig
@@ -24,6 +24,7 @@ from uad.llama.backend.ggml import function as _ggml
 from uad.llama.backend.ggml import registered
 from uad.llama.backend.symbols import InitParams
 
+_BUFFER = "AMX"
 _Q8_0, _BLOCK = 8, 32  # ggml's number of the type; weights that share a scale
 _ROWS, _WIDTH, _N_INPUTS = 64, 64, 2
 _SECONDS = 60
@@ -40,12 +41,17 @@ def rearranges(config: ModelConfig) -> bool:
     return config.repack and not is_broken()
 
 
-@cache
 def is_broken() -> bool:
-    """Whether a multiplication on AMX ends a process, tried in another one (half a second, only where there is AMX)."""
+    """Whether weights may come into buffers for AMX that end the process. To be asked when uad's kernels are registered:
+    llama.cpp copies its list of buffers when it is first read.
+    """
     native.start()
-    if "AMX_INT8 = 1" not in lib.llama_print_system_info().decode(errors="replace"):
-        return False
+    return _BUFFER in buffers(_ggml("ggml_backend_dev_by_type")(0)) and _crashes()
+
+
+@cache
+def _crashes() -> bool:
+    """Whether a multiplication on AMX ends a process, tried in another one (half a second, only where there is AMX)."""
     try:
         done = subprocess.run([sys.executable, "-m", __name__], capture_output=True, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
@@ -83,7 +89,7 @@ def multiply() -> np.ndarray[Any, np.dtype[np.float32]] | None:
     """Sums of 64 ones, [2, 64], by a Q8_0 weight in an AMX buffer; None where there is none. May end the process."""
     native.start()
     device = _ggml("ggml_backend_dev_by_type")(0)
-    place = buffers(device).get("AMX")
+    place = buffers(device).get(_BUFFER)
     if place is None:
         return None
     init, tensor = _ggml("ggml_init"), _ggml("ggml_new_tensor_2d")
