@@ -53,7 +53,7 @@ def emulated() -> tuple[str, ...]:
 
 
 def of_both(processor: str, folder: Path, sources: tuple[str, ...]) -> tuple[str, str]:
-    """What a program prints on this machine, and on another processor (one of `_EMULATED`, or "NEON") in an emulator."""
+    """What a program prints on this machine, and on another processor in an emulator: one of `_EMULATED`, or NEON."""
     own, other = folder / "own", folder / "other"
     own.mkdir()
     other.mkdir()

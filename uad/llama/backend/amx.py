@@ -42,8 +42,8 @@ def rearranges(config: ModelConfig) -> bool:
 
 
 def is_broken() -> bool:
-    """Whether weights may come into buffers for AMX that end the process. To be asked when uad's kernels are registered:
-    llama.cpp copies its list of buffers when it is first read.
+    """Whether weights may come into buffers for AMX that end the process. To be asked once uad's kernels are
+    registered: llama.cpp copies its list of buffers when it is first read.
     """
     native.start()
     return _BUFFER in buffers(_ggml("ggml_backend_dev_by_type")(0)) and _crashes()
