@@ -79,7 +79,7 @@ def main() -> None:
         passes = Passes(context, n)
         seconds = min(passes.read(given.prompt) for _ in range(2))
         print(f"prompt of {given.prompt}: {given.prompt / seconds:.1f} tokens/s")
-        passes.read(given.depth)
+        print(f"prompt of {given.depth}: {given.depth / passes.read(given.depth):.1f} tokens/s, read once")
         alone = passes.singles(given.depth, most)
         first = 0.0
         for count in given.rows:
