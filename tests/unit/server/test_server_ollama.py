@@ -20,9 +20,9 @@ from kit.server_kit import CHAT, CONFIG, HELLO, get, post, serving, with_server
 from uad.base.errors import DecodeError
 from uad.base.types import FimTokens
 from uad.http.apis import ollama
-from uad.http.requests.fields import CompletionBody
+from uad.http.apis.dialect import Translated
+from uad.http.requests.fields import ChatBody
 from uad.http.requests.pictures import chat_sources
-from uad.http.server.app import ABSENT_OF_OLLAMA
 
 TALK, GENERATE = "/api/chat", "/api/generate"
 ROOT = Path(__file__).parents[3]
@@ -214,7 +214,8 @@ def test_pictures_stand_before_the_parts_of_their_message() -> None:
     parts = [{"type": "text", "text": "what"}, {"type": "image_url", "image_url": {"url": "aGk="}}]
     talk = [{"role": "user", "content": parts, "images": ["aG8="]}, {"role": "user", "content": parts[1:]}]
     translated = ollama.read_talk({"messages": talk})
-    assert not isinstance(translated.chat, CompletionBody)
+    assert isinstance(translated, Translated)
+    assert isinstance(translated.chat, ChatBody)
     sources = chat_sources(translated.chat, translated.places)
     assert [one.where for one in sources] == ["messages.0.images.0", "messages.0.content.1", "messages.1.content.0"]
     kinds = [part.type for part in translated.chat.messages[0].content or ()]
@@ -413,7 +414,7 @@ def test_clients_that_look_for_a_server_find_one(ui: bool) -> None:
 
 def test_every_error_has_ollamas_form() -> None:
     async def test(session: ClientSession) -> None:
-        named = [name.format(digest="sha256:1") for name in ABSENT_OF_OLLAMA]
+        named = [path.removeprefix("/api/").format(digest="sha256:1") for path in ollama.OLLAMA.absent]
         for method in ("POST", "GET", "DELETE"):
             for name in named:
                 async with session.request(method, f"/api/{name}") as answer:

@@ -32,7 +32,8 @@ class RunningAnswer:
 
     def failed(self, problem: Problem) -> bytes:
         """An error as the last frames of the stream."""
-        return b"".join(map(self.dialect.encoded, self.dialect.failed(problem)))
+        frames = b"".join(map(self.dialect.encoded, self.dialect.failed(problem)))
+        return frames + self.dialect.broken_ending
 
     def collect(self, arrivals: list[Arrival]) -> None:
         """Take in events of an answer that is sent as a whole."""

@@ -15,10 +15,10 @@ from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.events import Delta
 from uad.base.stats import Usage
 from uad.base.types import Finish
+from uad.http.apis.api import BODY_ONLY, AnswerRoute, Api, Called, CountRoute
 from uad.http.apis.blocks import Added, Block, BlockDialect, BlockKind, Closed, Opened, Step
 from uad.http.apis.choice import Choice
 from uad.http.apis.dialect import (
-    ChatApi,
     Frame,
     Members,
     Served,
@@ -33,7 +33,7 @@ from uad.http.apis.dialect import (
     walk,
 )
 from uad.http.apis.messages import Dialogue, Picture, Piece, seal, unsealed
-from uad.http.apis.problems import Problem
+from uad.http.apis.problems import KINDS, OVERFLOW, Problem
 from uad.http.requests.chat import Reading
 from uad.http.requests.fields import MAX_MESSAGES, Body, Count, Effort, Length, Words
 from uad.http.requests.job import Job
@@ -41,6 +41,16 @@ from uad.http.requests.left_out import leave_out
 from uad.http.requests.message_fields import MAX_NAME, MAX_PARTS, MAX_TOOLS, FunctionBody
 
 OLDEST_VERSION = "2023-06-01"
+_ERRORS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    500: "api_error",
+    503: "overloaded_error",
+}
+"""Types of errors by status."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _NAMES = (
     (r"messages\b.*", "messages"),
@@ -211,8 +221,9 @@ class ResultBlock(Body):
     is_error: StrictBool = False
 
 
-def read_message(members: Mapping[str, object]) -> Translated[MessagesBody]:
+def read_message(members: Mapping[str, object], called: Called = BODY_ONLY) -> Translated[MessagesBody]:
     """The request and its chat. Raises InvalidRequestError, NotSupportedError or ValidationError."""
+    check_version(called.headers.get("anthropic-version"))
     refuse(members, {})
     for name in _ELSEWHERE:
         if members.get(name):
@@ -495,7 +506,7 @@ class MessagesDialect(BlockDialect):
 
     def failed(self, problem: Problem) -> Iterator[Frame]:
         """The end of a stream that breaks off."""
-        yield problem.anthropic()
+        yield error_json(problem)
 
     def _events(self, steps: Iterable[Step]) -> Iterator[Frame]:
         for step in steps:
@@ -588,9 +599,25 @@ def _usage_json(usage: Usage) -> Members:
     }
 
 
-MESSAGES = ChatApi(
-    read_message,
-    MessagesDialect,
-    lambda n: {"input_tokens": n},
-    lambda headers: check_version(headers.get("anthropic-version")),
+def error_json(problem: Problem, name: str = "") -> Members:
+    """Anthropic's error object, inside its envelope. name: of the request, if it has one."""
+    error = {"type": _ERRORS.get(problem.status, KINDS[400]), "message": _message(problem)}
+    return {"type": "error", "error": error, **({"request_id": name} if name else {})}
+
+
+def _message(problem: Problem) -> str:
+    """Clients shorten a conversation where they read that the prompt is too long."""
+    if problem.kind != OVERFLOW:
+        return problem.message
+    n_prompt, n_ctx = problem.extra["n_prompt_tokens"], problem.extra["n_ctx"]
+    return f"prompt is too long: {n_prompt} tokens > {n_ctx} maximum; {problem.message}"
+
+
+MESSAGES = Api(
+    answers={"/v1/messages": AnswerRoute(read_message, MessagesDialect)},
+    counts={"/v1/messages/count_tokens": CountRoute(read_message, lambda n: {"input_tokens": n})},
+    owns=lambda path: "/v1/messages" in path,
+    error=error_json,
+    key_headers=("X-Api-Key",),
+    id_headers=("request-id",),
 )

@@ -21,17 +21,25 @@ from uad.base.errors import ContextOverflowError, InvalidRequestError, NotSuppor
 from uad.base.events import Delta
 from uad.http.apis.choice import Choice
 from uad.http.apis.problems import Problem, field_and_reason
-from uad.http.requests.chat import Reading
-from uad.http.requests.fields import Body, ChatBody, CompletionBody, checked
+from uad.http.requests.fields import Body, ChatBody, CompletionBody, NativeBody, TemplateBody, checked
 from uad.http.requests.job import Job
+from uad.http.requests.prompt_ids import split_prompts
 
 _ALPHABET = string.ascii_letters + string.digits
 _SEVERAL = ("n", "n_cmpl")
 _FOREIGN = (*_SEVERAL, "n_probs", "logprobs")
-B = TypeVar("B", bound=Body)
+P = TypeVar("P", bound=CompletionBody | NativeBody)
+T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 Spelling = Callable[[str], str]
 """From a field's name in a chat to the one in the request."""
+Prompted = CompletionBody | NativeBody
+"""A body with prompts in place of messages."""
+
+
+def same_name(name: str) -> str:
+    """The spelling of what stands for itself."""
+    return name
 
 
 class TextFrame(NamedTuple):
@@ -63,7 +71,10 @@ class Dialect(ABC):
 
     content_type = "text/event-stream"
     """Of a stream."""
-    ends_with_done = False
+    ending = b""
+    """What a stream ends with."""
+    broken_ending = b""
+    """The same where it breaks off, after the error."""
     ping = PING
     """Sent where nothing is said for a while."""
     depth = 5
@@ -126,20 +137,22 @@ def new_id(prefix: str, length: int = 32) -> str:
 
 
 @dataclass(frozen=True)
-class Translated(Generic[B]):
-    """A request, the chat that it stands for, or the prompt that it goes on from, and how its fields are called.
+class Translated(Generic[T]):
+    """A request, the chat or the completion that it stands for, and how its fields are called.
 
-    `relaxed` is the chat to try where the schemas of the tools are none that calls can be held to. keep_s: how long the
-    models are to stay loaded once nothing needs them; None: as before.
+    own: what its dialect needs of it. `relaxed` is the chat to try where the schemas of the tools are none that calls
+    can be held to. keep_s: how long the models are to stay loaded once nothing needs them; None: as before.
     """
 
-    own: B
-    chat: ChatBody | CompletionBody
-    spelling: Spelling
+    own: T
+    chat: TemplateBody | Prompted
+    spelling: Spelling = same_name
     relaxed: ChatBody | None = None
     keep_s: float | None = None
     places: Sequence[str] = ()
     """Where the pictures of the chat stand in the request, in their order; none where it is a chat itself."""
+    prompts: Sequence[object] = ()
+    """Those of a completion."""
 
 
 class AtOnce(NamedTuple):
@@ -150,19 +163,10 @@ class AtOnce(NamedTuple):
     keep_s: float | None = None
 
 
-@dataclass(frozen=True)
-class ChatApi(Generic[B]):
-    """An API whose requests are chats in other words: all that a route needs."""
-
-    read: Callable[[Mapping[str, object]], Translated[B]]
-    """The request of its members. Raises InvalidRequestError, NotSupportedError or ValidationError."""
-    dialect: Callable[[Job, Served, Reading, B], Dialect]
-    counted: Callable[[int], Mapping[str, object]]
-    """What is answered to the question how many ids a prompt has."""
-    check: Callable[[Mapping[str, str]], None] = lambda headers: None
-    """Raises InvalidRequestError for headers that ask for another version of the API."""
-    at_once: Callable[[Mapping[str, object]], AtOnce | None] = lambda members: None
-    """The answer to a request for which nothing is generated; None for all others. Raises as `read` does."""
+def read_prompted(members: Mapping[str, object], kind: type[P]) -> Translated[P]:
+    """A completion, which stands for itself. Raises InvalidRequestError, NotSupportedError or ValidationError."""
+    body = checked(kind, members)
+    return Translated(body, body, prompts=split_prompts(body.prompt))
 
 
 def chat_of(members: Mapping[str, object], spelling: Spelling) -> ChatBody:

@@ -10,10 +10,22 @@ from uad.base.common.json_out import Json
 from uad.base.common.samplers import SETTINGS
 from uad.base.events import Delta
 from uad.base.types import Origin, Request, SamplingParams, SpeculativeParams
+from uad.http.apis.api import AnswerRoute, Api, Called
 from uad.http.apis.choice import Choice, logprobs_json, stats_json
-from uad.http.apis.dialect import Dialect, Frame, Members, Served
-from uad.http.requests.fields import REQUEST_ROWS
+from uad.http.apis.dialect import Dialect, Frame, Members, Served, Translated, read_prompted
+from uad.http.requests.chat import Reading
+from uad.http.requests.fields import REQUEST_ROWS, InfillBody, NativeBody
 from uad.http.requests.job import Job
+
+
+def read_native(members: Mapping[str, object], called: Called) -> Translated[NativeBody]:
+    """POST /completion. Raises InvalidRequestError, NotSupportedError or ValidationError."""
+    return read_prompted(members, NativeBody)
+
+
+def read_infill(members: Mapping[str, object], called: Called) -> Translated[InfillBody]:
+    """POST /infill. Raises as `read_native` does."""
+    return read_prompted(members, InfillBody)
 
 
 class NativeDialect(Dialect):
@@ -154,3 +166,17 @@ def sampling_json(params: SamplingParams, seed: int | None, banned: Sequence[int
         "logit_bias": [{"token": id_, "bias": None if math.isinf(bias) else bias} for id_, bias in biases],
         "samplers": params.samplers,
     }
+
+
+def _answered(job: Job, served: Served, reading: Reading, body: NativeBody) -> NativeDialect:
+    return NativeDialect(job, served, body.return_tokens, body.response_fields)
+
+
+_COMPLETION = AnswerRoute(read_native, _answered)
+NATIVE = Api(
+    answers={
+        "/completion": _COMPLETION,
+        "/completions": _COMPLETION,
+        "/infill": AnswerRoute(read_infill, _answered, takes_pictures=False),
+    },
+)

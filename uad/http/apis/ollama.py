@@ -26,11 +26,11 @@ from uad.base.common.samplers import SETTINGS
 from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.events import Delta
 from uad.base.types import Finish, TokenProb
+from uad.http.apis.api import BODY_ONLY, About, AnswerRoute, Api, Called
 from uad.http.apis.blocks import Added, BlockKind, Blocks, Closed, Step
 from uad.http.apis.choice import Choice, logprobs_json, stats_json
 from uad.http.apis.dialect import (
     AtOnce,
-    ChatApi,
     Dialect,
     Frame,
     Members,
@@ -45,7 +45,7 @@ from uad.http.apis.dialect import (
     validated,
 )
 from uad.http.apis.messages import Picture
-from uad.http.apis.problems import Problem
+from uad.http.apis.problems import Problem, UnknownModelError
 from uad.http.requests.chat import Reading
 from uad.http.requests.fields import MAX_MESSAGES, Body, CompletionBody, checked
 from uad.http.requests.generation import Backend
@@ -170,8 +170,12 @@ class ShowBody(Body):
     model: StrictStr = Field("", validation_alias=AliasChoices("model", "name"))
 
 
-def read_talk(members: Mapping[str, object]) -> Translated[TalkBody]:
-    """The request and its chat. Raises InvalidRequestError, NotSupportedError or ValidationError."""
+def read_talk(members: Mapping[str, object], called: Called = BODY_ONLY) -> Translated[TalkBody] | AtOnce:
+    """The request and its chat; what loads or unloads the model where it has no messages. Raises InvalidRequestError,
+    NotSupportedError or ValidationError.
+    """
+    if not members.get("messages"):
+        return _loaded(TalkBody.model_validate(members), TalkDialect.said(""))
     refuse(members, {"template": _UNSUPPORTED["template"]})
     own = TalkBody.model_validate(members)
     same, spelling = _same(own)
@@ -181,11 +185,13 @@ def read_talk(members: Mapping[str, object]) -> Translated[TalkBody]:
     return Translated(own, chat_of(chat, spelling), spelling, keep_s=kept_for(own.keep_alive), places=places)
 
 
-def read_generate(members: Mapping[str, object]) -> Translated[GenerateBody]:
-    """The request, and a chat of its one question; with `raw` or `suffix` what goes on from its prompt. Raises
-    InvalidRequestError, NotSupportedError or ValidationError.
+def read_generate(members: Mapping[str, object], called: Called = BODY_ONLY) -> Translated[GenerateBody] | AtOnce:
+    """The request, and a chat of its one question; with `raw` or `suffix` what goes on from its prompt; what loads or
+    unloads the model where nothing is asked. Raises InvalidRequestError, NotSupportedError or ValidationError.
     """
     own = GenerateBody.model_validate(members)
+    if not (members.get("prompt") or members.get("suffix") or members.get("images")):
+        return _loaded(own, GenerateDialect.said(""))
     if own.raw and (own.system or members.get("template") or members.get("context")):
         raise InvalidRequestError("raw mode does not support template, system, or context", "raw")
     refuse(members, _UNSUPPORTED)
@@ -200,17 +206,13 @@ def read_generate(members: Mapping[str, object]) -> Translated[GenerateBody]:
         plain: Json = {**more, "prompt": own.prompt, "suffix": own.suffix}
         plain |= {"logprobs": own.top_logprobs or 0} if own.logprobs else {}
         with spelled(spelling):
-            return Translated(own, checked(CompletionBody, plain), spelling, keep_s=kept_for(own.keep_alive))
+            body, keep_s = checked(CompletionBody, plain), kept_for(own.keep_alive)
+        return Translated(own, body, spelling, keep_s=keep_s, prompts=[own.prompt])
     said: list[Json] = [{"role": "system", "content": own.system}] if own.system else []
     more |= {"messages": [*said, {"role": "user", "content": _content(own.prompt, images)}]}
     chat = chat_of({**more, **_thinking(own), **_logprobs(own)}, spelling)
     places = [image.where for image in images]
     return Translated(own, chat, spelling, keep_s=kept_for(own.keep_alive), places=places)
-
-
-def read_show(members: Mapping[str, object]) -> str:
-    """The name of the model that is asked about. Raises ValidationError."""
-    return ShowBody.model_validate(members).model
 
 
 def _same(own: AskedBody, *names: tuple[str, str]) -> tuple[Json, Spelling]:
@@ -435,7 +437,7 @@ class LineDialect(Dialect):
 
     def failed(self, problem: Problem) -> Iterator[Frame]:
         """The last line of a stream that breaks off."""
-        yield problem.ollama()
+        yield error_json(problem)
 
     def fold(self, frames: Iterable[Frame]) -> Members:
         """The last line, with what all of them say."""
@@ -493,24 +495,6 @@ def _loaded(own: AskedBody, said: Members) -> AtOnce:
     return AtOnce(answer, keep_s != 0, keep_s)
 
 
-def talk_of_nothing(members: Mapping[str, object]) -> AtOnce | None:
-    """The answer where there are no messages; None where there are. Raises ValidationError."""
-    if members.get("messages"):
-        return None
-    return _loaded(TalkBody.model_validate(members), TalkDialect.said(""))
-
-
-def text_of_nothing(members: Mapping[str, object]) -> AtOnce | None:
-    """The answer where there is no prompt; None where there is one. Raises ValidationError."""
-    if members.get("prompt") or members.get("suffix") or members.get("images"):
-        return None
-    return _loaded(GenerateBody.model_validate(members), GenerateDialect.said(""))
-
-
-TALK = ChatApi(read_talk, TalkDialect, lambda n: {"prompt_eval_count": n}, at_once=talk_of_nothing)
-GENERATE = ChatApi(read_generate, GenerateDialect, lambda n: {"prompt_eval_count": n}, at_once=text_of_nothing)
-
-
 # --- the model
 
 
@@ -526,25 +510,33 @@ def plain_name(name: str) -> str:
     return tagged(name.casefold().removeprefix("registry.ollama.ai/").removeprefix("library/"))
 
 
-def version(engine: Backend, name: str, started: int) -> Json:
+def version(about: About) -> Json:
     """GET /api/version."""
     return {"version": VERSION}
 
 
-def tags(engine: Backend, name: str, started: int) -> Json:
-    """GET /api/tags: the one model. started: seconds since 1970."""
-    return {"models": [{**_model(engine, name), "modified_at": _when(started)}]}
+def tags(about: About) -> Json:
+    """GET /api/tags: the one model."""
+    return {"models": [{**_model(about), "modified_at": _when(about.started)}]}
 
 
-def running(engine: Backend, name: str, started: int, expires_at: float | None) -> Json:
-    """GET /api/ps of a loaded model. Times are in seconds since 1970; expires_at None: it stays loaded."""
-    until = _when(started + _FOREVER if expires_at is None else expires_at)
-    facts = {"expires_at": until, "size_vram": 0, "context_length": engine.info.n_ctx}
-    return {"models": [{**_model(engine, name), **facts}]}
+def running(about: About) -> Json:
+    """GET /api/ps: the model while it is loaded."""
+    if about.engine.sleep.is_asleep:
+        return {"models": []}
+    until = _when(about.started + _FOREVER if about.expires_at is None else about.expires_at)
+    facts = {"expires_at": until, "size_vram": 0, "context_length": about.engine.info.n_ctx}
+    return {"models": [{**_model(about), **facts}]}
 
 
-def show(engine: Backend, name: str, started: int) -> Json:
-    """POST /api/show. May render the chat template: for worker threads."""
+def show(about: About) -> Json:
+    """POST /api/show {model}, with or without the tag, in any case. May render the chat template: for worker threads.
+    Raises UnknownModelError or ValidationError.
+    """
+    asked = ShowBody.model_validate(about.asked).model
+    if plain_name(asked) not in map(plain_name, about.names):
+        raise UnknownModelError(f"model '{asked}' not found")
+    engine = about.engine
     info, target = engine.info, engine.info.target
     arch = target.arch or "unknown"
     return {
@@ -560,7 +552,7 @@ def show(engine: Backend, name: str, started: int) -> Json:
             f"{arch}.embedding_length": target.n_embd,
         },
         "capabilities": _capabilities(engine),
-        "modified_at": _when(started),
+        "modified_at": _when(about.started),
     }
 
 
@@ -586,13 +578,13 @@ def _capabilities(engine: Backend) -> list[str]:
     return [name for name, there in has.items() if there]
 
 
-def _model(engine: Backend, name: str) -> Json:
+def _model(about: About) -> Json:
     """`digest` is not that of the file, whose reading would take minutes: of its name and its sizes."""
-    target = engine.info.target
+    target, name = about.engine.info.target, about.names[0]
     named = f"{PurePath(target.path).name} {target.size} {target.n_params}"
     digest = hashlib.sha256(named.encode("utf-8", "replace")).hexdigest()
     same = {"name": tagged(name), "model": tagged(name), "size": target.size, "digest": digest}
-    return {**same, "details": _details(engine)}
+    return {**same, "details": _details(about.engine)}
 
 
 def _details(engine: Backend) -> Json:
@@ -616,3 +608,35 @@ def _count(n: int) -> str:
         if n >= unit:
             return f"{n / unit:.{_DIGITS}g}{name}"
     return str(n)
+
+
+# --- the API
+
+
+def error_json(problem: Problem, name: str = "") -> Members:
+    """Ollama's error: a text."""
+    return {"error": problem.message}
+
+
+OLLAMA = Api(
+    answers={
+        "/api/chat": AnswerRoute(read_talk, TalkDialect),
+        "/api/generate": AnswerRoute(read_generate, GenerateDialect),
+    },
+    told={"/api/tags": tags, "/api/ps": running, "/api/version": version},
+    told_of={"/api/show": show},
+    absent=(
+        "/api/embed",
+        "/api/embeddings",
+        "/api/pull",
+        "/api/push",
+        "/api/create",
+        "/api/copy",
+        "/api/delete",
+        "/api/blobs/{digest}",
+        "/api/me",
+        "/api/signout",
+    ),
+    owns=lambda path: "/api/" in path and "/v1/" not in path,  # below --api-prefix /api are the others' paths, too
+    error=error_json,
+)

@@ -7,22 +7,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from uad.base.common.json_out import dumps
+from uad.base.common.json_out import DONE, dumps
 from uad.base.events import Delta
 from uad.base.types import Finish, TokenProb
+from uad.http.apis.api import BODY_ONLY, AnswerRoute, Api, Called, CountRoute
 from uad.http.apis.blocks import Added, BlockKind, Blocks, Closed, Opened, Step
 from uad.http.apis.choice import Choice, completion_logprobs_json, logprobs_json, n_chars, stats_json, usage_json
-from uad.http.apis.dialect import ChatApi, Dialect, Frame, Members, Served, TextFrame, Translated, new_id
+from uad.http.apis.dialect import Dialect, Frame, Members, Served, TextFrame, Translated, new_id, read_prompted
 from uad.http.apis.native import NativeDialect
 from uad.http.requests.chat import Reading
-from uad.http.requests.fields import ChatBody, checked
+from uad.http.requests.fields import ChatBody, CompletionBody, TemplateBody, checked
 from uad.http.requests.job import Job
 
 
 class ChunkDialect(Dialect):
     """Base of both: each frame is a chunk with one choice, or with none at the end."""
 
-    ends_with_done = True
+    ending = DONE
     id_prefix = "cmpl-"
     object_ = "text_completion"
 
@@ -51,10 +52,21 @@ class ChunkDialect(Dialect):
         return {"choices": [choice], **self._same}
 
 
-def read_chat(members: Mapping[str, object]) -> Translated[ChatBody]:
+def read_chat(members: Mapping[str, object], called: Called = BODY_ONLY) -> Translated[ChatBody]:
     """A chat, which stands for itself. Raises InvalidRequestError, NotSupportedError or ValidationError."""
     body = checked(ChatBody, members)
-    return Translated(body, body, lambda name: name)
+    return Translated(body, body)
+
+
+def read_counted(members: Mapping[str, object], called: Called) -> Translated[TemplateBody]:
+    """A chat that is counted, which need not be one to answer. Raises as `read_chat` does."""
+    body = checked(TemplateBody, members)
+    return Translated(body, body)
+
+
+def read_completion(members: Mapping[str, object], called: Called) -> Translated[CompletionBody]:
+    """POST /v1/completions. Raises as `read_chat` does."""
+    return read_prompted(members, CompletionBody)
 
 
 class ChatDialect(ChunkDialect):
@@ -202,9 +214,6 @@ def _delta_json(step: Opened | Added) -> Members:
     return {"content" if block.kind is BlockKind.TEXT else "reasoning_content": step.text}
 
 
-CHAT = ChatApi(read_chat, ChatDialect, lambda n: {"object": "response.input_tokens", "input_tokens": n})
-
-
 _LOGPROBS = tuple(completion_logprobs_json((), 0))
 
 
@@ -213,7 +222,7 @@ class CompletionDialect(ChunkDialect):
 
     prompt_ids_in_choice = True
 
-    def __init__(self, job: Job, served: Served) -> None:
+    def __init__(self, job: Job, served: Served, reading: Reading, body: object = None) -> None:
         super().__init__(job, served)
         self._offsets = [0] * len(job.requests)
         self._is_echoed: set[int] = set()
@@ -294,3 +303,19 @@ class CompletionDialect(ChunkDialect):
         by_prompt = [choices[start : start + job.n] for start in range(0, len(choices), job.n)]
         ranked = [sorted(its, key=lambda one: -one.mean_logprob)[: job.n_best] for its in by_prompt]
         return [choice for its in ranked for choice in its]
+
+
+_CHAT = AnswerRoute(read_chat, ChatDialect)
+_CHAT_TOKENS = CountRoute(read_counted, lambda n: {"object": "response.input_tokens", "input_tokens": n})
+OPENAI = Api(
+    answers={
+        "/v1/chat/completions": _CHAT,
+        "/chat/completions": _CHAT,
+        "/v1/completions": AnswerRoute(read_completion, CompletionDialect),
+    },
+    counts={
+        "/v1/chat/completions/input_tokens": _CHAT_TOKENS,
+        "/chat/completions/input_tokens": _CHAT_TOKENS,
+    },
+    key_headers=("Authorization", "Api-Key"),  # the second is Azure's
+)

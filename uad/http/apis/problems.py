@@ -1,4 +1,4 @@
-"""From exceptions to error bodies, OpenAI's and Anthropic's, in one place. Knows every error family and no route."""
+"""From exceptions to errors as clients see them, and OpenAI's body of one. Knows every error family and no route."""
 
 from __future__ import annotations
 
@@ -30,15 +30,6 @@ KINDS = {
     503: "unavailable_error",
 }
 OVERFLOW = "exceed_context_size_error"
-ANTHROPIC_KINDS = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    408: "timeout_error",
-    413: "request_too_large",
-    500: "api_error",
-    503: "overloaded_error",
-}
 
 
 class AuthenticationError(UadError):
@@ -51,6 +42,12 @@ class ForbiddenError(UadError):
     """The request comes from a web page or under a host name that this server does not serve without a key."""
 
     code = "forbidden"
+
+
+class UnknownModelError(UadError):
+    """A route was asked about a model that this server has not."""
+
+    code = "model_not_found"
 
 
 class BusyError(UnavailableError):
@@ -84,22 +81,6 @@ class Problem:
             }
         }
 
-    def anthropic(self, request: str = "") -> dict[str, object]:
-        """Anthropic's error object, inside its envelope. request: its id, if it has one."""
-        error = {"type": ANTHROPIC_KINDS.get(self.status, KINDS[400]), "message": self._anthropic_message()}
-        return {"type": "error", "error": error, **({"request_id": request} if request else {})}
-
-    def ollama(self) -> dict[str, object]:
-        """Ollama's error: a text."""
-        return {"error": self.message}
-
-    def _anthropic_message(self) -> str:
-        """Clients shorten a conversation where they read that the prompt is too long."""
-        if self.kind != OVERFLOW:
-            return self.message
-        n_prompt, n_ctx = self.extra["n_prompt_tokens"], self.extra["n_ctx"]
-        return f"prompt is too long: {n_prompt} tokens > {n_ctx} maximum; {self.message}"
-
 
 def problem_of(error: Exception) -> Problem:
     """The client's view of `error`; an unexpected one is logged in full and reported in general words."""
@@ -130,6 +111,8 @@ def _status(error: UadError) -> tuple[int, Mapping[str, str]]:
             return 401, {"WWW-Authenticate": "Bearer"}
         case ForbiddenError():
             return 403, {}
+        case UnknownModelError():
+            return 404, {}
         case NotSupportedError():
             # A field is the request's fault, and no client repeats a 400; a route is one that the server lacks.
             return 501 if error.param is None else 400, NO_RETRY

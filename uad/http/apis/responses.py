@@ -14,10 +14,10 @@ from uad.base.common.json_out import Json, chunks
 from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.events import Delta
 from uad.base.types import Finish, TokenProb
+from uad.http.apis.api import BODY_ONLY, AnswerRoute, Api, Called, CountRoute
 from uad.http.apis.blocks import Added, Block, BlockDialect, BlockKind, Closed, Opened, Step
 from uad.http.apis.choice import Choice, logprobs_json, prediction_json, stats_json
 from uad.http.apis.dialect import (
-    ChatApi,
     Frame,
     Members,
     Served,
@@ -136,7 +136,7 @@ class ThoughtItem(Body):
     encrypted_content: StrictStr | None = None
 
 
-def read_response(members: Mapping[str, object]) -> Translated[ResponsesBody]:
+def read_response(members: Mapping[str, object], called: Called = BODY_ONLY) -> Translated[ResponsesBody]:
     """The request and its chat. Raises InvalidRequestError, NotSupportedError or ValidationError."""
     refuse(members, _UNSUPPORTED)
     if "input" not in members:
@@ -528,4 +528,9 @@ def _repeated(job: Job, body: ResponsesBody) -> Json:
     }
 
 
-RESPONSES = ChatApi(read_response, ResponsesDialect, lambda n: {"object": "response.input_tokens", "input_tokens": n})
+_RESPONSE = AnswerRoute(read_response, ResponsesDialect)
+_TOKENS = CountRoute(read_response, lambda n: {"object": "response.input_tokens", "input_tokens": n})
+RESPONSES = Api(
+    answers={"/v1/responses": _RESPONSE, "/responses": _RESPONSE},
+    counts={"/v1/responses/input_tokens": _TOKENS, "/responses/input_tokens": _TOKENS},
+)

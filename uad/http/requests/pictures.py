@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 from uad.base.checkpoint import checkpoint
 from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.types import IMAGE_PLACE
-from uad.http.requests.fields import TemplateBody
+from uad.http.requests.fields import CompletionBody, NativeBody, TemplateBody
 
 MEDIA_MARKER: Final = os.environ.get("LLAMA_MEDIA_MARKER") or f"<__media_{secrets.token_hex(16)}__>"
 """Stands for a picture in prompts of llama-server's form. As there it is drawn at each start, so that texts do not hold
@@ -70,6 +70,16 @@ def chat_sources(body: TemplateBody, places: Sequence[str] = ()) -> list[Picture
     check_number(len(found), "messages")
     if places:
         found = [PictureSource(one.url, where) for one, where in zip(found, places, strict=True)]
+    return found
+
+
+def prompted_sources(body: CompletionBody | NativeBody, prompts: Sequence[object]) -> list[list[PictureSource]]:
+    """The pictures of each prompt. Raises InvalidRequestError, also where one has a suffix beside them."""
+    places = ["prompt"] if len(prompts) == 1 else [f"prompt.{i}" for i in range(len(prompts))]
+    found = [prompt_sources(prompt, where) for prompt, where in zip(prompts, places, strict=True)]
+    check_number(sum(map(len, found)), "prompt")
+    if any(found) and isinstance(body, CompletionBody) and body.suffix:
+        raise InvalidRequestError.at("suffix", "a prompt with images has none; leave it out")
     return found
 
 

@@ -12,13 +12,14 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from uad.base.config import ServerConfig
+from uad.http.apis.listed import APIS, api_of
 from uad.http.apis.problems import AuthenticationError, ForbiddenError
 from uad.http.server.page import is_page
 from uad.http.server.replies import ID_HEADER, Handler
 from uad.http.server.state import STATE
 
-# OpenAI's and llama-server's, Anthropic's, Azure's; in any case
-KEY_HEADERS = ("Authorization", "X-Api-Key", "Api-Key")
+KEY_HEADERS = tuple(header for api in APIS for header in api.key_headers)
+"""In any case. A client may send those of another API than it asks."""
 LOCAL_SUFFIXES = (".localhost", ".local", ".internal")  # names that public DNS cannot point at a visitor's own machine
 PUBLIC = ("/health", "/v1/health")
 PREFLIGHT = {
@@ -32,7 +33,8 @@ def check_key(request: web.Request, keys: Sequence[str]) -> None:
     """Raise AuthenticationError unless the request carries one of `keys` (no keys: all requests may)."""
     if not keys:
         return
-    given = []
+    params = (request.query[name] for name in api_of(request.path).key_params if name in request.query)
+    given = [value.encode("utf-8", "surrogateescape") for value in params]
     for value in (request.headers[name] for name in KEY_HEADERS if name in request.headers):
         # "Bearer sk-1", "bearer  sk-1" and "sk-1" are the same key.
         scheme, *rest = value.split(maxsplit=1) or [""]

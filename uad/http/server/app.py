@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from math import inf
 
 from aiohttp import web
 
 from uad.base.config import ServerConfig
-from uad.http.apis import ollama
-from uad.http.apis.anthropic import MESSAGES
-from uad.http.apis.openai import CHAT
+from uad.http.apis.listed import APIS
 from uad.http.apis.problems import BusyError
-from uad.http.apis.responses import RESPONSES
 from uad.http.requests.generation import Backend
-from uad.http.server import completions, info, live, page
+from uad.http.server import info, live, page
 from uad.http.server.access import allow_origin, guard
 from uad.http.server.bodies import WITH_PICTURES
-from uad.http.server.completions import answering, counting
+from uad.http.server.completions import answer, count
 from uad.http.server.connection import PATIENCE, PhasedServer
-from uad.http.server.replies import errors, name_request
+from uad.http.server.replies import Handler, errors, name_request
 from uad.http.server.state import STATE, Admission, State
 
 MAX_BODY = WITH_PICTURES
@@ -27,44 +25,28 @@ MAX_BODY = WITH_PICTURES
 SHUTDOWN_SECONDS = 2.0
 """Each for the last words of answers, and for handlers that do not end by themselves."""
 
-POST_ROUTES = {
-    "/v1/chat/completions": answering(CHAT),
-    "/chat/completions": answering(CHAT),
-    "/v1/chat/completions/input_tokens": completions.chat_tokens,
-    "/chat/completions/input_tokens": completions.chat_tokens,
-    "/v1/completions": completions.completion,
-    "/v1/responses": answering(RESPONSES),
-    "/responses": answering(RESPONSES),
-    "/v1/responses/input_tokens": counting(RESPONSES),
-    "/responses/input_tokens": counting(RESPONSES),
-    "/v1/messages": answering(MESSAGES),
-    "/v1/messages/count_tokens": counting(MESSAGES),
-    "/api/chat": answering(ollama.TALK),
-    "/api/generate": answering(ollama.GENERATE),
-    "/api/show": info.show_as_ollama,
-    "/completion": completions.native,
-    "/completions": completions.native,
-    "/infill": completions.infill,
+POST_ROUTES: dict[str, Handler] = {
     "/tokenize": info.tokenize,
     "/lora-adapters": info.change_adapters,
     "/detokenize": info.detokenize,
     "/apply-template": info.apply_template,
     "/slots/{id}": info.slot_action,
+    **{path: partial(answer, route) for api in APIS for path, route in api.answers.items()},
+    **{path: partial(count, route) for api in APIS for path, route in api.counts.items()},
+    **{path: partial(info.told_of, tell) for api in APIS for path, tell in api.told_of.items()},
 }
-GET_ROUTES = {
+GET_ROUTES: dict[str, Handler] = {
     "/health": info.health,
     "/v1/health": info.health,
     "/v1/models": info.models,
     "/models": info.models,
     "/v1/models/{id:.+}": info.model,
-    "/api/tags": info.told_as_ollama(ollama.tags),
-    "/api/ps": info.running_as_ollama,
-    "/api/version": info.told_as_ollama(ollama.version),
     "/props": info.props,
     "/slots": info.slots,
     "/lora-adapters": info.adapters,
     "/metrics": info.metrics,
     "/live": live.live,
+    **{path: partial(info.told, tell) for api in APIS for path, tell in api.told.items()},
 }
 ABSENT = (
     "/v1/embeddings",
@@ -73,10 +55,7 @@ ABSENT = (
     "/rerank",
     "/v1/rerank",
 )
-ABSENT_OF_OLLAMA = (
-    *("embed", "embeddings", "pull", "push", "create", "copy", "delete", "blobs/{digest}", "me", "signout"),
-)
-"""Below /api, by any method."""
+ABSENT_BY_ANY_METHOD = tuple(path for api in APIS for path in api.absent)
 
 
 def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
@@ -93,8 +72,8 @@ def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
         app.router.add_get(f"{config.api_prefix}/", info.runs_as_ollama)
     for path in ABSENT:
         app.router.add_post(config.api_prefix + path, info.absent)
-    for name in ABSENT_OF_OLLAMA:
-        app.router.add_route("*", f"{config.api_prefix}/api/{name}", info.absent_as_ollama)
+    for path in ABSENT_BY_ANY_METHOD:
+        app.router.add_route("*", config.api_prefix + path, info.absent_route)
     app.on_response_prepare.append(allow_origin)
     app.on_response_prepare.append(name_request)
     app.on_startup.append(live.start_watch)

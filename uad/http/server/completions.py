@@ -5,34 +5,25 @@ or as a stream.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from itertools import islice
-from typing import TypeVar
+from itertools import chain, islice
+from typing import Any
 
 from aiohttp import web
 
-from uad.base.common.json_out import DONE
 from uad.base.errors import InvalidRequestError
 from uad.base.types import Image
 from uad.http.apis.answer import RunningAnswer
-from uad.http.apis.dialect import AtOnce, ChatApi, Dialect, Served, Translated, spelled
-from uad.http.apis.native import NativeDialect
-from uad.http.apis.openai import CompletionDialect
+from uad.http.apis.api import AnswerRoute, Called, CountRoute, Read
+from uad.http.apis.dialect import AtOnce, Dialect, Prompted, Translated, spelled
 from uad.http.requests.chat import PLAIN, chat_job, check_chat
-from uad.http.requests.fields import Body, CompletionBody, InfillBody, NativeBody, TemplateBody, checked
+from uad.http.requests.fields import ChatBody, GenerationBody, TemplateBody
 from uad.http.requests.generation import Backend, Generation
-from uad.http.requests.job import Job, check_counts, check_job, make_job
-from uad.http.requests.pictures import (
-    PictureSource,
-    chat_sources,
-    check_number,
-    check_sight,
-    has_pictures,
-    prompt_sources,
-)
-from uad.http.requests.prompt_ids import check_begun, check_prompts, encode_chat, encode_completion, split_prompts
+from uad.http.requests.job import check_counts, check_job, make_job
+from uad.http.requests.pictures import PictureSource, chat_sources, check_sight, has_pictures, prompted_sources
+from uad.http.requests.prompt_ids import check_begun, check_prompts, encode_chat, encode_completion
 from uad.http.server.bodies import MAX_TEXT, WITH_PICTURES
 from uad.http.server.connection import hurry
 from uad.http.server.json_in import SMALL
@@ -40,216 +31,121 @@ from uad.http.server.quick import kind_of
 from uad.http.server.replies import FAILED, begin_stream, reply
 from uad.http.server.state import STATE, State
 
-B = TypeVar("B", bound=Body)
-P = TypeVar("P", CompletionBody, NativeBody, InfillBody)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 STALLED_SECONDS = 5.0
 """A stream that was cancelled because it is not read waits so long for its reader to take the error."""
 
 
-# --- chats, in any API
+async def answer(route: AnswerRoute, request: web.Request) -> web.StreamResponse:
+    """Every route that generates: in any API, a chat or what goes on from prompts."""
+    state = request.app[STATE]
+    asked, size = await _read(state, request, route.read, WITH_PICTURES if route.takes_pictures else MAX_TEXT)
+    if isinstance(asked, AtOnce):
+        async with state.idle.awake(asked.loads):
+            state.idle.keep(asked.keep_s)
+            return reply(asked.answer)
+    body, spelling = asked.chat, asked.spelling
+    assert isinstance(body, GenerationBody), "only counted chats are none to answer"
+    with spelled(spelling):
+        n = check_counts(body, len(asked.prompts) or 1, state.admission.limit)
+        await _before_waking(state, size, asked)
+    async with state.idle.awake():
+        with state.admission.enter(n):
+            async with _seen(state, size, asked) as images:
+                kind = None if any(images) or asked.relaxed is not None else kind_of(body, size)
+                with spelled(spelling):
+                    make = partial(_dialect, state, route, asked, images)
+                    dialect = await state.prepared(size, kind, make)
+                    state.idle.keep(asked.keep_s)  # not by a request that is refused
+                    del asked, body, make, images  # the files of pictures are in them, and the answer may be long
+                    return await _answer(request, dialect)
 
 
-def answering(api: ChatApi[B]) -> Handler:
-    """The route that answers requests of this API."""
-
-    async def handle(request: web.Request) -> web.StreamResponse:
-        api.check(request.headers)
-        state = request.app[STATE]
-        asked, size = await state.read(
-            request, lambda members: api.at_once(members) or api.read(members), WITH_PICTURES
-        )
-        if isinstance(asked, AtOnce):
-            async with state.idle.awake(asked.loads):
-                state.idle.keep(asked.keep_s)
-                return reply(asked.answer)
-        spelling = asked.spelling
-        with spelled(spelling):
-            n = check_counts(asked.chat, 1, state.admission.limit)
-            await _before_waking(state, size, partial(_check, state, asked))
-        async with state.idle.awake():
-            with state.admission.enter(n):
-                async with _seen(state, await _sources_of(state, size, asked)) as images:
-                    kind = None if images or asked.relaxed is not None else kind_of(asked.chat, size)
-                    with spelled(spelling):
-                        make = partial(_chat_dialect, state, api, asked, images)
-                        dialect = await state.prepared(size, kind, make)
-                        state.idle.keep(asked.keep_s)  # not by a request that is refused
-                        del asked, make  # the files of pictures are in it, and the answer may be long
-                        return await _answer(request, dialect)
-
-    return handle
+async def count(route: CountRoute, request: web.Request) -> web.StreamResponse:
+    """Every route that says how many ids the prompt of a chat has."""
+    state = request.app[STATE]
+    asked, size = await _read(state, request, route.read, WITH_PICTURES)
+    assert isinstance(asked, Translated), "only what generates is answered at once"
+    with spelled(asked.spelling):
+        await _before_waking(state, size, asked)
+    async with state.idle.awake(), _seen(state, size, asked) as images:
+        with spelled(asked.spelling):
+            return await state.reply(size, lambda: route.counted(_n_tokens(state, asked.chat, images)))
 
 
-async def _before_waking(state: State, size: int, check: Callable[[], None]) -> None:
-    """Refuse a request while the models are unloaded, where `check` does so: none is loaded for it. Where they are
-    loaded, what makes its job refuses it.
+async def _read(state: State, request: web.Request, read: Read, most: int) -> tuple[Translated[Any] | AtOnce, int]:
+    """The request, and the bytes of its body."""
+    called = Called(request.headers, request.match_info, request.query)
+    return await state.read(request, lambda members: read(members, called), most)
+
+
+async def _before_waking(state: State, size: int, asked: Translated[Any]) -> None:
+    """Refuse a request while the models are unloaded, where `_check` does so: none is loaded for it. Where they are
+    loaded, what prepares it refuses it.
     """
     if state.engine.sleep.is_asleep:
-        await state.off_loop(size, check)
+        await state.off_loop(size, partial(_check, state.engine, asked))
 
 
-def _check(state: State, asked: Translated[B]) -> None:
-    chat = asked.chat
-    if isinstance(chat, CompletionBody):
-        check_job(state.engine, chat)
-        check_prompts(state.engine, chat, [chat.prompt])
-        return
-    check_chat(state.engine, chat)
-    if has_pictures(chat):
-        check_sight(state.engine.sees_images, chat_sources(chat, asked.places))
+def _check(engine: Backend, asked: Translated[Any]) -> None:
+    match asked.chat:
+        case ChatBody() as chat:
+            check_chat(engine, chat)
+        case TemplateBody() as chat:
+            check_begun(chat)
+        case prompted:
+            check_job(engine, prompted)
+            check_prompts(engine, prompted, asked.prompts)
+    check_sight(engine.sees_images, [*chain.from_iterable(_sources(asked))])
 
 
-async def _sources_of(state: State, size: int, asked: Translated[B]) -> list[PictureSource]:
-    """The pictures of the chat. What is wrong with one is said of its place in the request."""
-    chat = asked.chat
-    if isinstance(chat, CompletionBody) or not has_pictures(chat):
-        return []
-    with spelled(asked.spelling):
-        return await state.off_loop(size, lambda: chat_sources(chat, asked.places))
+def _sources(asked: Translated[Any]) -> list[list[PictureSource]]:
+    """The pictures of each prompt, of which a chat is one. Raises InvalidRequestError, for a place in the request."""
+    body = asked.chat
+    if not isinstance(body, TemplateBody):
+        return prompted_sources(body, asked.prompts)
+    return [chat_sources(body, asked.places)]
 
 
 @asynccontextmanager
-async def _seen(state: State, sources: list[PictureSource]) -> AsyncIterator[list[Image]]:
-    """The pictures; the list is empty then. Raises NotSupportedError where the model sees none."""
-    check_sight(state.engine.sees_images, sources)
-    async with state.media.images(sources) as images:
-        yield images
+async def _seen(state: State, size: int, asked: Translated[Any]) -> AsyncIterator[list[list[Image]]]:
+    """The pictures of each prompt; the lists are empty then. Raises NotSupportedError where the model sees none."""
+    body = asked.chat
+    if isinstance(body, TemplateBody) and not has_pictures(body):
+        yield [[]]
+        return
+    with spelled(asked.spelling):
+        sources = await state.off_loop(size, partial(_sources, asked))
+    counts, flat = [*map(len, sources)], [*chain.from_iterable(sources)]
+    del asked, body, sources  # the files of pictures are in them
+    check_sight(state.engine.sees_images, flat)
+    async with state.media.images(flat) as images:
+        left = iter(images)
+        yield [[*islice(left, n)] for n in counts]
 
 
-def _chat_dialect(state: State, api: ChatApi[B], asked: Translated[B], images: Sequence[Image]) -> Dialect:
+def _dialect(state: State, route: AnswerRoute, asked: Translated[Any], images: Sequence[Sequence[Image]]) -> Dialect:
     """What to generate, and in which form. Renders, tokenizes and compiles: for worker threads."""
-    ping, thoughts = state.config.sse_ping_interval, state.config.reasoning_format
-    if isinstance(asked.chat, CompletionBody):
-        prompt = encode_completion(state.engine, asked.chat, asked.chat.prompt)
-        return api.dialect(make_job(state.engine, asked.chat, [prompt], ping), state.served, PLAIN, asked.own)
+    engine, body, ping = state.engine, asked.chat, state.config.sse_ping_interval
+    if isinstance(body, Prompted):
+        pairs = zip(asked.prompts, images, strict=True)
+        prompts = [encode_completion(engine, body, prompt, own) for prompt, own in pairs]
+        return route.dialect(make_job(engine, body, prompts, ping), state.served, PLAIN, asked.own)
+    assert isinstance(body, ChatBody), "only counted chats are none to answer"
+    thoughts = state.config.reasoning_format
     try:
-        job, reading = chat_job(state.engine, asked.chat, ping, thoughts, images)
+        job, reading = chat_job(engine, body, ping, thoughts, images[0])
     except InvalidRequestError as error:
         if asked.relaxed is None or not (error.param or "").startswith("tools"):
             raise
-        job, reading = chat_job(state.engine, asked.relaxed, ping, thoughts, images)
-    return api.dialect(job, state.served, reading, asked.own)
+        job, reading = chat_job(engine, asked.relaxed, ping, thoughts, images[0])
+    return route.dialect(job, state.served, reading, asked.own)
 
 
-def counting(api: ChatApi[B]) -> Handler:
-    """The route that says how many ids the prompt of such a request has."""
-
-    async def handle(request: web.Request) -> web.StreamResponse:
-        api.check(request.headers)
-        state = request.app[STATE]
-        asked, size = await state.read(request, api.read, WITH_PICTURES)
-        with spelled(asked.spelling):
-            await _before_waking(state, size, partial(_check, state, asked))
-        async with state.idle.awake(), _seen(state, await _sources_of(state, size, asked)) as images:
-            with spelled(asked.spelling):
-                return await state.reply(size, lambda: api.counted(_n_tokens(state, asked.chat, images)))
-
-    return handle
-
-
-async def chat_tokens(request: web.Request) -> web.Response:
-    """POST /v1/chat/completions/input_tokens: of a chat that need not be one to answer."""
-    state = request.app[STATE]
-    body, size = await state.read(request, lambda members: checked(TemplateBody, members), WITH_PICTURES)
-    await _before_waking(state, size, lambda: _check_template(state, body))
-    async with state.idle.awake():
-        sources = await state.off_loop(size, lambda: chat_sources(body)) if has_pictures(body) else []
-        async with _seen(state, sources) as images:
-            n_tokens = await state.off_loop(size, lambda: _n_tokens(state, body, images))
-    return reply({"object": "response.input_tokens", "input_tokens": n_tokens})
-
-
-def _check_template(state: State, body: TemplateBody) -> None:
-    check_begun(body)
-    if has_pictures(body):
-        check_sight(state.engine.sees_images, chat_sources(body))
-
-
-def _n_tokens(state: State, body: TemplateBody | CompletionBody, images: Sequence[Image] = ()) -> int:
+def _n_tokens(state: State, body: TemplateBody | Prompted, images: Sequence[Sequence[Image]]) -> int:
     """Raises ContextOverflowError where the prompt could not fit at all."""
-    if isinstance(body, CompletionBody):
+    if not isinstance(body, TemplateBody):
         return len(encode_completion(state.engine, body, body.prompt).ids)
-    return len(encode_chat(state.engine.text, body, images).ids)
-
-
-# --- what goes on from prompts
-
-
-async def completion(request: web.Request) -> web.StreamResponse:
-    """POST /v1/completions."""
-    return await _complete(request, CompletionBody, lambda job, served, body: CompletionDialect(job, served))
-
-
-async def native(request: web.Request) -> web.StreamResponse:
-    """POST /completion and /completions."""
-    return await _complete(request, NativeBody, _native)
-
-
-async def infill(request: web.Request) -> web.StreamResponse:
-    """POST /infill."""
-    return await _complete(request, InfillBody, _native)
-
-
-def _native(job: Job, served: Served, body: NativeBody) -> Dialect:
-    return NativeDialect(job, served, body.return_tokens, body.response_fields)
-
-
-async def _complete(
-    request: web.Request, kind: type[P], dialect: Callable[[Job, Served, P], Dialect]
-) -> web.StreamResponse:
-    """These routes differ in what they take and in the form of the answer."""
-    state = request.app[STATE]
-    most = MAX_TEXT if kind is InfillBody else WITH_PICTURES
-    (body, prompts), size = await state.read(request, lambda members: _with_prompts(checked(kind, members)), most)
-    engine, ping = state.engine, state.config.sse_ping_interval
-    n = check_counts(body, len(prompts), state.admission.limit)
-    await _before_waking(state, size, partial(_check_prompted, engine, body, prompts))
-    async with state.idle.awake():
-        with state.admission.enter(n):
-            sources = _sources(body, prompts)
-            counts = [len(own) for own in sources]
-            async with _seen(state, [one for own in sources for one in own]) as images:
-                del sources
-                make = partial(_job, engine, body, prompts, counts, images, ping)
-                job = await state.prepared(size, None if images else kind_of(body, size), make)
-                answer = dialect(job, state.served, body)
-                del body, prompts, make  # the files of pictures are in them, and the answer may be long
-                return await _answer(request, answer)
-
-
-def _check_prompted(engine: Backend, body: CompletionBody | NativeBody, prompts: Sequence[object]) -> None:
-    check_job(engine, body)
-    check_prompts(engine, body, prompts)
-    check_sight(engine.sees_images, [one for own in _sources(body, prompts) for one in own])
-
-
-def _job(
-    engine: Backend,
-    body: CompletionBody | NativeBody,
-    prompts: Sequence[object],
-    counts: Sequence[int],
-    images: Sequence[Image],
-    ping: float,
-) -> Job:
-    """What is generated for these prompts, of which each has so many of the images."""
-    left = iter(images)
-    pairs = [(prompt, [*islice(left, n)]) for prompt, n in zip(prompts, counts, strict=True)]
-    return make_job(engine, body, [encode_completion(engine, body, prompt, own) for prompt, own in pairs], ping)
-
-
-def _with_prompts(body: P) -> tuple[P, list[object]]:
-    return body, split_prompts(body.prompt)
-
-
-def _sources(body: CompletionBody | NativeBody, prompts: Sequence[object]) -> list[list[PictureSource]]:
-    """The pictures of each prompt. Raises InvalidRequestError, also where one has a suffix beside them."""
-    places = ["prompt"] if len(prompts) == 1 else [f"prompt.{i}" for i in range(len(prompts))]
-    found = [prompt_sources(prompt, where) for prompt, where in zip(prompts, places, strict=True)]
-    check_number(sum(map(len, found)), "prompt")
-    if any(found) and isinstance(body, CompletionBody) and body.suffix:
-        raise InvalidRequestError.at("suffix", "a prompt with images has none; leave it out")
-    return found
+    return len(encode_chat(state.engine.text, body, images[0]).ids)
 
 
 # --- every answer
@@ -302,6 +198,6 @@ async def _stream(request: web.Request, generation: Generation, answer: RunningA
             await response.write(data or answer.dialect.ping)
             sent = clock()
         arrivals = await generation.take(None if ping is None else max(sent + ping - clock(), 0.0))
-    await response.write(data + DONE if answer.dialect.ends_with_done else data)
+    await response.write(data + answer.dialect.ending)
     await response.write_eof()
     return response

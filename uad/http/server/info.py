@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from aiohttp import web
@@ -12,11 +12,11 @@ from uad.base.common.json_out import Json
 from uad.base.config.kinds import SWITCH
 from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.events import SlotAction, SlotInfo
-from uad.http.apis import ollama
+from uad.http.apis.api import About, Tell
 from uad.http.apis.native import sampling_json, speculative_json
-from uad.http.apis.problems import BusyError, Problem, problem_of
+from uad.http.apis.ollama import RUNNING
+from uad.http.apis.problems import BusyError, Problem, UnknownModelError, problem_of
 from uad.http.requests.fields import DetokenizeBody, SlotBody, TemplateBody, TokenizeBody, checked
-from uad.http.requests.generation import Backend
 from uad.http.requests.job import drafters_of, scales_of
 from uad.http.requests.pictures import MEDIA_MARKER, chat_sources, check_sight, has_pictures
 from uad.http.requests.prompt_ids import (
@@ -32,7 +32,7 @@ from uad.http.requests.prompt_ids import (
 from uad.http.server.bodies import WITH_PICTURES
 from uad.http.server.json_in import parse_list
 from uad.http.server.metrics import CONTENT_TYPE, render
-from uad.http.server.replies import Handler, refusal, reply
+from uad.http.server.replies import refusal, reply
 from uad.http.server.state import STATE, State
 
 _MOST_DIGITS = 10  # of a slot's number
@@ -77,8 +77,7 @@ async def model(request: web.Request) -> web.Response:
     """GET /v1/models/{id}."""
     state = request.app[STATE]
     if request.match_info["id"] not in state.aliases:
-        message = f"this server has one model, {state.alias!r}; GET /v1/models lists it"
-        return refusal(Problem(404, message, "not_found_error"))
+        raise UnknownModelError(f"this server has one model, {state.alias!r}; GET /v1/models lists it")
     return reply(_model(state))
 
 
@@ -270,41 +269,31 @@ async def apply_template(request: web.Request) -> web.Response:
         return await state.reply(size, lambda: {"prompt": render_chat(state.engine.text, body)})
 
 
-def told_as_ollama(make: Callable[[Backend, str, int], Json]) -> Handler:
-    """A route of Ollama's about the server: what `make` makes of its runtime, the model's name and the start."""
-
-    async def handle(request: web.Request) -> web.Response:
-        state = request.app[STATE]
-        return reply(make(state.engine, state.alias, state.started))
-
-    return handle
+async def told(tell: Tell, request: web.Request) -> web.Response:
+    """A route of any API about the server."""
+    return reply(tell(_about(request.app[STATE], request.match_info)))
 
 
-async def running_as_ollama(request: web.Request) -> web.Response:
-    """GET /api/ps."""
+async def told_of(tell: Tell, request: web.Request) -> web.Response:
+    """The same, of what a body asks for."""
     state = request.app[STATE]
-    is_loaded = not state.engine.sleep.is_asleep
-    expires_at = state.idle.expires_at
-    return reply(ollama.running(state.engine, state.alias, state.started, expires_at) if is_loaded else {"models": []})
+    members, size = await state.read(request, lambda members: members)
+    about = _about(state, members)
+    return await state.reply(size, lambda: tell(about))
 
 
-async def show_as_ollama(request: web.Request) -> web.Response:
-    """POST /api/show {model}, with or without the tag, in any case."""
-    state = request.app[STATE]
-    name, size = await state.read(request, ollama.read_show)
-    if ollama.plain_name(name) not in map(ollama.plain_name, state.aliases):
-        problem = Problem(404, f"model '{name}' not found", "not_found_error")
-        return refusal(problem, problem.ollama())
-    return await state.reply(size, lambda: ollama.show(state.engine, state.alias, state.started))
+def _about(state: State, asked: Mapping[str, object]) -> About:
+    """On the loop."""
+    return About(state.engine, state.aliases, state.started, state.idle.expires_at, asked)
 
 
 async def runs_as_ollama(request: web.Request) -> web.Response:
     """GET / of a server without the page."""
-    return web.Response(text=ollama.RUNNING)
+    return web.Response(text=RUNNING)
 
 
-async def absent_as_ollama(request: web.Request) -> web.Response:
-    """Routes of Ollama's that change which models there are, or make no text."""
+async def absent_route(request: web.Request) -> web.Response:
+    """Routes of other servers that change which models there are, or make no text."""
     raise NotSupportedError(
         f"{request.path} is not supported: this server has one model, which it was started with, and generates text"
     )

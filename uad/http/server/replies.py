@@ -14,6 +14,7 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from uad.base.common.json_out import dumps
 from uad.base.common.names import misspelt_path
 from uad.base.common.request_id import REQUEST_ID, request_id
+from uad.http.apis.listed import api_of
 from uad.http.apis.problems import KINDS, Problem, problem_of
 from uad.http.server.bodies import LEAST_RATE
 from uad.http.server.state import STATE
@@ -78,7 +79,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 def refused(problem: Problem, path: str, name: str) -> web.Response:
     """An error in the words of the API that `path` belongs to, with the name of the request."""
-    response = refusal(problem, _body(problem, path, name))
+    response = refusal(problem, api_of(path).error(problem, name))
     _name(response, path, name)
     return response
 
@@ -116,19 +117,8 @@ def id_of_request(request: web.BaseRequest) -> str:
 
 def _name(response: web.StreamResponse, path: str, name: str) -> None:
     response.headers[ID_HEADER] = name
-    if _is_anthropic(path):
-        response.headers["request-id"] = name
-
-
-def _is_anthropic(path: str) -> bool:
-    return "/v1/messages" in path
-
-
-def _body(problem: Problem, path: str, name: str) -> Mapping[str, object]:
-    """In the form of the API that the path is of. Below `--api-prefix /api` are the others' paths, too."""
-    if _is_anthropic(path):
-        return problem.anthropic(name)
-    return problem.ollama() if "/api/" in path and "/v1/" not in path else problem.body()
+    for header in api_of(path).id_headers:
+        response.headers[header] = name
 
 
 def _problem(request: web.Request, error: Exception) -> Problem:

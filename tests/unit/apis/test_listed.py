@@ -1,0 +1,37 @@
+"""What the APIs of the server say of themselves, which its errors and its access go by."""
+
+from __future__ import annotations
+
+import pytest
+
+from uad.http.apis.listed import APIS, api_of
+from uad.http.apis.openai import OPENAI
+from uad.http.apis.problems import Problem
+
+ROUTES = [(path, api) for api in APIS for paths in (api.answers, api.counts, api.told, api.told_of) for path in paths]
+WRONG = Problem(400, "it is wrong", "invalid_request_error")
+
+
+def error_at(path: str) -> object:
+    return api_of(path).error(WRONG, "req_1")
+
+
+@pytest.mark.parametrize("prefix", ["", "/api", "/my/own"])
+def test_errors_of_a_route_have_the_form_of_its_api(prefix: str) -> None:
+    assert len(ROUTES) > 15
+    for path, api in ROUTES:
+        if prefix == "/api" and api_of(path) is OPENAI and "/v1/" not in path:
+            continue  # "/api/completion" could be a route of Ollama's
+        assert error_at(prefix + path.format(model="toy")) == api.error(WRONG, "req_1"), path
+
+
+def test_a_path_has_one_owner_and_openai_has_all_others() -> None:
+    paths = [path.format(model="toy") for path, _ in ROUTES]
+    assert [path for path in paths if sum(api.owns(path) for api in APIS) > 1] == []
+    assert api_of("/nowhere") is OPENAI
+
+
+def test_no_two_apis_have_one_route() -> None:
+    for kinds in (("answers", "counts", "told_of"), ("told",)):
+        paths = [path for api in APIS for kind in kinds for path in getattr(api, kind)]
+        assert sorted(paths) == sorted(set(paths))

@@ -1,0 +1,88 @@
+"""What an API of this server is to the rest of the server: its routes, its errors, and where it has keys. Each is one
+file, and one line in `listed.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from uad.http.apis.dialect import AtOnce, Dialect, Members, Served, Translated
+from uad.http.apis.problems import Problem
+from uad.http.requests.chat import Reading
+from uad.http.requests.generation import Backend
+from uad.http.requests.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What a request says beside its body. path: the parts of its path that a route leaves open, by their names."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    path: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+BODY_ONLY = Called()
+"""Of a request that says all in its body."""
+Read = Callable[[Mapping[str, object], Called], Translated[Any] | AtOnce]
+"""A request of its members. Raises InvalidRequestError, NotSupportedError or ValidationError."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRoute:
+    """A route that generates: how its requests are read, and in which form they are answered."""
+
+    read: Read
+    dialect: Callable[[Job, Served, Reading, Any], Dialect]
+    """The last is what `Translated.own` is."""
+    takes_pictures: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CountRoute:
+    """A route that says how many ids a prompt has. counted: its answer."""
+
+    read: Read
+    counted: Callable[[int], Members]
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a route may tell of the server. names: all that the model goes by; started, expires_at: seconds since 1970,
+    None for a model that stays loaded; asked: members of the body, or parts of the path.
+    """
+
+    engine: Backend
+    names: tuple[str, ...]
+    started: int
+    expires_at: float | None
+    asked: Mapping[str, object]
+
+
+Tell = Callable[[About], Members]
+"""What a route answers about the server. Raises ValidationError, InvalidRequestError or UnknownModelError."""
+
+
+@dataclass(frozen=True)
+class Api:
+    """An API: its routes by path, and what all of them have in common."""
+
+    answers: Mapping[str, AnswerRoute] = field(default_factory=dict)
+    counts: Mapping[str, CountRoute] = field(default_factory=dict)
+    told: Mapping[str, Tell] = field(default_factory=dict)
+    """Routes about the server that are asked by GET."""
+    told_of: Mapping[str, Tell] = field(default_factory=dict)
+    """The same by POST, with a body that says what is asked. They may take long: for worker threads."""
+    absent: tuple[str, ...] = ()
+    """Routes that only other servers have, by any method."""
+    owns: Callable[[str], bool] = lambda path: False
+    """Whether errors of a path are its own, also of one that no route has, and below a prefix."""
+    error: Callable[[Problem, str], Members] = lambda problem, name: problem.body()
+    """The body of an error of the request with this name."""
+    key_headers: tuple[str, ...] = ()
+    key_params: tuple[str, ...] = ()
+    """Where a query of its paths may have the key."""
+    id_headers: tuple[str, ...] = ()
+    """Headers in which answers have the name of the request, beside the one that all have."""

@@ -1,0 +1,17 @@
+"""All APIs of this server."""
+
+from __future__ import annotations
+
+from uad.http.apis.anthropic import MESSAGES
+from uad.http.apis.api import Api
+from uad.http.apis.native import NATIVE
+from uad.http.apis.ollama import OLLAMA
+from uad.http.apis.openai import OPENAI
+from uad.http.apis.responses import RESPONSES
+
+APIS: tuple[Api, ...] = (MESSAGES, OLLAMA, RESPONSES, NATIVE, OPENAI)
+
+
+def api_of(path: str) -> Api:
+    """The API whose errors a path has: OpenAI's where no other says that it is its own."""
+    return next((api for api in APIS if api.owns(path)), OPENAI)
