@@ -228,7 +228,7 @@ def renaming(rules: Sequence[tuple[str, str]]) -> Spelling:
     return own
 
 
-def tools_at(places: Sequence[int], spelling: Spelling) -> Spelling:
+def tools_at(places: Sequence[object], spelling: Spelling) -> Spelling:
     """The same spelling, where the tools of the chat, whose names are in `function`, stand at these places."""
 
     def own(name: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from uad.http.apis.anthropic import MESSAGES
 from uad.http.apis.api import Api
+from uad.http.apis.gemini import GEMINI
 from uad.http.apis.native import NATIVE
 from uad.http.apis.ollama import OLLAMA
 from uad.http.apis.openai import OPENAI
 from uad.http.apis.responses import RESPONSES
 
-APIS: tuple[Api, ...] = (MESSAGES, OLLAMA, RESPONSES, NATIVE, OPENAI)
+APIS: tuple[Api, ...] = (MESSAGES, GEMINI, OLLAMA, RESPONSES, NATIVE, OPENAI)
 
 
 def api_of(path: str) -> Api:

@@ -78,11 +78,12 @@ class Dialogue:
         call = {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
         message["tool_calls"] = [*known, call] if isinstance(known, list) else [call]
 
-    def result(self, id_: str, pieces: Sequence[Piece]) -> None:
-        """What a call gave."""
+    def result(self, id_: str, pieces: Sequence[Piece], name: str | None = None) -> None:
+        """What a call gave. name: of the tool, where the request says it."""
         texts = [piece for piece in pieces if isinstance(piece, str)]
         content = "\n".join(texts) if len(texts) == len(pieces) else self._parts(pieces)
-        self.messages.append({"role": "tool", "tool_call_id": id_, "content": content})
+        named: Json = {} if name is None else {"name": name}
+        self.messages.append({"role": "tool", "tool_call_id": id_, "content": content, **named})
 
     def _parts(self, pieces: Sequence[Piece]) -> list[Json]:
         self.places += [piece.where for piece in pieces if isinstance(piece, Picture)]
@@ -92,6 +93,29 @@ class Dialogue:
         if not self.messages or self.messages[-1]["role"] != "assistant":
             self.messages.append({"role": "assistant"})
         return self.messages[-1]
+
+
+class CallIds:
+    """Names of the calls of a conversation. Clients need not send any: a result says at most which tool it is of."""
+
+    def __init__(self) -> None:
+        self._n = 0
+        self._waiting: dict[str, str] = {}  # calls without a result so far, each with its tool
+
+    def of_call(self, id_: str | None, tool: str) -> str:
+        """Its own, else a new one of nine letters and digits, which is what some templates take."""
+        self._n += 1
+        id_ = id_ or f"call{self._n:05}"
+        self._waiting[id_] = tool
+        return id_
+
+    def of_result(self, id_: str | None, tool: str | None) -> str | None:
+        """Its own, else that of the first call that waits, of those of its tool if there are any."""
+        waiting = [name for name, called in self._waiting.items() if called == tool] or [*self._waiting]
+        id_ = id_ or (waiting[0] if waiting else None)
+        if id_ is not None:
+            self._waiting.pop(id_, None)
+        return id_
 
 
 def seal(text: str) -> str:

@@ -44,7 +44,7 @@ from uad.http.apis.dialect import (
     spelled,
     validated,
 )
-from uad.http.apis.messages import Picture
+from uad.http.apis.messages import CallIds, Picture
 from uad.http.apis.problems import Problem, UnknownModelError
 from uad.http.requests.chat import Reading
 from uad.http.requests.fields import MAX_MESSAGES, Body, CompletionBody, checked
@@ -259,29 +259,6 @@ def _logprobs(own: AskedBody) -> Json:
     return {"logprobs": True, "top_logprobs": own.top_logprobs} if own.logprobs else {}
 
 
-class _CallIds:
-    """Names of the calls of a conversation. Ollama's clients send none: a result says at most which tool it is of."""
-
-    def __init__(self) -> None:
-        self._n = 0
-        self._waiting: dict[str, str] = {}  # calls without a result so far, each with its tool
-
-    def of_call(self, call: CallOfBody) -> str:
-        """Its own, else a new one of nine letters and digits, which is what some templates take."""
-        self._n += 1
-        id_ = call.id or f"call{self._n:05}"
-        self._waiting[id_] = str(call.function.get("name"))
-        return id_
-
-    def of_result(self, said: SaidBody) -> str | None:
-        """Its own, else that of the first call that waits, of those of its tool if there are any."""
-        found = [id_ for id_, tool in self._waiting.items() if tool == said.tool_name] or [*self._waiting]
-        id_ = said.tool_call_id or (found[0] if found else None)
-        if id_ is not None:
-            self._waiting.pop(id_, None)
-        return id_
-
-
 def _pictures(value: object, where: str) -> list[Picture]:
     """The pictures of `images`, which are base64."""
     given = value or []
@@ -310,7 +287,7 @@ def _messages(given: Sequence[object]) -> tuple[list[Json], list[str]]:
     """The chat's messages, one for each of the request, and the places of their pictures."""
     out: list[Json] = []
     places: list[str] = []
-    ids = _CallIds()
+    ids = CallIds()
     for i, one in enumerate(given):
         checkpoint()
         where = f"messages.{i}"
@@ -322,9 +299,12 @@ def _messages(given: Sequence[object]) -> tuple[list[Json], list[str]]:
             message["reasoning_content"] = said.thinking
         if said.tool_calls:
             calls = [validated(CallOfBody, call, f"{where}.tool_calls.{k}") for k, call in enumerate(said.tool_calls)]
-            message["tool_calls"] = [{"id": ids.of_call(call), "function": call.function} for call in calls]
+            message["tool_calls"] = [
+                {"id": ids.of_call(call.id, str(call.function.get("name"))), "function": call.function}
+                for call in calls
+            ]
         if said.role == "tool":
-            message |= {"name": said.tool_name, "tool_call_id": ids.of_result(said)}
+            message |= {"name": said.tool_name, "tool_call_id": ids.of_result(said.tool_call_id, said.tool_name)}
         out.append({name: value for name, value in message.items() if value is not None})
     return out, places
 
