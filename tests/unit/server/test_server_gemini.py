@@ -242,8 +242,10 @@ def test_a_schema_of_the_api_is_a_json_schema() -> None:
         "type": "object",
         "required": ["b"],
         "properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "b": {"type": "integer"}},
+        "additionalProperties": False,
     }
     assert [*schema_of(SCHEMA, "x")["properties"]] == ["a", "b"]  # type: ignore[misc]
+    assert "additionalProperties" not in schema_of({"type": "OBJECT"}, "x")
     rows = {"type": "ARRAY", "minItems": "1", "max_items": 3, "items": {"type": "STRING", "format": "date"}}
     assert schema_of(rows, "x") == {
         "type": "array",
@@ -319,7 +321,7 @@ def test_functions_reach_the_template_and_tools_of_google_are_left_out(caplog: p
     fake, _ = asked({"tools": [*TOOLS, {"googleSearch": {}}, {"code_execution": {}}]})
     offered = [one["function"] for one in fake.chats[0][1]["tools"]]  # type: ignore[attr-defined]
     assert [one["name"] for one in offered] == ["look_up", "say"]
-    assert offered[0]["parameters"] == {"type": "object", "properties": {"word": {"type": "string"}}}
+    assert offered[0]["parameters"] == schema_of(LOOK_UP["parameters"], "x")
     assert "'googleSearch' is left out" in caplog.text
 
 

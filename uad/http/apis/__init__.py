@@ -1,3 +1,3 @@
-"""The APIs that clients use: OpenAI's, Anthropic's, Ollama's and llama-server's forms of answers and errors, and
-requests that are chats in other words. Knows no HTTP.
+"""The APIs that clients use: OpenAI's, Anthropic's, Google's, Ollama's and llama-server's, each with its paths, requests
+that are chats in other words, answers and errors. Knows no HTTP.
 """

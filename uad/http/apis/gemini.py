@@ -361,7 +361,9 @@ _FORMATS = frozenset({"date", "time", "date-time", "duration", "uuid", "email", 
 
 
 def schema_of(value: object, where: str) -> Json:
-    """A schema in the API's own form, of which types are in capitals, as a JSON schema. Raises InvalidRequestError."""
+    """A schema in the API's own form, of which types are in capitals, as a JSON schema. Objects that name their members
+    have no others. Raises InvalidRequestError.
+    """
     checkpoint()
     if not isinstance(value, dict):
         raise InvalidRequestError.at(where, "must be a schema, which is an object")
@@ -374,7 +376,7 @@ def schema_of(value: object, where: str) -> Json:
     if given.get("format") in _FORMATS:
         out["format"] = given["format"]
     if "properties" in given:
-        out["properties"] = _properties(given, f"{where}.properties")
+        out |= {"properties": _properties(given, f"{where}.properties"), "additionalProperties": False}
     for name in ("items", "additionalProperties"):
         if name in given:
             member = given[name]
@@ -494,9 +496,11 @@ def _user_turn(talk: _Talk, parts: Sequence[tuple[str, PartBody]]) -> None:
 
 
 def _result(result: ResponseField) -> str:
-    """The text in `output` alone, else the object."""
-    output = result.response.get("output") if len(result.response) == 1 else None
-    return output if isinstance(output, str) else dumps(result.response)
+    """The one text in `output`, or in `result`, where Google's own clients put it; else the object."""
+    texts = [
+        value for name, value in result.response.items() if name in ("output", "result") and isinstance(value, str)
+    ]
+    return texts[0] if len(texts) == len(result.response) == 1 else dumps(result.response)
 
 
 def _piece(where: str, part: PartBody) -> Piece:

@@ -1,6 +1,4 @@
-"""The HTTP side: OpenAI's, Anthropic's, Ollama's and llama-server's routes over one runtime. Knows no model and no
-llama.cpp, only messages.
-"""
+"""The HTTP side: the routes of all APIs over one runtime. Knows no model and no llama.cpp, only messages."""
 
 from uad.http.server.app import make_app, make_runner
 from uad.http.server.lifecycle import serve
