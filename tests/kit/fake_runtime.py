@@ -37,6 +37,7 @@ from uad.base.events import (
     Totals,
 )
 from uad.base.stats import DrafterStats, DraftStats, Timings, Usage
+from uad.base.token_ids import check_ids
 from uad.base.types import (
     IMAGE_PLACE,
     Constraint,
@@ -185,6 +186,7 @@ class FakeRuntime:
             raise UnavailableError(str(self.error))
         if len(request.prompt) >= self.n_ctx:
             raise ContextOverflowError(len(request.prompt), self.n_ctx)
+        check_ids(replace(request, prompt=tuple(id_ for id_ in request.prompt if id_ >= 0)), N_VOCAB)
         with self._lock:
             self._n += 1
             self.requests.append(request)

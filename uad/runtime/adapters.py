@@ -35,8 +35,8 @@ class AdapterTurns:
         return self._active
 
     def resolved(self, request: Request) -> Request:
-        """The request with its adapters. From any thread."""
-        return replace(request, adapters=self.default) if request.adapters is None else request
+        """The request with its adapters, where there are any. From any thread."""
+        return replace(request, adapters=self.default) if self.default and request.adapters is None else request
 
     def can_default(self) -> bool:
         """Whether `use_default` would change nothing that runs. On the model thread."""
@@ -50,8 +50,8 @@ class AdapterTurns:
             self._switch(self.default)
 
     def submit(self, number: int, request: Request, sink: Sink) -> None:
-        """The request waits for its adapters, then in the engine for a slot; it was checked."""
-        self._waiting.append((number, self.resolved(request), sink))
+        """The request, as `resolved` gave it, waits for its adapters, then in the engine for a slot; it was checked."""
+        self._waiting.append((number, request, sink))
         self.settle()
 
     def cancel(self, number: int) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
 from types import TracebackType
 from typing import Self
 
-from uad.base.errors import InvalidRequestError
 from uad.base.events import AdapterInfo, EngineSnapshot, RuntimeInfo
+from uad.base.token_ids import check_ids
 from uad.base.types import Clock, Request
 from uad.runtime.parts import Parts
 from uad.runtime.prompts import TextService
@@ -57,24 +56,9 @@ class Loaded:
             if self.text.sight is None:
                 raise no_sight()
             request = self.text.sight.placed(request)
-        self._check_ids(request)
+        check_ids(request, self.info.target.n_vocab)
         self._engine.check(request)
         return request
-
-    def _check_ids(self, request: Request) -> None:
-        last, sampling = self.info.target.n_vocab - 1, request.sampling
-        if not all(sampling.bad_words):
-            raise InvalidRequestError("bad_words: a word without tokens cannot be written anyway", "bad_words")
-        biased = [id_ for id_, _ in sampling.logit_bias]
-        bound = (*sampling.allowed, *chain.from_iterable(sampling.bad_words))
-        for field, ids, wrong in (
-            ("prompt", request.text_ids, f"the prompt has a token id outside the vocabulary (0 to {last})"),
-            ("stop_token_ids", request.stop_token_ids, f"stop_token_ids: token ids must lie between 0 and {last}"),
-            ("logit_bias", biased, f"logit_bias names a token id outside the vocabulary (0 to {last})"),
-            ("allowed_token_ids", bound, f"token ids must lie between 0 and {last}"),
-        ):
-            if ids and not 0 <= min(ids) <= max(ids) <= last:
-                raise InvalidRequestError(wrong, field)
 
     def snapshot(self) -> EngineSnapshot:
         """What the engine did so far, and does now."""

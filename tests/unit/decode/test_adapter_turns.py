@@ -34,7 +34,7 @@ def turns():
 
 
 def ask(turning, number, adapters=None, sink=None):
-    turning.submit(number, Request((1,), adapters=adapters), sink)
+    turning.submit(number, turning.resolved(Request((1,), adapters=adapters)), sink)
 
 
 def test_the_same_adapters_run_side_by_side():

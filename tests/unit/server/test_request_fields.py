@@ -13,15 +13,17 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import pytest
-from kit.fake_runtime import FakeRuntime
+from kit.fake_runtime import N_VOCAB, FakeRuntime
+from kit.server_kit import CONFIG
 
+from uad.base.token_ids import check_ids
 from uad.base.types import FimTokens
 from uad.http.apis.native import settings_json
 from uad.http.apis.problems import problem_of
-from uad.http.requests.chat import chat_job
 from uad.http.requests.fields import ChatBody, CompletionBody, InfillBody, NativeBody, checked
-from uad.http.requests.job import Job, check_counts, make_job
-from uad.http.requests.prompt_ids import encode_infill, encode_prompt, split_prompts
+from uad.http.requests.job import Job, check_counts
+from uad.http.requests.prepare import prepared
+from uad.http.requests.prompt_ids import split_prompts
 from uad.http.server.json_in import parse_object
 
 RECORDED = Path(__file__).with_name("request_fields.jsonl")
@@ -71,14 +73,11 @@ def runtime() -> FakeRuntime:
 
 def job_of(engine: FakeRuntime, route: str, members: dict[str, object]) -> Job:
     body = checked(ROUTES[route][0], members)
-    if isinstance(body, ChatBody):
-        check_counts(body, 1, LIMIT)
-        return chat_job(engine, body, 30.0, "auto")[0]
-    prompts = split_prompts(body.prompt)
-    check_counts(body, len(prompts), LIMIT)
-    if isinstance(body, InfillBody):
-        return make_job(engine, body, [encode_infill(engine, body)], 30.0)
-    return make_job(engine, body, [encode_prompt(engine, one, body.add_special_tokens) for one in prompts], 30.0)
+    prompts = [] if isinstance(body, ChatBody) else split_prompts(body.prompt)
+    check_counts(body, len(prompts) or 1, LIMIT)
+    job, _ = prepared(engine, body, prompts, [()] * (len(prompts) or 1), CONFIG)
+    check_ids(job.requests[0], N_VOCAB)
+    return job
 
 
 def settings(engine: FakeRuntime, route: str, more: dict[str, Any]) -> dict[str, Any]:

@@ -1,24 +1,20 @@
-"""A chat: what is generated for it, how its answers are read, and how long their thoughts may be."""
+"""A chat: how its answers are read, and how long their thoughts may be."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from uad.base.errors import InvalidRequestError
-from uad.base.types import Image, ThoughtBounds
-from uad.http.requests.constraint import chat_constraint
+from uad.base.types import Constraint, ThoughtBounds
 from uad.http.requests.fields import ChatBody
 from uad.http.requests.generation import Backend
-from uad.http.requests.job import Job, check_job, make_job
 from uad.http.requests.message_fields import AllowedTools, NamedTool
-from uad.http.requests.prompt_ids import answer_begun, check_begun, encode_chat, text_of
+from uad.http.requests.prompt_ids import answer_begun
 from uad.text.calls.format import AnswerFormat, Keys
 from uad.text.calls.parser import AnswerParser, Start
 from uad.text.calls.tools import Calls, Tool
 
-_TAIL = 64
-"""How many ids at the end of a prompt are looked at for a thought that has begun."""
 _KWARG = "thinking_budget"
 
 
@@ -73,48 +69,25 @@ def _check_names(body: ChatBody, names: Sequence[str]) -> None:
             raise InvalidRequestError.at("tool_choice", f"tools has no function {name!r}")
 
 
-def check_chat(engine: Backend, body: ChatBody) -> None:
-    """Raise InvalidRequestError for what `chat_job` refuses and that neither models nor vocabularies are needed for."""
-    check_job(engine, body)
-    calls_of(body)
-    check_begun(body)
-    _of_template(body)
-
-
-def chat_job(
-    engine: Backend, body: ChatBody, ping: float, default: str, images: Sequence[Image] = ()
-) -> tuple[Job, Reading]:
-    """What to generate for a chat, and how to read it. Renders, tokenizes and compiles: for worker threads.
-
-    default: the server's reasoning format. images: the pictures of the chat, in order.
+def reading_of(engine: Backend, body: ChatBody, tail: str, own: Constraint | None, default: str) -> Reading:
+    """How answers to the chat are read. tail: the end of its prompt; own: the constraint of the request, or the
+    server's; default: the server's reasoning format.
     """
-    text, calls = engine.text, calls_of(body)
-    prompt = encode_chat(text, body, images)
-    if body.verbose or engine.config.verbose:
-        prompt = replace(prompt, text=text_of(text, prompt.ids))
-    job = make_job(engine, body, [prompt], ping)
-
+    answers = engine.text.answers
     # Where the answer begins is said by the beginning that the request gives, else by the end of its prompt: after
     # "<think>\n" it is in a thought. A beginning "<think>so far" goes on with one, and "So far" is content, whatever
     # the template opens.
-    tail, begun = text_of(text, prompt.ids[-_TAIL:]), answer_begun(body, text.answers)
-    in_thought = text.answers.continues_thought(begun) if begun else text.answers.opens_thought(tail)
+    begun = answer_begun(body, answers)
+    in_thought = answers.continues_thought(begun) if begun else answers.opens_thought(tail)
     start = Start(in_thought, in_content=bool(begun) and not in_thought)
-
     shows = body.reasoning_format or default
     shows_thoughts = shows == "none" or (shows == "deepseek-legacy" and bool(body.stream))
     # An answer that the request describes by a schema or a grammar may look like a call, and is what was asked for.
-    own = job.requests[0].constraint
-    whole = text.answers.keys_of_whole(engine.config.server.json_calls) if own is None else None
-    reading = Reading(text.answers, calls, start, shows_thoughts, whole)
-    bound = chat_constraint(engine, body, own, calls, start, tail)
-    shown = () if reading.is_plain else reading.format.shown(with_calls=calls.are_possible)
-    thoughts = _thought_bounds(engine, body, start)
-    requests = (replace(one, shown=shown, constraint=bound, thoughts=thoughts) for one in job.requests)
-    return replace(job, requests=tuple(requests)), reading
+    whole = answers.keys_of_whole(engine.config.server.json_calls) if own is None else None
+    return Reading(answers, calls_of(body), start, shows_thoughts, whole)
 
 
-def _thought_bounds(engine: Backend, body: ChatBody, start: Start) -> ThoughtBounds | None:
+def thought_bounds(engine: Backend, body: ChatBody, start: Start) -> ThoughtBounds | None:
     """What the loop gets about an answer's thoughts; None where it has none. Tokenizes: for worker threads."""
     answers, config = engine.text.answers, engine.config.server
     if not (answers.thinks or answers.channels or start.in_thought):
@@ -122,7 +95,7 @@ def _thought_bounds(engine: Backend, body: ChatBody, start: Start) -> ThoughtBou
     marks = answers.marks
     if start.in_content and not marks.anywhere:
         return None
-    most = body.thinking_budget if body.thinking_budget is not None else _of_template(body)
+    most = body.thinking_budget if body.thinking_budget is not None else kwarg_budget(body)
     if most is None or most < 0:  # the request says nothing, or asks for no bound: the server's own
         most = config.reasoning_budget
     if most < 0:
@@ -133,8 +106,8 @@ def _thought_bounds(engine: Backend, body: ChatBody, start: Start) -> ThoughtBou
     return ThoughtBounds(marks.start, marks.end, start.in_thought, marks.anywhere, most, tuple(closing))
 
 
-def _of_template(body: ChatBody) -> int | None:
-    """The bound among the template's variables, where some clients put it."""
+def kwarg_budget(body: ChatBody) -> int | None:
+    """The bound of thoughts among the template's variables, where some clients put it. Raises InvalidRequestError."""
     value = body.chat_template_kwargs.get(_KWARG)
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value

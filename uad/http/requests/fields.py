@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar, get_type_hints
 
@@ -232,7 +232,7 @@ def _members_of_tables() -> dict[str, Any]:
 if TYPE_CHECKING:
 
     class TableBody(Body):
-        """What code reads of these members by name. All others are reached with `requested`, typed by `Request`."""
+        """What code reads of these members by name. All others are reached with `asked_of`, typed by `Request`."""
 
         stream: bool | None
         n_probs: int | None
@@ -245,11 +245,6 @@ def asked_of(body: TableBody) -> dict[str, Any]:
     """What the body sets of a `Request` as it is, by its name there."""
     found = ((name, one, getattr(body, one.name or name)) for name, one in REQUEST_ROWS.items())
     return {name: value for name, one, value in found if value is not None and (body.stream or not one.only_streamed)}
-
-
-def requested(body: TableBody, usual: Request) -> Request:
-    """`usual` with what the body sets of it as it is."""
-    return replace(usual, **asked_of(body))
 
 
 class StreamOptions(Body):

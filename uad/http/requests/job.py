@@ -1,7 +1,7 @@
 """From a checked body to what is submitted: the server's defaults with single fields replaced.
 
-What a body sets as it is, `fields.requested` copies. Here are the fields that have to be worked out: lengths,
-probabilities, samplers, draft control, predictions, adapters.
+What a body sets as it is, `fields.asked_of` finds. Here are the fields that have to be worked out: lengths,
+probabilities, samplers, draft control, predictions, adapters. `prepare` puts all of them together.
 """
 
 from __future__ import annotations
@@ -10,20 +10,18 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from uad.base.checkpoint import checkpoint
 from uad.base.common.request_id import REQUEST_ID
 from uad.base.common.samplers import SAMPLERS, SETTINGS, sampler_names
 from uad.base.errors import InvalidRequestError
 from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.http.requests.constraint import asked_constraint, constraint_of
-from uad.http.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody, requested
+from uad.http.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody, asked_of
 from uad.http.requests.generation import Backend
 from uad.http.requests.left_out import leave_out
 from uad.http.requests.prompt_ids import Prompt
 
-MAX_ECHOED: Final = 1 << 20  # probabilities of a prompt
 MAX_PREDICTED: Final = 1 << 22
 """Bytes of all text of a prediction: about a million tokens."""
 MAX_PREDICTED_PARTS: Final = 4096
@@ -95,93 +93,35 @@ def n_choices(body: GenerationBody) -> int:
     return best_of
 
 
-def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping: float) -> Job:
-    """Requests for every prompt and choice. May tokenize and compile: for worker threads."""
-    model, (n_probs, logprobs) = settled(engine, body), _probs(body)
-    n, echo = n_choices(body), isinstance(body, CompletionBody) and body.echo
-    if echo and logprobs:
-        _check_echo(prompts, n_probs)
-    params = sampling_params(engine, body)
-    model = replace(model, prompt_probs=echo and logprobs, constraint=constraint_of(engine, body))
-    # Choices of one prompt have seeds in a row: else all of them would be the same text.
-    seed = params.seed
-    drawn = [params if seed is None or not i else replace(params, seed=seed + i) for i in range(n)]
-    requests = tuple(
-        replace(model, prompt=prompt.ids, drafted_prompt=prompt.drafted, images=prompt.images, sampling=sampling)
-        for prompt in prompts
-        for sampling in drawn
-    )
-    interval = ping if body.sse_ping_interval is None else body.sse_ping_interval
-    return Job(
-        requests=requests,
-        prompts=tuple(prompt for prompt in prompts for _ in range(n)),
-        n=n,
-        n_best=body.n,
-        logprobs=logprobs,
-        echo=echo,
-        include_usage=bool(body.stream_options.include_usage),
-        ping=interval if interval > 0 else None,
-        drafters=drafters_of(engine, model.speculative, bool(model.prediction)),
-        eog=engine.info.eog,
-        is_verbose=body.verbose or engine.config.verbose,
-        token_ids=isinstance(body, ChatBody | CompletionBody) and body.return_token_ids,
-    )
-
-
-def check_job(engine: Backend, body: GenerationBody) -> None:
-    """Raise InvalidRequestError for what `make_job` refuses and that neither models nor vocabularies are needed for."""
-    settled(engine, body)
-    asked_constraint(body)
-    _check_ids(engine, body.allowed_token_ids, "allowed_token_ids")
-    _check_runs(engine, body.bad_words_ids)
-    if body.logit_bias is not None:
-        _pairs(body.logit_bias)
-    if body.dry_sequence_breakers is not None:
-        _breakers(body.dry_sequence_breakers)
-
-
-def settled(engine: Backend, body: GenerationBody) -> Request:
-    """The request without its prompt and what is made with a vocabulary. Raises InvalidRequestError."""
-    n_probs, logprobs = _probs(body)
+def settled(engine: Backend, body: GenerationBody) -> dict[str, Any]:
+    """The fields of a `Request` that need neither its prompt nor a vocabulary. Raises InvalidRequestError."""
+    n_probs, logprobs = probs_of(body)
+    asked = asked_of(body)
     # -1 is no limit on both sides: of 100 in the request and -1 on the command line 100 counts, of -1 and -1 none.
-    limit, asked = engine.config.n_predict, -1 if body.max_tokens is None else body.max_tokens
-    lengths = [length for length in (limit, asked) if length >= 0]
-    usual = Request(
-        prompt=(),
-        max_tokens=min(lengths) if lengths else None,
-        cache_prompt=engine.config.server.cache_prompt,
-        name=REQUEST_ID.get(),
-    )
-    model = requested(body, usual)
-    _check_ids(engine, model.stop_token_ids, "stop_token_ids")
-    if model.max_tokens is not None and model.min_tokens > model.max_tokens:
+    lengths = [length for length in (engine.config.n_predict, body.max_tokens) if length is not None and length >= 0]
+    max_tokens = min(lengths) if lengths else None
+    if max_tokens is not None and asked.get("min_tokens", 0) > max_tokens:
         raise InvalidRequestError.at(
-            "min_tokens", f"must not be above max_tokens, which is {model.max_tokens} for this request"
+            "min_tokens", f"must not be above max_tokens, which is {max_tokens} for this request"
         )
-    if model.origins and not model.stream:
+    if asked.get("origins") and not asked.get("stream"):
         raise InvalidRequestError.at("return_origins", "the chunks of a stream have it; set stream to true")
-    return replace(
-        model,
-        slot=model.slot if model.slot == -1 else model.slot % engine.info.n_slots,
-        speculative=speculative_params(engine, body),
-        logprobs=logprobs or n_choices(body) > body.n,
-        n_probs=n_probs,
-        adapters=scales_of(engine, body.lora) if body.lora else None,
-        prediction=prediction_of(body.prediction),
-    )
+    slot = asked.get("slot", -1)
+    return {
+        "cache_prompt": engine.config.server.cache_prompt,
+        "name": REQUEST_ID.get(),
+        **asked,
+        "max_tokens": max_tokens,
+        "slot": slot if slot == -1 else slot % engine.info.n_slots,
+        "speculative": speculative_params(engine, body),
+        "logprobs": logprobs or n_choices(body) > body.n,
+        "n_probs": n_probs,
+        "adapters": scales_of(engine, body.lora) if body.lora else None,
+        "prediction": prediction_of(body.prediction),
+    }
 
 
-def _check_echo(prompts: Sequence[Prompt], n_probs: int) -> None:
-    if any(prompt.images for prompt in prompts):
-        raise InvalidRequestError.at("echo", "with logprobs a prompt can hold no images")
-    most = MAX_ECHOED // (1 + n_probs)
-    if any(len(prompt.ids) > most for prompt in prompts):
-        raise InvalidRequestError.at(
-            "echo", f"with logprobs {n_probs} a prompt may have at most {most} tokens; ask for fewer logprobs"
-        )
-
-
-def _probs(body: GenerationBody) -> tuple[int, bool]:
+def probs_of(body: GenerationBody) -> tuple[int, bool]:
     """How many alternatives each token has, and whether there are log-probabilities at all. OpenAI's chats have two
     fields for these, its completions one, where 0 means none beside the token itself; llama-server has n_probs.
     """
@@ -216,7 +156,6 @@ def sampling_params(engine: Backend, body: GenerationBody) -> SamplingParams:
     if body.samplers is not None:
         changes |= _chain(body.samplers)
     changes["bad_words"] = tuple(dict.fromkeys(_bad_words(engine, body)))
-    _check_ids(engine, body.allowed_token_ids, "allowed_token_ids")
     changes["allowed"] = tuple(dict.fromkeys(body.allowed_token_ids))
     params = replace(engine.config.sampling, **changes)
     engine.text.check_sampling(params)
@@ -234,6 +173,12 @@ def _chain(words: Sequence[str]) -> dict[str, object]:
         name for sampler, its in SAMPLERS.items() if sampler.letter and sampler.name not in names for name in its
     ]
     return {"samplers": names, **{name: SETTINGS[name].off[0] for name in left_out if SETTINGS[name].off}}
+
+
+def check_breakers(value: object) -> None:
+    """Raise InvalidRequestError for `dry_sequence_breakers` that are none."""
+    if value is not None:
+        _breakers(value)
 
 
 def _breakers(value: object) -> tuple[str, ...]:
@@ -258,21 +203,7 @@ def _bad_words(engine: Backend, body: GenerationBody) -> Iterator[tuple[int, ...
         for text in (word, " " + word.lstrip()) if word.strip() else (word,):
             if ids := engine.text.tokenize(text, add_special=False, parse_special=False):
                 yield tuple(ids)
-    _check_runs(engine, body.bad_words_ids)
     yield from map(tuple, body.bad_words_ids)
-
-
-def _check_runs(engine: Backend, runs: Sequence[Sequence[int]]) -> None:
-    for run in runs:
-        if not run:
-            raise InvalidRequestError.at("bad_words_ids", "a list in it is empty")
-        _check_ids(engine, run, "bad_words_ids")
-
-
-def _check_ids(engine: Backend, ids: Sequence[int], name: str) -> None:
-    n_vocab = engine.info.target.n_vocab
-    if not all(0 <= id_ < n_vocab for id_ in ids):
-        raise InvalidRequestError.at(name, f"token ids must lie between 0 and {n_vocab - 1}")
 
 
 def _biases(engine: Backend, value: object) -> Iterator[tuple[int, float]]:
@@ -289,6 +220,12 @@ def _biases(engine: Backend, value: object) -> Iterator[tuple[int, float]]:
             raise InvalidRequestError.at("logit_bias", f"at most {MAX_BIASES} tokens, those of texts included")
         for id_ in ids:
             yield id_, addend
+
+
+def check_biases(value: object) -> None:
+    """Raise InvalidRequestError for a `logit_bias` that is none, whatever the vocabulary."""
+    if value is not None:
+        _pairs(value)
 
 
 def _pairs(value: object) -> Sequence[object]:

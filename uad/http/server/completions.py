@@ -18,11 +18,11 @@ from uad.base.types import Image
 from uad.http.apis.answer import RunningAnswer
 from uad.http.apis.api import AnswerRoute, Called, CountRoute, Read
 from uad.http.apis.dialect import AtOnce, Dialect, Prompted, Translated, spelled
-from uad.http.requests.chat import PLAIN, chat_job, check_chat
-from uad.http.requests.fields import ChatBody, GenerationBody, TemplateBody
+from uad.http.requests.fields import GenerationBody, TemplateBody
 from uad.http.requests.generation import Backend, Generation
-from uad.http.requests.job import check_counts, check_job, make_job
+from uad.http.requests.job import check_counts
 from uad.http.requests.pictures import PictureSource, chat_sources, check_sight, has_pictures, prompted_sources
+from uad.http.requests.prepare import Asking, check_prepared, prepared
 from uad.http.requests.prompt_ids import check_begun, check_prompts, encode_chat, encode_completion
 from uad.http.server.bodies import MAX_TEXT, WITH_PICTURES
 from uad.http.server.connection import hurry
@@ -55,9 +55,9 @@ async def answer(route: AnswerRoute, request: web.Request) -> web.StreamResponse
                 with spelled(spelling):
                     make = partial(_dialect, state, route, asked, images)
                     dialect = await state.prepared(size, kind, make)
-                    state.idle.keep(asked.keep_s)  # not by a request that is refused
+                    keep_s = asked.keep_s
                     del asked, body, make, images  # the files of pictures are in them, and the answer may be long
-                    return await _answer(request, dialect)
+                    return await _answer(request, dialect, keep_s)
 
 
 async def count(route: CountRoute, request: web.Request) -> web.StreamResponse:
@@ -87,14 +87,13 @@ async def _before_waking(state: State, size: int, asked: Translated[Any]) -> Non
 
 
 def _check(engine: Backend, asked: Translated[Any]) -> None:
-    match asked.chat:
-        case ChatBody() as chat:
-            check_chat(engine, chat)
-        case TemplateBody() as chat:
-            check_begun(chat)
-        case prompted:
-            check_job(engine, prompted)
-            check_prompts(engine, prompted, asked.prompts)
+    body = asked.chat
+    if isinstance(body, Asking):
+        check_prepared(engine, body)
+    else:
+        check_begun(body)
+    if isinstance(body, Prompted):
+        check_prompts(engine, body, asked.prompts)
     check_sight(engine.sees_images, [*chain.from_iterable(_sources(asked))])
 
 
@@ -125,19 +124,14 @@ async def _seen(state: State, size: int, asked: Translated[Any]) -> AsyncIterato
 
 def _dialect(state: State, route: AnswerRoute, asked: Translated[Any], images: Sequence[Sequence[Image]]) -> Dialect:
     """What to generate, and in which form. Renders, tokenizes and compiles: for worker threads."""
-    engine, body, ping = state.engine, asked.chat, state.config.sse_ping_interval
-    if isinstance(body, Prompted):
-        pairs = zip(asked.prompts, images, strict=True)
-        prompts = [encode_completion(engine, body, prompt, own) for prompt, own in pairs]
-        return route.dialect(make_job(engine, body, prompts, ping), state.served, PLAIN, asked.own)
-    assert isinstance(body, ChatBody), "only counted chats are none to answer"
-    thoughts = state.config.reasoning_format
+    body = asked.chat
+    assert isinstance(body, Asking), "only counted chats are none to answer"
     try:
-        job, reading = chat_job(engine, body, ping, thoughts, images[0])
+        job, reading = prepared(state.engine, body, asked.prompts, images, state.config)
     except InvalidRequestError as error:
         if asked.relaxed is None or not (error.param or "").startswith("tools"):
             raise
-        job, reading = chat_job(engine, asked.relaxed, ping, thoughts, images[0])
+        job, reading = prepared(state.engine, asked.relaxed, (), images, state.config)
     return route.dialect(job, state.served, reading, asked.own)
 
 
@@ -151,8 +145,11 @@ def _n_tokens(state: State, body: TemplateBody | Prompted, images: Sequence[Sequ
 # --- every answer
 
 
-async def _answer(request: web.Request, dialect: Dialect) -> web.StreamResponse:
-    """Generate, and give back the finished response. Everything still running when the client leaves is cancelled."""
+async def _answer(request: web.Request, dialect: Dialect, keep_s: float | None) -> web.StreamResponse:
+    """Generate, and give back the finished response. Everything still running when the client leaves is cancelled.
+
+    keep_s: see `Translated`.
+    """
     state, job = request.app[STATE], dialect.job
     state.bodies.release(request)  # what is left of it is in the job
     for one in job.requests:
@@ -160,6 +157,7 @@ async def _answer(request: web.Request, dialect: Dialect) -> web.StreamResponse:
             image.pixels.lend()
     stalled = partial(hurry, request, STALLED_SECONDS)
     with Generation(state.engine, job.requests, stalled, not job.stream, state.ticks) as generation:
+        state.idle.keep(keep_s)  # not by a request that is refused
         state.live.add(generation)
         try:
             answer = RunningAnswer(dialect)

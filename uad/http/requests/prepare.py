@@ -1,0 +1,159 @@
+"""What a request asks for, as the engine takes it: each `Request` is built once, of its prompt, its sampling, how its
+answers are read, its constraint, and the bounds of its thoughts, in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from uad.base.config import ServerConfig
+from uad.base.errors import InvalidRequestError
+from uad.base.token_ids import check_ids
+from uad.base.types import Image, Request, SamplingParams
+from uad.http.requests.chat import PLAIN, Reading, calls_of, kwarg_budget, reading_of, thought_bounds
+from uad.http.requests.constraint import asked_constraint, chat_constraint, constraint_of
+from uad.http.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody
+from uad.http.requests.generation import Backend
+from uad.http.requests.job import (
+    Job,
+    check_biases,
+    check_breakers,
+    drafters_of,
+    n_choices,
+    probs_of,
+    sampling_params,
+    settled,
+)
+from uad.http.requests.prompt_ids import Prompt, check_begun, encode_chat, encode_completion, text_of
+
+MAX_ECHOED = 1 << 20
+"""Probabilities of a prompt."""
+Asking = ChatBody | CompletionBody | NativeBody
+"""A body that is answered."""
+_TAIL = 64
+"""How many ids at the end of a prompt are looked at for a thought that has begun."""
+
+
+def prepared(
+    engine: Backend,
+    body: Asking,
+    prompts: Sequence[object],
+    images: Sequence[Sequence[Image]],
+    server: ServerConfig,
+) -> tuple[Job, Reading]:
+    """Requests for every prompt and choice, and how their answers are read. Renders, tokenizes and compiles: for worker
+    threads. Raises InvalidRequestError, NotSupportedError or ContextOverflowError.
+
+    prompts: of a completion; images: of each prompt, of which a chat is one.
+    """
+    if isinstance(body, ChatBody):
+        calls_of(body)  # a tool that is not there is refused before anything is rendered
+        encoded = [_encoded_chat(engine, body, images[0])]
+    else:
+        pairs = zip(prompts, images, strict=True)
+        encoded = [encode_completion(engine, body, prompt, own) for prompt, own in pairs]
+    fields = settled(engine, body)
+    has_prompt_probs = _has_prompt_probs(body, encoded)
+    sampling = sampling_params(engine, body)
+    fields["constraint"] = constraint_of(engine, body)
+    reading = PLAIN
+    if isinstance(body, ChatBody):
+        reading = _settle_chat(engine, body, encoded[0], fields, server)
+    firsts = [
+        Request(
+            prompt=prompt.ids,
+            drafted_prompt=prompt.drafted,
+            images=prompt.images,
+            sampling=sampling,
+            prompt_probs=has_prompt_probs,
+            **fields,
+        )
+        for prompt in encoded
+    ]
+    n = n_choices(body)
+    requests = tuple(choice for first in firsts for choice in _choices(first, n))
+    return _job(engine, body, requests, encoded, server), reading
+
+
+def check_prepared(engine: Backend, body: Asking) -> None:
+    """Raise InvalidRequestError for what `prepared` or the engine refuses of a body, beside its prompts, and that
+    neither models nor vocabularies are needed for.
+    """
+    fields = settled(engine, body)
+    asked_constraint(body)
+    bound = SamplingParams(
+        allowed=tuple(body.allowed_token_ids), bad_words=tuple(tuple(word) for word in body.bad_words_ids)
+    )
+    check_ids(Request(prompt=(), sampling=bound, **fields), engine.info.target.n_vocab)
+    check_biases(body.logit_bias)
+    check_breakers(body.dry_sequence_breakers)
+    if isinstance(body, ChatBody):
+        calls_of(body)
+        check_begun(body)
+        kwarg_budget(body)
+
+
+def _encoded_chat(engine: Backend, body: ChatBody, images: Sequence[Image]) -> Prompt:
+    prompt = encode_chat(engine.text, body, images)
+    is_shown = body.verbose or engine.config.verbose
+    return replace(prompt, text=text_of(engine.text, prompt.ids)) if is_shown else prompt
+
+
+def _has_prompt_probs(body: GenerationBody, prompts: Sequence[Prompt]) -> bool:
+    """Whether the answer repeats the prompts with probabilities. Raises InvalidRequestError where it cannot."""
+    n_probs, are_wanted = probs_of(body)
+    if not (isinstance(body, CompletionBody) and body.echo and are_wanted):
+        return False
+    if any(prompt.images for prompt in prompts):
+        raise InvalidRequestError.at("echo", "with logprobs a prompt can hold no images")
+    most = MAX_ECHOED // (1 + n_probs)
+    if any(len(prompt.ids) > most for prompt in prompts):
+        raise InvalidRequestError.at(
+            "echo", f"with logprobs {n_probs} a prompt may have at most {most} tokens; ask for fewer logprobs"
+        )
+    return True
+
+
+def _settle_chat(
+    engine: Backend, body: ChatBody, prompt: Prompt, fields: dict[str, Any], server: ServerConfig
+) -> Reading:
+    """How a chat's answers are read, and what `fields` have because of it."""
+    own, tail = fields["constraint"], text_of(engine.text, prompt.ids[-_TAIL:])
+    reading = reading_of(engine, body, tail, own, server.reasoning_format)
+    fields["constraint"] = chat_constraint(engine, body, own, reading.calls, reading.start, tail)
+    if not reading.is_plain:
+        fields["shown"] = reading.format.shown(with_calls=reading.calls.are_possible)
+    fields["thoughts"] = thought_bounds(engine, body, reading.start)
+    return reading
+
+
+def _choices(first: Request, n: int) -> list[Request]:
+    """The n choices of a prompt. They have seeds in a row: else all of them would be the same text."""
+    sampling = first.sampling
+    if sampling.seed is None:
+        return [first] * n
+    return [first, *(replace(first, sampling=replace(sampling, seed=sampling.seed + i)) for i in range(1, n))]
+
+
+def _job(
+    engine: Backend, body: Asking, requests: tuple[Request, ...], prompts: Sequence[Prompt], server: ServerConfig
+) -> Job:
+    n = len(requests) // len(prompts)
+    ping = server.sse_ping_interval if body.sse_ping_interval is None else body.sse_ping_interval
+    first = requests[0]
+    return Job(
+        requests=requests,
+        prompts=tuple(prompt for prompt in prompts for _ in range(n)),
+        n=n,
+        n_best=body.n,
+        logprobs=probs_of(body)[1],
+        echo=isinstance(body, CompletionBody) and body.echo,
+        include_usage=bool(body.stream_options.include_usage),
+        ping=ping if ping > 0 else None,
+        drafters=drafters_of(engine, first.speculative, bool(first.prediction)),
+        eog=engine.info.eog,
+        is_verbose=body.verbose or engine.config.verbose,
+        token_ids=isinstance(body, ChatBody | CompletionBody) and body.return_token_ids,
+    )
