@@ -40,10 +40,10 @@ from uad.runtime.costs import profile
 from uad.runtime.costs.fit import fitted_alone
 from uad.runtime.costs.profile_store import curve
 from uad.runtime.open import connected, open_model, side, template_options
-from uad.runtime.prompts import Prompts
 from uad.runtime.target import Progress
 from uad.text.mapping.plan import plan
 from uad.text.mapping.rules import CompiledRules, Item, normalise
+from uad.text.prompts import Prompts
 from uad.text.vocab.encode import Encoder
 from uad.tools.bench.gain import PER_WORKLOAD, PIECE, WORKLOADS, chunks, pieces_of
 from uad.tools.bench.workloads import PROMPT_DIR, load

@@ -10,7 +10,7 @@ from kit.toys import TARGET_VOCAB
 
 from uad.base.config import TemplateConfig
 from uad.base.errors import InvalidRequestError
-from uad.runtime.prompts import Prompts
+from uad.text.prompts import Prompts
 from uad.text.templates.render import Rendered
 from uad.text.vocab.encode import Encoder
 

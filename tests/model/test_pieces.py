@@ -11,8 +11,8 @@ from kit.vocab_kit import encoder
 
 from uad.base.checkpoint import DroppedError, wanted_while
 from uad.base.errors import InvalidRequestError
-from uad.runtime import prompts
-from uad.runtime.prompts import LONGEST, encode_in_pieces
+from uad.text import prompts
+from uad.text.prompts import LONGEST, encode_in_pieces
 from uad.text.vocab.table import VocabTable
 
 WORDS = ["word", " ", "\n", "x" * 99, "'s", "東京", " 42", "é", ";;", "\t", "\U0001f642"]

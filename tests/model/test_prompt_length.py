@@ -9,7 +9,7 @@ from kit.toys import TARGET_VOCAB
 from uad.base.config import TemplateConfig
 from uad.base.errors import ContextOverflowError
 from uad.http.requests.prompt_ids import encode_prompt
-from uad.runtime.prompts import Prompts
+from uad.text.prompts import Prompts
 from uad.text.vocab.encode import Encoder
 
 TEMPLATE = "{{ messages[0].content }}"

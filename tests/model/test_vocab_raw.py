@@ -8,8 +8,8 @@ import pytest
 from kit.vocab_kit import BUNDLED, encoder, path_of, vocab
 from llama_cpp import Llama
 
-from uad.runtime.prompts import encode_in_pieces
 from uad.text.mapping.patterns import encode_text
+from uad.text.prompts import encode_in_pieces
 
 TEXTS = (
     *("", " ", "hello world", " hello", "  two  ", "\n\nx", "naïve 東京 😀"),

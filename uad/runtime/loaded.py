@@ -10,8 +10,8 @@ from uad.base.events import AdapterInfo, EngineSnapshot, RuntimeInfo
 from uad.base.token_ids import check_ids
 from uad.base.types import Clock, Request
 from uad.runtime.parts import Parts
-from uad.runtime.prompts import TextService
-from uad.runtime.sight import no_sight
+from uad.text.prompts import TextService
+from uad.text.sight import no_sight
 
 
 class Loaded:

@@ -42,7 +42,6 @@ from uad.runtime.draft_model import OpenedDraft, open_draft
 from uad.runtime.heads import open_head, plan_head
 from uad.runtime.open import WIRING, Wiring, connected, device_notes
 from uad.runtime.pacing import Policies, Remeasurement, open_policy
-from uad.runtime.prompts import TextService
 from uad.runtime.sight import open_sight
 from uad.runtime.slots.copies import SlotCopies, kept_model
 from uad.runtime.slots.disk import DiskTexts
@@ -54,6 +53,7 @@ from uad.text.grammar.grammars import Grammars
 from uad.text.grammar.protocol import Matcher
 from uad.text.grammar.vocabulary import GrammarVocabulary
 from uad.text.mapping.recognise import bos_name, eos_name
+from uad.text.prompts import TextService
 from uad.text.vocab.encode import Encoder
 from uad.text.vocab.table import VocabTable
 

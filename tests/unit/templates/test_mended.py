@@ -12,9 +12,9 @@ from uad.base.errors import InvalidRequestError
 from uad.http.apis.anthropic import read_message
 from uad.http.apis.openai import read_chat
 from uad.http.apis.responses import read_response
-from uad.http.requests.generation import Text
 from uad.http.requests.prompt_ids import render_chat
 from uad.text.calls.format import AnswerFormat
+from uad.text.prompts import Text
 from uad.text.templates.conversation import Talk, converse
 from uad.text.templates.render import Rendered
 

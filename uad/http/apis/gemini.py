@@ -410,7 +410,7 @@ def _properties(given: Mapping[str, Any], where: str) -> Json:
 # --- the conversation
 
 
-class _Talk:
+class _PartsDialogue:
     """A conversation that grows by parts. The model's words in a row are one text: clients send back each piece of a
     stream as a part, or as a content.
     """
@@ -439,7 +439,7 @@ class _Talk:
 
 def _conversation(own: ContentsBody) -> Dialogue:
     """The chat's messages with their pictures."""
-    talk = _Talk()
+    talk = _PartsDialogue()
     if own.system_instruction is not None:
         where = "systemInstruction"
         parts = _parts(validated(ContentBody, own.system_instruction, where), where)
@@ -466,7 +466,7 @@ def _parts(turn: ContentBody, where: str) -> list[tuple[str, PartBody]]:
     return [(at, validated(PartBody, part, at)) for at, part in zip(places, turn.parts, strict=True)]
 
 
-def _model_turn(talk: _Talk, parts: Sequence[tuple[str, PartBody]]) -> None:
+def _model_turn(talk: _PartsDialogue, parts: Sequence[tuple[str, PartBody]]) -> None:
     for at, part in parts:
         if thoughts := _sealed_thoughts(part.thought_signature):
             talk.add(thoughts, is_thought=True)
@@ -482,7 +482,7 @@ def _model_turn(talk: _Talk, parts: Sequence[tuple[str, PartBody]]) -> None:
             leave_out("generateContent", "a part of the model's without text or call", _NOTHING_RUNS)
 
 
-def _user_turn(talk: _Talk, parts: Sequence[tuple[str, PartBody]]) -> None:
+def _user_turn(talk: _PartsDialogue, parts: Sequence[tuple[str, PartBody]]) -> None:
     """Results first, wherever they stand: they answer the calls before them. Turns in a row are one."""
     pieces: list[Piece] = []
     for at, part in parts:

@@ -9,10 +9,11 @@ from functools import partial
 from uad.base.errors import InvalidRequestError, RequestError
 from uad.base.types import Constraint, ConstraintKind
 from uad.http.requests.fields import ChatBody, GenerationBody
-from uad.http.requests.generation import Backend, Text
+from uad.http.requests.generation import Backend
 from uad.text.calls.constraint import after_thoughts, call_constraint
 from uad.text.calls.parser import Start
 from uad.text.calls.tools import Calls
+from uad.text.prompts import Text
 
 _JSON, _GRAMMAR, _REGEX, _CHOICE = ConstraintKind
 

@@ -10,7 +10,7 @@ import functools
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from itertools import chain
 from typing import Protocol
@@ -31,78 +31,14 @@ from uad.base.events import (
     SlotAction,
     SlotOutcome,
 )
-from uad.base.types import Constraint, Image, Request, SamplingParams
-from uad.text.calls.format import AnswerFormat
-from uad.text.vocab.table import VocabTable
+from uad.base.types import Request
+from uad.text.prompts import Text
 
-Message = Mapping[str, object]
 CAPACITY = 1024
 _TICK_S = 0.008  # how often inboxes are read while events come fast
 _FAST = 2  # events in a tick, of all requests
 log = logging.getLogger("uad.server")
 Arrival = tuple[int, Delta | Progress | Done]
-
-
-class Text(Protocol):
-    """The target's texts and vocabulary. Every method may be called from any thread but the model's, but most may take
-    long: they are for worker threads.
-    """
-
-    @property
-    def vocab(self) -> VocabTable:
-        """The target's vocabulary."""
-
-    @property
-    def answers(self) -> AnswerFormat:
-        """How the target writes thoughts and calls."""
-
-    def template_caps(self) -> Mapping[str, bool]:
-        """What the chat template does, under llama-server's names. May render."""
-
-    def check_length(self, text: str) -> None:
-        """Raises ContextOverflowError where a prompt with this text cannot fit into a slot. Cheaper than `tokenize`."""
-
-    def tokenize(
-        self, text: str, add_special: bool = False, parse_special: bool = True, images: Sequence[Image] = ()
-    ) -> list[int]:
-        """The target's ids of a text. add_special: with BOS in front, where the model wants one. parse_special: names
-        of specials become their ids. images: what its markers (`IMAGE_PLACE`) stand for, in their order; without any a
-        marker is text. Raises InvalidRequestError, for another number of markers, too."""
-
-    def detokenize(self, ids: Sequence[int]) -> bytes:
-        """The bytes of ids, specials as their names. Raises InvalidRequestError for an id outside the vocabulary."""
-
-    def piece(self, id_: int) -> bytes:
-        """The bytes of one id, a special as its name."""
-
-    def chat(
-        self,
-        messages: Sequence[Message],
-        kwargs: Mapping[str, object],
-        add_generation_prompt: bool = True,
-        prefill: str = "",
-        add_special: bool = True,
-        images: Sequence[Image] = (),
-    ) -> list[int]:
-        """The target's ids of a conversation; prefill: how the answer begins; add_special: with BOS, where the model
-        wants one and the template writes none; images: as in `tokenize`. Raises InvalidRequestError or
-        ContextOverflowError."""
-
-    def chat_text(
-        self,
-        messages: Sequence[Message],
-        kwargs: Mapping[str, object],
-        add_generation_prompt: bool = True,
-        prefill: str = "",
-        add_special: bool = True,
-    ) -> str:
-        """The text of the same prompt, as `tokenize` with the same add_special takes it. Raises InvalidRequestError."""
-
-    def check_constraint(self, constraint: Constraint) -> None:
-        """Compile it. Raises InvalidRequestError."""
-
-    def check_sampling(self, sampling: SamplingParams) -> None:
-        """Find what its samplers need of the vocabulary."""
 
 
 class Backend(Protocol):

@@ -15,10 +15,11 @@ from uad.base.common.json_out import chunks
 from uad.base.errors import ContextOverflowError, InvalidRequestError, NotSupportedError
 from uad.base.types import FimTokens, Image
 from uad.http.requests.fields import CompletionBody, ExtraBody, InfillBody, MessageBody, NativeBody, TemplateBody
-from uad.http.requests.generation import Backend, Message, Text
+from uad.http.requests.generation import Backend
 from uad.http.requests.message_fields import TextPart
 from uad.http.requests.pictures import with_markers, with_places
 from uad.text.calls.format import THINK_TAGS, AnswerFormat
+from uad.text.prompts import Message, Text
 
 Part = str | int
 RESERVED_KWARGS = frozenset(

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
+from typing import Protocol
 
 from uad.base.checkpoint import checkpoint
 from uad.base.config import TemplateConfig
 from uad.base.errors import ConfigError, ContextOverflowError, InvalidRequestError
 from uad.base.types import Constraint, Image, SamplingParams
-from uad.engine.sampling.dry import BreakersOf
-from uad.runtime.sight import Sight, with_images
 from uad.text.calls.files import load_all_calls
 from uad.text.calls.format import AnswerFormat
 from uad.text.calls.recognise import answer_format
@@ -22,6 +21,7 @@ from uad.text.mapping.families import bundled_mappings, find_family, load_famili
 from uad.text.mapping.patterns import encode_parts, encode_text
 from uad.text.mapping.plan import Options, usable_template
 from uad.text.mapping.recognise import Side, bos_name, eos_name, recognise
+from uad.text.sight import Sight, with_images
 from uad.text.templates.calling import calling, capabilities
 from uad.text.templates.conversation import Talk, converse
 from uad.text.templates.prefill import without_thoughts
@@ -41,6 +41,68 @@ _N_KEPT, _LONGEST_KEPT = 16, 1 << 14  # chats whose ids are kept, and characters
 _CHANGING = ("strftime_now", "date_string", "datetime", "uad_now", "random")
 """With one of these in it a template may write another text the next time."""
 Message = Mapping[str, object]
+
+
+class Text(Protocol):
+    """The target's texts and vocabulary. Every method may be called from any thread but the model's, but most may take
+    long: they are for worker threads.
+    """
+
+    @property
+    def vocab(self) -> VocabTable:
+        """The target's vocabulary."""
+
+    @property
+    def answers(self) -> AnswerFormat:
+        """How the target writes thoughts and calls."""
+
+    def template_caps(self) -> Mapping[str, bool]:
+        """What the chat template does, under llama-server's names. May render."""
+
+    def check_length(self, text: str) -> None:
+        """Raises ContextOverflowError where a prompt with this text cannot fit into a slot. Cheaper than `tokenize`."""
+
+    def tokenize(
+        self, text: str, add_special: bool = False, parse_special: bool = True, images: Sequence[Image] = ()
+    ) -> list[int]:
+        """The target's ids of a text. add_special: with BOS in front, where the model wants one. parse_special: names
+        of specials become their ids. images: what its markers (`IMAGE_PLACE`) stand for, in their order; without any a
+        marker is text. Raises InvalidRequestError, for another number of markers, too."""
+
+    def detokenize(self, ids: Sequence[int]) -> bytes:
+        """The bytes of ids, specials as their names. Raises InvalidRequestError for an id outside the vocabulary."""
+
+    def piece(self, id_: int) -> bytes:
+        """The bytes of one id, a special as its name."""
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
+        add_special: bool = True,
+        images: Sequence[Image] = (),
+    ) -> list[int]:
+        """The target's ids of a conversation; prefill: how the answer begins; add_special: with BOS, where the model
+        wants one and the template writes none; images: as in `tokenize`. Raises InvalidRequestError or
+        ContextOverflowError."""
+
+    def chat_text(
+        self,
+        messages: Sequence[Message],
+        kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
+        add_special: bool = True,
+    ) -> str:
+        """The text of the same prompt, as `tokenize` with the same add_special takes it. Raises InvalidRequestError."""
+
+    def check_constraint(self, constraint: Constraint) -> None:
+        """Compile it. Raises InvalidRequestError."""
+
+    def check_sampling(self, sampling: SamplingParams) -> None:
+        """Find what its samplers need of the vocabulary."""
 
 
 class Prompts:
@@ -84,7 +146,6 @@ class Prompts:
 
     @cached_property
     def answers(self) -> AnswerFormat:
-        """How the model writes thoughts and calls. Raises MappingError for broken files."""
         directories = (*self._config.mappings, bundled_mappings())
         families = load_families(directories)
         formats = {name: file.format for name, file in load_all_calls(directories).items()}
@@ -96,7 +157,6 @@ class Prompts:
         return answer_format(self.template, calling(self.template), formats, family, hidden)
 
     def template_caps(self) -> Mapping[str, bool]:
-        """What the chat template does, under llama-server's names. Renders at its first call."""
         return capabilities(self.template)
 
     def answers_note(self) -> str:
@@ -131,10 +191,6 @@ class Prompts:
         add_special: bool = True,
         images: Sequence[Image] = (),
     ) -> list[int]:
-        """The ids of a conversation and of the answer's beginning, which is one text with the template's where that
-        ends in text. add_special: with BOS, where the model wants one and the template writes none. images: those that
-        the markers in its messages stand for. Raises InvalidRequestError or ContextOverflowError.
-        """
         key = "" if images else self._key(messages, kwargs, add_generation_prompt, prefill, add_special)
         if (known := self._ids_of_chats.get(key)) is not None:
             return list(known)
@@ -174,9 +230,6 @@ class Prompts:
         prefill: str = "",
         add_special: bool = True,
     ) -> str:
-        """The same prompt as text, of which `tokenize` with the same add_special makes the ids. Raises
-        InvalidRequestError.
-        """
         rendered = self.render(messages, kwargs, add_generation_prompt, prefill)
         return self.raw(rendered) if add_special else rendered.text
 
@@ -185,7 +238,6 @@ class Prompts:
         return rendered.text.removeprefix(bos_name(self.vocab)) if self.vocab.add_bos else rendered.text
 
     def check_length(self, text: str) -> None:
-        """Raises ContextOverflowError where a prompt with this text cannot fit into a slot, however it is tokenized."""
         n_least = -(-len(text.encode("utf-8", "surrogatepass")) // self.vocab.longest)
         if self._n_ctx is not None and n_least > self._n_ctx:
             raise ContextOverflowError(n_least, self._n_ctx)
@@ -193,9 +245,6 @@ class Prompts:
     def tokenize(
         self, text: str, add_special: bool = False, parse_special: bool = True, images: Sequence[Image] = ()
     ) -> list[int]:
-        """The ids of a text. add_special: with BOS in front, where the model wants one. parse_special: names of
-        specials become their ids. images: those that the markers in it stand for. Raises InvalidRequestError.
-        """
         if images:
             ids = with_images([Part(text, parse_special)], images, self.sight, partial(self._stretch, add_bos=False))
             bos = [self.vocab.bos] if self.vocab.add_bos and self.vocab.bos is not None else []
@@ -212,7 +261,6 @@ class Prompts:
         return ids
 
     def detokenize(self, ids: Sequence[int]) -> bytes:
-        """The bytes of ids, specials as their names. Raises InvalidRequestError for an id outside the vocabulary."""
         if not all(0 <= id_ < self.vocab.n_vocab for id_ in ids):
             raise InvalidRequestError(f"token ids must be between 0 and {self.vocab.n_vocab - 1}", "tokens")
         return b"".join(map(self.piece, ids))
@@ -222,7 +270,6 @@ class Prompts:
         return not self.vocab.texts[id_]
 
     def piece(self, id_: int) -> bytes:
-        """The bytes that an id shows in an answer; the name of a special that shows nothing."""
         return self.vocab.texts[id_] or self.vocab.special_names.get(id_, "").encode()
 
 
@@ -238,18 +285,16 @@ class TextService(Prompts):
         name: str,
         n_ctx: int,
         grammars: Grammars,
-        breakers: BreakersOf,
+        breakers: Callable[[tuple[str, ...]], object],
     ) -> None:
         super().__init__(vocab, encoder, config, template, name, n_ctx)
         self._grammars = grammars
         self._breakers = breakers
 
     def check_constraint(self, constraint: Constraint) -> None:
-        """Compile it ahead of its request. Raises InvalidRequestError, with the place where there is one."""
         self._grammars.check(constraint)
 
     def check_sampling(self, sampling: SamplingParams) -> None:
-        """Find ahead of its request what takes long to find."""
         if sampling.dry_multiplier:
             self._breakers(sampling.dry_sequence_breakers)
 

@@ -9,8 +9,8 @@ from kit.templates_toys import FAMILY_SPECIALS, family_vocab, toy
 
 from uad.base.config import TemplateConfig
 from uad.base.errors import ConfigError, InvalidRequestError
-from uad.runtime.prompts import Prompts
 from uad.text.mapping.patterns import encode_parts, encode_text
+from uad.text.prompts import Prompts
 from uad.text.templates.conversation import MAX_TEXT, Talk, converse
 from uad.text.templates.render import Rendered, render
 from uad.text.templates.sandbox import Budget, ChatTemplate

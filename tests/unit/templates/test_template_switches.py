@@ -10,7 +10,7 @@ from kit.templates_toys import family_vocab
 
 from uad.base.config import TemplateConfig, load_config
 from uad.base.errors import ConfigError, InvalidRequestError
-from uad.runtime.prompts import Prompts
+from uad.text.prompts import Prompts
 from uad.text.templates.render import render, settle_kwargs
 from uad.text.templates.sandbox import compile_template
 from uad.text.vocab.encode import Encoder

@@ -9,11 +9,11 @@ from kit.templates_real import folder
 from kit.templates_toys import named, toy, vocab_of
 
 from uad.base.config import TemplateConfig
-from uad.runtime.prompts import Prompts
 from uad.text.mapping.families import bundled_mappings, load_families
 from uad.text.mapping.patterns import encode_parts, normalise
 from uad.text.mapping.plan import Options, Side, plan
 from uad.text.mapping.recognise import bos_name, eos_name
+from uad.text.prompts import Prompts
 from uad.text.templates.conversation import Talk, converse
 from uad.text.templates.seams import Part
 from uad.text.vocab.encode import Encoder
