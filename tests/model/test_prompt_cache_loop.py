@@ -98,7 +98,7 @@ def test_a_server_at_rest_makes_the_copy_that_the_next_request_would_wait_for() 
     own = engine()
     for prompt in (A, B):
         one(own, asked(prompt))
-        own.rest()
+        own.texts.rest()
     assert own.totals().cache.n_saved == 2
     assert one(own, asked(A)).done.usage.n_cached == len(A) - 2
     assert own.totals().cache.n_saved == 2
@@ -112,7 +112,7 @@ def test_a_server_at_rest_copies_one_idle_slot_after_the_other() -> None:
     for prompt in (A, B, sorted(A)):  # the third takes the place of the first
         one(own, asked(prompt))
     assert own.totals().cache.n_saved == 1
-    assert [own.rest(), own.rest(), own.rest()] == [True, True, False]
+    assert [own.texts.rest(), own.texts.rest(), own.texts.rest()] == [True, True, False]
     assert own.totals().cache.n_saved == 3
 
 

@@ -89,4 +89,4 @@ class AdapterTurns:
     def _switch(self, scales: Scales) -> None:
         self._add(scales)
         self._active = scales
-        self._engine.forget()  # keys and values are those of the adapters before
+        self._engine.texts.forget()  # keys and values are those of the adapters before

@@ -42,7 +42,7 @@ class ModelThread:
                 if stats.n_calls:
                     _log.info("%s", statistics(stats))
             with logged("what slots held could not be stored"):
-                engine.store()  # before requests end: those that fail leave nothing in their slots
+                engine.texts.store()  # before requests end: those that fail leave nothing in their slots
             self._fail_all(UnavailableError("the server is shutting down"))
             if not self.sleeper.is_unloaded:
                 with logged("what slots held could not be cleared away"):
@@ -63,7 +63,7 @@ class ModelThread:
         self._turns.settle()
         if self.slots is not None:
             self.slots.settle()
-        while engine.is_idle and commands.is_empty() and not self.sleeper.is_unloaded and engine.rest():
+        while engine.is_idle and commands.is_empty() and not self.sleeper.is_unloaded and engine.texts.rest():
             pass
         while True:
             wait, due = engine.is_stuck, self._due(self.parts.again)
@@ -92,10 +92,10 @@ class ModelThread:
         self._commands.hurry.clear()
         if self._commands.is_empty():
             try:
-                again(self._engine.spare(), self._commands.hurry.is_set)
+                again(self._engine.texts.spare(), self._commands.hurry.is_set)
             except Exception as error:
                 _log.warning("costs could not be measured again: %s", error)
-                self._engine.forget()  # what the slots hold may have been written over
+                self._engine.texts.forget()  # what the slots hold may have been written over
 
     def _stop(self, error: Exception) -> None:
         """Remember the fatal error, end all requests with it, and go on refusing until closed."""

@@ -42,8 +42,6 @@ class Runtime(Loaded):
         self._model = built.result()
         super().__init__(self._model.parts)
         self._slots, self._sleeper = self._model.slots, self._model.sleeper
-        self.fall_asleep, self.wake = self._sleeper.fall_asleep, self._sleeper.wake
-        self.when_stopped = self._commands.when_stopped
         self._forget = abort.listen(self._give_up)
         rpc.watch()
 
@@ -105,6 +103,18 @@ class Runtime(Loaded):
     def sleep(self) -> SleepState:
         """Whether the models are unloaded."""
         return self._sleeper.state
+
+    def fall_asleep(self) -> None:
+        """Unload the models soon, unless they are needed before that."""
+        self._sleeper.fall_asleep()
+
+    def wake(self) -> Future[None]:
+        """Load the models again, unless they are: done then."""
+        return self._sleeper.wake()
+
+    def when_stopped(self, call: Callable[[], object]) -> None:
+        """Call `call` when a fatal error has stopped the model thread; at once if it has."""
+        self._commands.when_stopped(call)
 
     def submit(self, request: Request, sink: Sink) -> int:
         """Queue a request; sink gets its events on the model thread. Raises InvalidRequestError, ContextOverflowError,

@@ -109,7 +109,7 @@ def test_a_request_that_is_cancelled_inside_an_image_leaves_nothing_of_it() -> N
     assert len(model.kv[0]) == 6
     engine.cancel(1)
     assert model.kv[0] == list(TEXT[:5])
-    assert engine.held(0) == list(TEXT[:5])
+    assert engine.texts.held(0) == list(TEXT[:5])
     assert len(run(engine, [request(5, 4)])[0].ids) == 8
 
 

@@ -8,10 +8,10 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
-from uad.base.errors import AbortedError
-from uad.base.events import CacheCounts, EngineView, Totals
+from uad.base.errors import AbortedError, UadError
+from uad.base.events import CacheCounts, EngineView, Sink, SlotInfo, Totals
 from uad.base.stats import DrafterStats
-from uad.base.types import READ_AGAIN, Clock, Origin, PlacedImage, Rows
+from uad.base.types import READ_AGAIN, Clock, Origin, PlacedImage, Request, Rows
 from uad.engine.decode.drafting import Drafting
 from uad.engine.decode.layout import Least
 from uad.engine.decode.prefill import SOON_S, Prefill
@@ -27,7 +27,8 @@ PROMPT_ROWS = 64  # of a prompt at once whose probabilities are asked for: as ma
 
 
 class Engine:
-    """Runs requests on a target. Everything here happens on one thread; events go to each request's sink.
+    """Runs requests on a target. Everything here happens on one thread; events go to each request's sink. `texts` are
+    what its slots hold.
 
     least: no pass over the weights may be smaller; dummy rows fill up (see `layout.padding`). matchers: see
     `Scheduler`; cache: see `SlotTexts`.
@@ -52,20 +53,45 @@ class Engine:
         self.limit = target.n_ctx - (self._least.rows - 1)
         matchers = {} if matchers is None else matchers
         self._slots = slots = Slots(target)
-        self._texts = texts = SlotTexts(slots, target, cache, lambda: self._reader.prefill.rate)
+        self.texts = texts = SlotTexts(slots, target, cache, lambda: self._reader.prefill.rate)
         self._requests = requests = Scheduler(
             target, drafting, samplers, seeds, self.limit, clock, matchers, slots, texts
         )
         self._rounds = Rounds(target, drafting, requests, self._least, clock)
         self._reader = PromptReader(target, requests, self._rounds, self._least, clock)
         self._cache = cache
-        self.check, self.submit, self.cancel = requests.check, requests.waiting.add, requests.cancel
-        self.fail_all, self.tell_all = requests.fail_all, requests.tell_all
-        self.slots, self.spare, self.forget, self.rest = slots.describe, texts.spare, texts.forget, texts.rest
-        self.held, self.erase, self.replace, self.store = texts.held, texts.erase, texts.replace, texts.store
-        self.interrupt = self._reader.interrupt
+
+    # --- requests
+
+    def check(self, request: Request) -> None:
+        """Raises InvalidRequestError or ContextOverflowError where the request cannot be answered. From any thread."""
+        self._requests.check(request)
+
+    def submit(self, number: int, request: Request, sink: Sink) -> None:
+        """The request, which was checked, waits for a slot. The sink gets its events."""
+        self._requests.waiting.add(number, request, sink)
+
+    def cancel(self, number: int) -> None:
+        """The slot of the request is free now. No event follows."""
+        self._requests.cancel(number)
+
+    def fail_all(self, error: UadError) -> None:
+        """Every request ends with this error, and its slot is free."""
+        self._requests.fail_all(error)
+
+    def tell_all(self, error: UadError) -> None:
+        """Every request ends with this error. Nothing else happens: the target must not be touched any more."""
+        self._requests.tell_all(error)
+
+    def interrupt(self, wanted: bool = True) -> None:
+        """See `PromptReader.interrupt`. From any thread."""
+        self._reader.interrupt(wanted)
 
     # --- what others ask
+
+    def slots(self) -> tuple[SlotInfo, ...]:
+        """What each slot does and holds."""
+        return self._slots.describe()
 
     @property
     def has_room(self) -> bool:
@@ -86,8 +112,8 @@ class Engine:
         """The models are about to be unloaded, for sleep or at the end: what slots and the prompt cache hold goes to a
         disk, where the cache has a level there. Only while idle.
         """
-        self._texts.store()
-        self._texts.forget()
+        self.texts.store()
+        self.texts.forget()
         if self._drafting is not None:
             self._drafting.leave()
 

@@ -35,7 +35,7 @@ class SlotKeeper:
         """Whether no request runs in a slot, nor anywhere one with other adapters than those of a copy that is to be
         put there.
         """
-        if self._engine.held(slot) is None:
+        if self._engine.texts.held(slot) is None:
             return False
         return saved is None or not self._is_of_default(saved) or self._turns.can_default()
 
@@ -69,12 +69,12 @@ class SlotKeeper:
             self._turns.use_default()
         ids, last = list(own.ids), context.n_vocab - 1
         if not ids:
-            self._engine.replace(slot, [], lambda: False)
-            self._engine.erase(slot)
+            self._engine.texts.replace(slot, [], lambda: False)
+            self._engine.texts.erase(slot)
             return 0
         if own.state.end != len(ids) or not 0 <= min(ids) <= max(ids) <= last:
             raise InvalidRequestError("Unable to restore slot: the file's token ids make no sense")
-        if not self._engine.replace(slot, ids, lambda: self._copies.restore(slot, saved)):
+        if not self._engine.texts.replace(slot, ids, lambda: self._copies.restore(slot, saved)):
             raise UadError("Unable to restore slot: llama.cpp does not take this state; the slot is empty now")
         n_read = self._copies.restore_draft(slot, ids, saved.draft)
         self._engine.learn(slot, ids, {} if n_read is None else {Origin.MODEL: n_read})
@@ -88,10 +88,10 @@ class SlotKeeper:
     def erase(self, slot: int) -> int:
         """Let a free slot hold nothing; returns how many ids it held."""
         n = len(self._held(slot))
-        self._engine.erase(slot)
+        self._engine.texts.erase(slot)
         return n
 
     def _held(self, slot: int) -> list[int]:
-        held = self._engine.held(slot)
+        held = self._engine.texts.held(slot)
         assert held is not None
         return held
