@@ -68,5 +68,5 @@ def test_the_table_in_the_docs_has_the_versions_that_are_installed() -> None:
     rows = re.findall(
         r"^\| (\S+) \| (\d+\.\d\S*) \|", (ROOT / "docs" / "clients.md").read_text(encoding="utf-8"), re.MULTILINE
     )
-    assert len(rows) == len(dict(rows)) == 16
+    assert len(rows) == len(dict(rows)) == 17
     assert all(pinned[name] == version for name, version in rows)

@@ -11,11 +11,13 @@ from aiohttp import ClientSession
 from kit.api_kit import CALL, SECOND, THOUGHT, saying
 from kit.fake_runtime import HELD, FakeRuntime
 from kit.server_kit import CONFIG, events, get, post, with_server
+from pydantic import ValidationError
 
 from uad.base.config import ServerConfig
-from uad.base.errors import DecodeError
+from uad.base.errors import DecodeError, RequestError
 from uad.base.types import Constraint, ConstraintKind
 from uad.http.apis.gemini import ContentDialect, ContentListDialect, read_content, schema_of
+from uad.http.apis.problems import problem_of
 from uad.http.requests.fields import ChatBody
 
 PATH = "/v1beta/models/toy:generateContent"
@@ -491,3 +493,71 @@ def test_errors_have_the_form_of_google() -> None:
     assert (status, answer["error"]["code"]) == (400, 400)
     assert "context size" in answer["error"]["message"]
     assert CONFIG.alias == "toy"
+
+
+WHOLE: dict[str, Any] = {
+    "contents": [
+        {"role": "user", "parts": [{"text": "a"}, {"inlineData": {"mimeType": "image/png", "data": "aGk="}}]},
+        {"role": "model", "parts": [{"text": "b", "thought": True, "thoughtSignature": "aGk="}]},
+        {"role": "model", "parts": [{"functionCall": {"id": "1", "name": "say", "args": {"a": 1}}}]},
+        {"role": "user", "parts": [{"functionResponse": {"id": "1", "name": "say", "response": {"output": "x"}}}]},
+        {"parts": [{"fileData": {"mimeType": "image/png", "fileUri": "http://localhost/a.png"}}]},
+    ],
+    "systemInstruction": {"parts": [{"text": "a"}]},
+    "generationConfig": {
+        "temperature": 1,
+        "topP": 1,
+        "topK": 1,
+        "maxOutputTokens": 1,
+        "stopSequences": ["a"],
+        "seed": 1,
+        "candidateCount": 1,
+        "presencePenalty": 0,
+        "frequencyPenalty": 0,
+        "responseLogprobs": True,
+        "logprobs": 1,
+        "responseMimeType": "application/json",
+        "responseModalities": ["TEXT"],
+        "responseSchema": {
+            "type": "OBJECT",
+            "format": "date",
+            "nullable": True,
+            "required": ["a"],
+            "propertyOrdering": ["a"],
+            "properties": {"a": {"type": "ARRAY", "minItems": 1, "items": {"enum": ["b"]}}},
+            "anyOf": [{"type": "STRING"}],
+            "additionalProperties": False,
+            "$defs": {"c": {}},
+        },
+        "thinkingConfig": {"includeThoughts": True, "thinkingBudget": 1, "thinkingLevel": "LOW"},
+    },
+    "tools": [{"functionDeclarations": [{"name": "say", "description": "a", "parameters": {"type": "OBJECT"}}]}],
+    "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["say"]}},
+}
+WRONG = (None, True, 0, -1, 2.5, 10**30, "", "x", [], ["x"], [[]], [None], [{}], {}, {"x": 1}, {"type": []})
+
+
+def places(value: object, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a value, the value's own left out."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [found for key, inner in inside for found in [(*path, key), *places(inner, (*path, key))]]
+
+
+@pytest.mark.parametrize("place", places(WHOLE), ids=lambda place: ".".join(map(str, place)))
+def test_a_wrong_value_anywhere_is_read_or_refused_by_name(place: tuple[Any, ...]) -> None:
+    for wrong in WRONG:
+        body: Any = json.loads(json.dumps(WHOLE))
+        inner = body
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = wrong
+        problem = None
+        try:
+            read_content({name: value for name, value in body.items() if value is not None})
+        except (RequestError, ValidationError) as error:
+            problem = problem_of(error)
+        assert problem is None or problem.param, wrong
+
+
+def test_the_whole_request_is_read() -> None:
+    assert isinstance(read_content(WHOLE).chat, ChatBody)

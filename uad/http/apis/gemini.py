@@ -370,10 +370,10 @@ def schema_of(value: object, where: str) -> Json:
     given = {to_camel(name) if "_" in name else name: member for name, member in value.items() if member is not None}
     out: Json = {name: member for name, member in given.items() if name in _KEPT}
     out |= {name: _count(member, f"{where}.{name}") for name, member in given.items() if name in _COUNTS}
-    kind = str(given.get("type", "TYPE_UNSPECIFIED")).lower()
-    if kind != "type_unspecified":
-        out["type"] = kind
-    if given.get("format") in _FORMATS:
+    kind = given.get("type", "TYPE_UNSPECIFIED")
+    if kind != "TYPE_UNSPECIFIED":
+        out["type"] = [str(one).lower() for one in kind] if isinstance(kind, list) else str(kind).lower()
+    if isinstance(given.get("format"), str) and given["format"] in _FORMATS:
         out["format"] = given["format"]
     if "properties" in given:
         out |= {"properties": _properties(given, f"{where}.properties"), "additionalProperties": False}
@@ -444,7 +444,8 @@ def _conversation(own: ContentsBody) -> Dialogue:
         where = "systemInstruction"
         parts = _parts(validated(ContentBody, own.system_instruction, where), where)
         texts = [_piece(at, part) for at, part in parts]
-        talk.dialogue.say("system", texts)
+        if texts:
+            talk.dialogue.say("system", texts)
     for i, content in enumerate(own.contents):
         checkpoint()
         where = f"contents.{i}"

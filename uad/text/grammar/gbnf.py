@@ -3,6 +3,9 @@
 GBNF knows characters only. llguidance cuts text into lexemes first, the longest that match. So whatever has no
 recursion becomes one lexeme, which is a regular expression with all its freedom. Around recursion text is cut where
 the longest match is the only one (`lexemes`), down to single characters.
+
+llguidance's own converter, `gbnf_to_lark`, makes a lexeme of each rule that names no other. In `name "and" name` with
+`name ::= [a-z ]+` the first name would take the "and", too, and the text could not end.
 """
 
 from __future__ import annotations
