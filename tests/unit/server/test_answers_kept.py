@@ -5,9 +5,9 @@ To record them again after a change that is wanted: `PYTHONPATH=tests python tes
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,7 +21,8 @@ from kit.server_kit import CHAT, CONFIG, HELLO, with_server
 from uad.base.errors import DecodeError
 from uad.base.types import Origin, Request
 
-RECORDED = Path(__file__).with_name("answers_kept.json.gz")
+RECORDED = Path(__file__).with_name("answers_kept.jsonl")
+"""A line for each answer: its case, its way, and all its bytes."""
 TEXT, NATIVE, RESPONSES, MESSAGES = "/v1/completions", "/completion", "/v1/responses", "/v1/messages"
 WAYS = ("whole", "stream")
 NAME = {"X-Request-Id": "req-1"}
@@ -166,13 +167,22 @@ def answered(case: Case, way: str) -> str:
         return with_server(test, runtime(text, n, **members), CONFIG)
 
 
+@cache
+def recorded() -> dict[tuple[str, str], str]:
+    rows = map(json.loads, RECORDED.read_text(encoding="ascii").splitlines())
+    return {(name, way): text for name, way, text in rows}
+
+
 @pytest.mark.parametrize("name", cases())
 @pytest.mark.parametrize("way", WAYS)
 def test_an_answer_has_the_same_bytes_as_ever(name: str, way: str) -> None:
-    recorded = json.loads(gzip.decompress(RECORDED.read_bytes()))
-    assert answered(cases()[name], way) == recorded[name][way]
+    assert answered(cases()[name], way) == recorded()[name, way]
+
+
+def test_nothing_is_recorded_that_is_not_asked() -> None:
+    assert [*recorded()] == [(name, way) for name in cases() for way in WAYS]
 
 
 if __name__ == "__main__":
-    found = {name: {way: answered(case, way) for way in WAYS} for name, case in cases().items()}
-    RECORDED.write_bytes(gzip.compress(json.dumps(found).encode("ascii"), mtime=0))
+    rows = [[name, way, answered(case, way)] for name, case in cases().items() for way in WAYS]
+    RECORDED.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="ascii")
