@@ -8,7 +8,6 @@ without large weights. Knows only files and tensors: nothing of llama.cpp or of 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from geometry import WIDTH_STEP, Geometry, parse_params, plan, short
+import scramble
+from geometry import Geometry, parse_params, plan, short
+from gguf_files import quantizable, raw_value, read_gguf, replacing
 from numpy.typing import NDArray
 
 from uad.base.common.files import check_room, path_of
@@ -29,7 +30,7 @@ from uad.base.errors import ConfigError, ModelLoadError
 from uad.tools.cli import run
 
 if TYPE_CHECKING:
-    from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, ReaderField, ReaderTensor
+    from gguf import GGMLQuantizationType, GGUFWriter, ReaderField, ReaderTensor
 
 Floats = NDArray[np.float32]
 T = TypeVar("T", int, float, str)
@@ -50,7 +51,6 @@ REPLACED = (
     "attention.value_length",
     "attention.layer_norm_rms_epsilon",
 )
-TERNARY = ("TQ1_0", "TQ2_0")
 OUTPUTS = ("attn_output.weight", "ffn_down.weight")
 
 
@@ -121,32 +121,6 @@ def _silent(done: int, total: int) -> None:
     pass
 
 
-def quantizable() -> tuple[str, ...]:
-    """Names of the types that can be written and keep the function of a model not trained for them, which ternary ones
-    do not.
-    """
-    import_gguf()
-    from gguf import GGMLQuantizationType, quants
-
-    probe = np.zeros((1, WIDTH_STEP), np.float32)
-    names = []
-    for kind in GGMLQuantizationType:
-        if kind.name in TERNARY:
-            continue
-        with contextlib.suppress(NotImplementedError):
-            quants.quantize(probe, kind)
-            names.append(kind.name.lower())
-    return tuple(names)
-
-
-def import_gguf() -> None:
-    """ConfigError with the remedy if the optional package gguf is missing."""
-    try:
-        import gguf  # noqa: F401
-    except ImportError as error:
-        raise ConfigError("scaling a model needs the gguf package: pip install 'uad[lab]'") from error
-
-
 def _quant_type(name: str) -> GGMLQuantizationType:
     known = quantizable()
     from gguf import GGMLQuantizationType
@@ -196,22 +170,6 @@ class _Source:
 
         tensor = self.tensors[name]
         return np.asarray(quants.dequantize(tensor.data, tensor.tensor_type), np.float32)
-
-
-def read_gguf(path: Path) -> GGUFReader:
-    from gguf import GGUFReader
-
-    if not path.is_file():
-        raise ModelLoadError(f"{path}: no such file")
-    try:
-        with path.open("rb") as file:
-            if file.read(4) != b"GGUF":
-                raise ModelLoadError(f"{path}: not a GGUF file")
-        return GGUFReader(path)
-    except OSError as error:
-        raise ModelLoadError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as error:
-        raise ModelLoadError(f"{path}: damaged or truncated GGUF file ({error})") from error
 
 
 def _value(path: Path, fields: dict[str, ReaderField], key: str, kind: type[T]) -> T:
@@ -278,22 +236,6 @@ def _write(source: _Source, target: Geometry, kind: GGMLQuantizationType, out: P
     return out.stat().st_size
 
 
-@contextlib.contextmanager
-def replacing(out: Path, architecture: str) -> Iterator[GGUFWriter]:
-    """A writer whose file takes the place of `out` once the block ends well; otherwise nothing is left of it."""
-    from gguf import GGUFWriter
-
-    part = out.with_name(out.name + ".part")
-    writer = GGUFWriter(part, architecture)
-    try:
-        yield writer
-        writer.close()
-        part.replace(out)
-    finally:
-        writer.close()
-        part.unlink(missing_ok=True)
-
-
 def _add_metadata(writer: GGUFWriter, source: _Source, target: Geometry, kind: GGMLQuantizationType) -> None:
     from gguf import GGML_QUANT_VERSION, GGUFValueType, LlamaFileType
 
@@ -327,16 +269,6 @@ def _add_metadata(writer: GGUFWriter, source: _Source, target: Geometry, kind: G
     writer.add_key_length(target.head_dim)
     writer.add_value_length(target.head_dim)
     writer.add_layer_norm_rms_eps(source.eps * source.geometry.width / target.width)
-
-
-def raw_value(field: ReaderField) -> Any:
-    # strings as bytes: a vocabulary may hold pieces that are not UTF-8
-    from gguf import GGUFValueType
-
-    if field.types[-1] == GGUFValueType.STRING:
-        texts = [bytes(field.parts[index]) for index in field.data]
-        return texts if field.types[0] == GGUFValueType.ARRAY else texts[0]
-    return field.contents()
 
 
 def _add_shapes(writer: GGUFWriter, target: Geometry, kind: GGMLQuantizationType) -> int:
@@ -440,8 +372,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _scrambled(args: argparse.Namespace) -> str:
-    import scramble
-
     if args.params is not None or args.type is not None:
         raise ConfigError("--random-weights keeps the size and the type of SRC; leave out --params and --type")
     return scramble.sentence(scramble.scramble(args.src, args.out, args.random_weights, args.confident))

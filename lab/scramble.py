@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gguf_files import import_gguf, quantizable, raw_value, read_gguf, replacing
 from numpy.typing import NDArray
-from scale import import_gguf, quantizable, raw_value, read_gguf, replacing
 
 from uad.base.common.files import check_room
 from uad.base.errors import ConfigError, ModelLoadError

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import gguf
+import gguf_files
 import numpy as np
 import pytest
-import scale as scaling
 from geometry import Geometry, parse_params, plan, short
 from gguf import quants
 from scale import scale, sentence
@@ -295,7 +295,7 @@ def _as_qwen2(path):
     for key, field in reader.fields.items():
         if key.startswith(("llama.", "tokenizer.")):
             kind = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
-            writer.add_key_value(key.replace("llama.", "qwen2."), scaling.raw_value(field), field.types[0], kind)
+            writer.add_key_value(key.replace("llama.", "qwen2."), gguf_files.raw_value(field), field.types[0], kind)
     for tensor in reader.tensors:
         writer.add_tensor(tensor.name, quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32))
         layer, dot, name = tensor.name.rpartition(".attn_")
