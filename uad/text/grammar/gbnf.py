@@ -234,10 +234,38 @@ class _LarkWriter:
                 return f"{rules}{self._numbers[name]}"
             case Seq(parts):
                 return f"({' '.join(self._written(part, rules) for part in parts)})" if parts else '""'
-            case Either(parts):
-                return f"({' | '.join(self._written(part, rules) for part in parts)})"
+            case Either():
+                return f"({' | '.join(self._written(part, rules) for part in _with_one_class(node))})"
             case Repeat(part, low, high):
                 return f"({self._written(part, rules)}){{{low},{'' if high is None else high}}}"
+
+
+def _with_one_class(node: Either) -> list[Node]:
+    """The alternatives, those inside of alternatives too; single characters are one class, which stands in front."""
+    # llguidance 1.9.1 panics where one lexeme has `[b-é] | ([ab] | "é" | [b-é])`: classes that overlap beyond ASCII.
+    others, ranges, waiting = list[Node](), list[tuple[str, str]](), [*reversed(node.parts)]
+    while waiting:
+        match part := waiting.pop():
+            case Either(parts):
+                waiting += reversed(parts)
+            case GbnfText(text) if len(text) == 1:
+                ranges.append((text, text))
+            case Chars(own, negated=False):
+                ranges += own
+            case _:
+                others.append(part)
+    return [Chars(_joined(ranges)), *others] if ranges else others
+
+
+def _joined(ranges: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The same characters in the fewest ranges, in order."""
+    found: list[tuple[str, str]] = []
+    for low, high in sorted(ranges):
+        if found and ord(low) <= ord(found[-1][1]) + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], high))
+        else:
+            found.append((low, high))
+    return tuple(found)
 
 
 def _code(char: str) -> str:

@@ -29,6 +29,8 @@ _log = logging.getLogger("uad.request")
 _MOST = 256  # grammars: as many requests may wait, unless more are asked for
 MAX_FORCED = 1 << 16  # bytes in one piece: that they are forced is found out in one go, at 1 to 7 µs each
 _TRIAL = 32  # ids of any answer, which show whether masks stay within their limits
+_PANIC = "panic: "
+_FAULT = "llguidance fails on it, by a fault of its own; say the same in another way"
 LIMITS = llguidance.LLParserLimits(
     initial_lexer_fuel=1_000_000,  # of compiling: some 20 ms
     step_lexer_fuel=200_000,  # of a mask: some 15 ms
@@ -140,7 +142,7 @@ class Grammars:
 
     def _complaint(self, constraint: Constraint, error: str) -> str:
         """llguidance's words, and which part of a schema they are about."""
-        words = error.removesuffix("\n<non-verbose/>").strip()[:500]
+        words = _FAULT if error.startswith(_PANIC) else error.removesuffix("\n<non-verbose/>").strip()[:500]
         if constraint.kind is not ConstraintKind.JSON_SCHEMA:
             start = "failed to parse grammar: " if constraint.kind is ConstraintKind.GRAMMAR else ""
             return start + words
