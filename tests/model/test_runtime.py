@@ -9,7 +9,7 @@ from kit.runtime_parts import parts_on
 from kit.toys import TARGET_VOCAB, Collector, ScriptedModel, make_engine
 
 from uad.base.config import Config
-from uad.base.errors import UadError, UnavailableError
+from uad.base.errors import DecodeError, UadError, UnavailableError
 from uad.base.types import Request
 from uad.runtime import runtime
 from uad.runtime.runtime import Runtime
@@ -61,3 +61,24 @@ def test_who_was_let_in_before_a_fatal_error_is_told_of_it_though_clearing_away_
     assert isinstance(second.failed.error, UadError)
     with pytest.raises(UnavailableError, match="must be restarted"):
         opened.submit(Request((1,)), Collector())
+
+
+def test_a_close_does_not_wait_for_ever_for_a_pass_that_does_not_end(
+    opened: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does not whose RPC worker is a stopped process: the system says that it lives."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def step(*_: object) -> None:
+        reached.set()
+        go_on.wait()
+
+    monkeypatch.setattr(opened._engine, "step", step)
+    monkeypatch.setattr(runtime, "LONGEST_ROUND_S", 0.01)
+    opened.submit(Request((1,)), Collector())
+    assert reached.wait(10)
+    with pytest.raises(DecodeError, match=r"one pass for 0\.01 s; a device or an RPC worker stands still"):
+        opened.close()
+    go_on.set()
+    opened._thread.join(10)
+    assert not opened._thread.is_alive()

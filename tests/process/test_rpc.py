@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import socket
 import threading
 import urllib.request
@@ -39,6 +40,18 @@ def post(url: str, asked: dict[str, object]) -> Any:
     data, kind = json.dumps(asked).encode(), {"Content-Type": "application/json"}
     with urllib.request.urlopen(urllib.request.Request(url, data, kind), timeout=120) as answer:
         return json.load(answer)
+
+
+def streamed(url: str, asked: dict[str, object]) -> http.client.HTTPResponse:
+    data, kind = json.dumps(asked).encode(), {"Content-Type": "application/json"}
+    answer = urllib.request.urlopen(urllib.request.Request(url, data, kind), timeout=120)
+    assert isinstance(answer, http.client.HTTPResponse)
+    return answer
+
+
+def text_of(events: bytes) -> str:
+    lines = [line.removeprefix(b"data: ") for line in events.splitlines() if line.startswith(b"data: {")]
+    return "".join(one["text"] for line in lines for one in json.loads(line)["choices"])
 
 
 def body(prompt: str, temperature: float, drafted: bool) -> dict[str, object]:
@@ -89,6 +102,24 @@ def test_a_worker_that_is_killed_in_mid_answer_is_an_error_with_its_name_and_an_
     assert code == 1
     *_, line = server.log.read_text().splitlines()
     assert line.startswith(f"uad: error: llama.cpp gave up: the RPC worker {both[1].address} was lost")
+
+
+def test_answers_wait_while_a_worker_stands_still_and_go_on_with_the_same_text(tmp_path: Path) -> None:
+    asked = {"prompt": "Count", "max_tokens": 200, "stream": True, "ignore_eos": True, "temperature": 0.0}
+    with (
+        workers(2) as both,
+        Server(tmp_path / "log", (*PAIR, "--rpc", listed(both), "--tensor-split", "1,1")) as server,
+    ):
+        url = server.url + "/v1/completions"
+        with streamed(url, asked) as answer:
+            expected = text_of(answer.read())
+        with streamed(url, asked) as answer:
+            first = answer.readline()
+            both[1].process.send_signal(signal.SIGSTOP)
+            with urllib.request.urlopen(server.url + "/health", timeout=10) as health:
+                assert json.load(health) == {"status": "ok"}
+            both[1].process.send_signal(signal.SIGCONT)
+            assert text_of(first + answer.read()) == expected
 
 
 # --- at start

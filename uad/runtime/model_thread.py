@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,11 +21,15 @@ _log = logging.getLogger("uad")
 
 
 class ModelThread:
-    """Runs the engine of these parts. folder: of slots in files; None: none are saved."""
+    """Runs the engine of these parts. folder: of slots in files; None: none are saved. between_rounds: set while no
+    round runs.
+    """
 
     def __init__(self, parts: Parts, folder: Path | None, commands: Commands) -> None:
         self.parts, self._commands = parts, commands
         self._engine, self._turns = parts.engine, parts.turns
+        self.between_rounds = threading.Event()
+        self.between_rounds.set()
         self.slots: SlotActions | None = None
         if parts.keeper is not None and folder is not None:
             self.slots = SlotActions(parts.keeper, folder, commands.post, parts.wiring.clock)
@@ -37,7 +42,9 @@ class ModelThread:
         engine = self._engine
         try:
             while self._obey():
+                self.between_rounds.clear()
                 engine.step(self._commands.is_empty)
+                self.between_rounds.set()
             for stats in engine.drafters():
                 if stats.n_calls:
                     _log.info("%s", statistics(stats))
@@ -49,6 +56,8 @@ class ModelThread:
                     engine.leave()
         except Exception as error:
             self._stop(error)
+        finally:
+            self.between_rounds.set()
 
     def _fail_all(self, error: UadError) -> None:
         if self.slots is not None:

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from uad.base.config import Config
-from uad.base.errors import NotSupportedError, UadError, UnavailableError
+from uad.base.errors import DecodeError, NotSupportedError, UadError, UnavailableError
 from uad.base.events import EngineView, Failed, Sink, SleepState, SlotAction, SlotOutcome
 from uad.base.types import Request
 from uad.engine.decode.guard import deliver, reason, warn
@@ -25,6 +25,8 @@ from uad.runtime.parts import build
 from uad.runtime.target import Progress
 
 _log = logging.getLogger("uad")
+LONGEST_ROUND_S = 20.0
+"""So long a round may go on after it was asked to stop: passes over workers and on GPUs cannot be interrupted."""
 _LAST_WORDS_S = 10.0  # for clients to get their errors, once llama.cpp has given up
 
 
@@ -74,7 +76,10 @@ class Runtime(Loaded):
             model.run()
 
     def close(self) -> None:
-        """Ends running requests with UnavailableError, stops the thread, frees the models. Safe to call twice."""
+        """Ends running requests with UnavailableError, stops the thread, frees the models. Safe to call twice.
+
+        Raises DecodeError where a round does not end: the thread is left to itself then.
+        """
         commands = self._commands
         with commands.lock:
             if commands.is_closed:
@@ -87,6 +92,11 @@ class Runtime(Loaded):
             self._is_over.set()
             threading.Event().wait(_LAST_WORDS_S)
             return
+        if not self._model.between_rounds.wait(LONGEST_ROUND_S):
+            raise DecodeError(
+                f"stopping: the model has been in one pass for {LONGEST_ROUND_S:g} s; a device or an RPC worker stands "
+                "still. Look at it, then start uad again"
+            )
         self._thread.join()
         if self._slots is not None:
             self._slots.close()
