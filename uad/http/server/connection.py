@@ -17,6 +17,8 @@ from typing import Any, cast
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
+from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.web_protocol import _ErrInfo
 
 from uad.base.common.json_out import PING
 from uad.base.common.request_id import REQUEST_ID, request_id
@@ -26,6 +28,8 @@ from uad.http.server.replies import STREAM, escaped, id_of_request, refused, unr
 log = logging.getLogger("uad.http")
 PATIENCE = 60.0
 """Seconds that a client may read nothing, while it is sent something."""
+HEAD_S = 60.0
+"""Seconds that the head of a request may take to arrive, and a new connection to send anything."""
 _HEAD = 200
 _READ_AHEAD = 1 << 16
 """Bytes of a body that wait for the handler to read it; the client is stopped at twice as many."""
@@ -44,7 +48,7 @@ STOPPING = Problem(503, "the server is shutting down", "unavailable_error", head
 class Connection(web.RequestHandler):
     """One connection. Refusals have the form of all errors; a client that reads nothing is closed after a time."""
 
-    __slots__ = ("_head", "_is_hurried", "_patience", "_stalled")
+    __slots__ = ("_arriving", "_head", "_is_hurried", "_patience", "_stalled")
 
     def __init__(self, manager: web.Server, patience: float) -> None:
         super().__init__(
@@ -58,6 +62,12 @@ class Connection(web.RequestHandler):
         self._patience, self._is_hurried = patience, False
         self._stalled: asyncio.TimerHandle | None = None
         self._head = b""  # how the request that is arriving begins
+        self._arriving: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there."""
+        super().connection_made(transport)
+        self._wait_for_head()
 
     def hurry(self, seconds: float) -> None:
         """From now on the client has so long to take what it is sent, whether it takes some of it or not."""
@@ -78,6 +88,7 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """It is gone."""
         self._forget_reader()
+        self._forget_head()
         super().connection_lost(exc)
 
     async def shutdown(self, timeout: float | None = 15.0) -> None:
@@ -104,6 +115,34 @@ class Connection(web.RequestHandler):
         if self._messages and reading is not None and not reading.content.is_eof():
             reading.content.set_exception(web.RequestPayloadError())
             reading.content.feed_eof()
+        if not self._is_waiting():
+            self._forget_head()
+        elif self._arriving is None:
+            self._wait_for_head()
+
+    def _is_waiting(self) -> bool:
+        """Whether no head of a request is whole that is not answered yet."""
+        return not self._messages and self._current_request is None
+
+    def _wait_for_head(self) -> None:
+        self._arriving = self._loop.call_later(HEAD_S, self._give_up)
+
+    def _forget_head(self) -> None:
+        if self._arriving is not None:
+            self._arriving.cancel()
+            self._arriving = None
+
+    def _give_up(self) -> None:
+        """The head is late: a part of one is answered, and a connection that never sent anything is closed."""
+        self._arriving = None
+        if not self._is_waiting():
+            return
+        if self._head and self._waiter is not None and not self._waiter.done():
+            late = HttpProcessingError(code=408, message=f"its head did not arrive within {HEAD_S:g} s")
+            self._messages.append((_ErrInfo(late.code, late, late.message), EMPTY_PAYLOAD))
+            self._waiter.set_result(None)
+        elif not self._request_count:
+            self.force_close()
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None

@@ -92,7 +92,8 @@ def unreadable(error: BaseException | None, head: bytes, name: str) -> tuple[web
     elif isinstance(error, HttpProcessingError):
         lines = error.message.split("\n\n")[0].splitlines()
         reason = ": ".join(line.strip().rstrip(":") for line in lines)
-        problem = Problem(431 if "Too many" in reason else 400, f"the request cannot be read: {reason}", KINDS[400])
+        status = 431 if "Too many" in reason else error.code
+        problem = Problem(status, f"the request cannot be read: {reason}", KINDS[400])
     path = head.partition(b" ")[2].partition(b" ")[0].decode("latin-1")
     return refused(problem, path, name), problem.message
 
