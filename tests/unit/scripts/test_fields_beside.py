@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 
+import pytest
 from aiohttp import ClientSession
 from kit.server_kit import with_server
 
@@ -14,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
 
 import fields_beside
 import http_fields
-from fields_beside import Case, Reply, cases, differences, values_of
+from fields_beside import Case, Reply, cases, differences, rule_of, values_of
 
 from uad.base.common.samplers import SETTINGS
 
@@ -53,18 +55,37 @@ def test_what_differs_is_said() -> None:
     assert differences(Reply(200, None, "a"), Reply(200, 2, None)) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "mine", "theirs", "words"),
+    [
+        ("min_tokens", -1, Reply(400), Reply(200), "does not know the field"),
+        ("stop", 1, Reply(400, why="stop: must be a string"), Reply(200), "another type"),
+        ("stop", "", Reply(200, [], "a"), Reply(200, [""], ""), None),
+        ("top_k", 2**40, Reply(200, 2**31 - 1), Reply(200, 0), "wraps"),
+        ("dry_base", 1001.0, Reply(200, 1000.0), Reply(200, 1001.0), "nearest bound"),
+        ("samplers", [], Reply(200, [], "a"), Reply(200, [], "b"), "at random"),
+        ("top_p", 0.5, Reply(200, 0.5, "a"), Reply(200, 0.5, "b"), None),
+        ("top_p", 0.5, Reply(400), Reply(200), None),
+    ],
+)
+def test_what_a_rule_explains(name: str, value: object, mine: Reply, theirs: Reply, words: str | None) -> None:
+    rule = rule_of(Case("/completion", name, value, {}), mine, theirs)
+    assert rule is None if words is None else words in str(rule)
+
+
 def test_a_server_beside_itself_differs_in_nothing_and_refusals_are_told() -> None:
-    async def test(session: ClientSession) -> tuple[list[str], list[str], int]:
+    async def test(session: ClientSession) -> tuple[list[str], list[str], Counter[str]]:
         url = str(session._base_url)
         beside: list[str] = []
         alone: list[str] = []
-        n = await asyncio.to_thread(fields_beside.run, url, url, "top_k", beside.append)
+        counted = await asyncio.to_thread(fields_beside.run, url, url, "top_k", beside.append)
         await asyncio.to_thread(fields_beside.run, url, None, "repeat_penalty", alone.append)
-        return beside, alone, n
+        return beside, alone, counted
 
-    beside, alone, n = with_server(test)
+    beside, alone, counted = with_server(test)
     assert beside == []
-    assert n > 9
+    assert list(counted) == ["cases"]
+    assert counted["cases"] > 9
     assert any(line.startswith("/completion repeat_penalty -0.99: 400 repeat_penalty: ") for line in alone)
     assert not any("repeat_penalty 1001" in line for line in alone)
 
