@@ -36,6 +36,7 @@ await check("list, show, ps, version", async () => {
   const { models } = await client.list();
   const shown = await client.show({ model: models[0].model });
   expect(shown.capabilities.includes("completion"), `other capabilities: ${shown.capabilities}`);
+  await client.generate({ model: "local", prompt: "" }); // loads it, where the checks of another client unloaded it
   expect((await client.ps()).models[0].digest === models[0].digest, "another model is running");
 });
 
