@@ -92,7 +92,7 @@ def unreadable(error: BaseException | None, head: bytes, name: str) -> tuple[web
     elif isinstance(error, HttpProcessingError):
         lines = error.message.split("\n\n")[0].splitlines()
         reason = ": ".join(line.strip().rstrip(":") for line in lines)
-        status = 431 if "Too many" in reason else error.code
+        status = 431 if "Too many" in reason else error.code or 400
         problem = Problem(status, f"the request cannot be read: {reason}", KINDS[400])
     path = head.partition(b" ")[2].partition(b" ")[0].decode("latin-1")
     return refused(problem, path, name), problem.message
