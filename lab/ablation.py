@@ -24,7 +24,19 @@ from replay import automatic, score
 from rounds import read
 
 from uad.base.types import SpeculativeParams
-from uad.engine.policy import auto, calibration, choose, cost, drafter_record, knowledge, machine, probing, round
+from uad.engine.policy import (
+    asking,
+    auto,
+    calibration,
+    choose,
+    choosing,
+    cost,
+    drafter_record,
+    knowledge,
+    machine,
+    members,
+    probing,
+)
 
 RECORDINGS = Path(__file__).parent / "recordings"
 TYPES = ("suffix", "draft-simple")
@@ -75,12 +87,12 @@ PARTS: dict[str, tuple[str, Callable[[], None]]] = {
     "changes": ("what a change of rows costs", _put((cost._Changes, "are_clear", _no))),
     "stale": (
         "costs of larger passes are found out again",
-        _put((cost, "_STALE", 10**9), (round, "STALE", 10**9), (auto, "STALE", 10**9)),
+        _put((cost, "_STALE", 10**9), (choosing, "STALE", 10**9), (auto, "STALE", 10**9)),
     ),
     "padding": ("drafts are padded to cheaper sizes", _put((machine, "_PADDING", 0))),
     "least more": ("several rows cost more than one", _put((machine, "_LEAST_MORE", 1.0))),
     "clear": ("drafts have to gain 3 %", _put((choose, "CLEAR", 1.0))),
-    "sure": ("a sure look-up spares the model", _put((round.Member, "is_sure", _no))),
+    "sure": ("a sure look-up spares the model", _put((members.Member, "is_sure", _no))),
     "timing": ("calls that only show what they cost", _put((drafter_record.CallCost, "is_old", _no))),
     "next": ("how sure the next ids are", _put((calibration.Calibration, "next_chance", lambda self, i: 0.8))),
     "ids per step": ("ids that a step makes", _put((drafter_record.CallCost, "wrote", lambda *_: None))),
@@ -88,10 +100,24 @@ PARTS: dict[str, tuple[str, Callable[[], None]]] = {
     "probe rate": ("probes count more", _put((probing, "_PROBE_RATE", probing._SEQUENCE_RATE))),
     "longer": ("rests grow", _put((probing, "_LONGER", 1.0))),
     "for probes": ("savings pay for probes", _put((drafter_record, "_FOR_PROBES", 0.0))),
-    "reading": ("reading has to be earned back", _put((knowledge.Knowledge, "is_worth_reading", lambda *_: True))),
+    "reading": ("reading has to be earned back", _put((knowledge.SequenceState, "is_worth_reading", lambda *_: True))),
     "scaled": ("step costs are scaled by the call", _put((drafter_record.CallCost, "step_ms", _unscaled))),
     "outliers": ("outliers of a call count little", _put((drafter_record, "learned", _plain_mean))),
     "sizes": ("sizes are learned", _put((cost._SizeTable, "learn", lambda self, n, ratio: None))),
+    "look ahead": ("a draft looks four ids ahead, not one", _put((asking, "_LOOK_AHEAD", 1))),
+    "line": (
+        "the line of beliefs is fitted",
+        _put((calibration, "_SLOPE_RATE", 0.0), (calibration, "_SHIFT_RATE", 0.0)),
+    ),
+    "unseen": ("single rows move less while others are unseen", _put((cost, "_UNSEEN", 1e9))),
+    "large": ("a large surprise is the machine's", _put((cost, "_MOST_SURPRISE", 1e9))),
+    "speed": ("the machine's speed is followed", _put((cost._MachineSpeed, "observe", lambda *_: None))),
+    "few rounds": ("savings are learned fast at first", _put((drafter_record, "_FEW_ROUNDS", 1e9))),
+    "first": ("an unknown drafter is expected to pay", _put((knowledge, "FIRST_SAVED", 0.1))),
+    "rest": ("rests of two ids (one)", _put((probing, "_FIRST_REST", 1.0))),
+    "timed": ("dear calls are timed less often", _put((drafter_record, "_OFTEN", 256.0))),
+    "around": ("what asking takes beside the call", _put((drafter_record.CallCost, "asked", lambda *_: None))),
+    "read of plain": ("first guess of reading is bounded", _put((drafter_record, "_READ_OF_PLAIN", 1e9))),
     "at once": ("backlogs are read by their price", _put((drafter_record.CallCost, "read_at_once", lambda *_: 256))),
 }
 

@@ -94,7 +94,7 @@ def opened():
 
 
 def ms(policy, n):
-    return policy.machine.target.ms(n)
+    return policy.known.machine.target.ms(n)
 
 
 def test_a_busy_start_is_measured_again_until_the_machine_rests(opened, caplog):

@@ -101,7 +101,7 @@ def test_what_was_learned_and_counted_stays() -> None:
         assert runtime.snapshot().drafters == n.drafters
         say(runtime)
         assert runtime._parts.policies.last is policy
-        assert policy.machine is machine
+        assert policy.known.machine is machine
         assert runtime.snapshot().totals.n_requests == n.totals.n_requests + 1
         calls = sum(one.n_calls for one in runtime.snapshot().drafters)
         assert calls > sum(one.n_calls for one in n.drafters) > 0
