@@ -26,10 +26,8 @@ from rounds import read
 from uad.base.types import SpeculativeParams
 from uad.engine.policy import (
     asking,
-    auto,
     calibration,
     choose,
-    choosing,
     cost,
     drafter_record,
     knowledge,
@@ -85,10 +83,6 @@ PARTS: dict[str, tuple[str, Callable[[], None]]] = {
     "apart": ("single rows have a factor of their own", _put((cost._MachineSpeed, "observe", _common))),
     "lately": ("sizes wait for the machine's factors", _put((cost.CostCurve, "_follow", _followed))),
     "changes": ("what a change of rows costs", _put((cost._Changes, "are_clear", _no))),
-    "stale": (
-        "costs of larger passes are found out again",
-        _put((cost, "_STALE", 10**9), (choosing, "STALE", 10**9), (auto, "STALE", 10**9)),
-    ),
     "padding": ("drafts are padded to cheaper sizes", _put((machine, "_PADDING", 0))),
     "least more": ("several rows cost more than one", _put((machine, "_LEAST_MORE", 1.0))),
     "clear": ("drafts have to gain 3 %", _put((choose, "CLEAR", 1.0))),

@@ -16,7 +16,7 @@ from typing import Final
 
 from uad.base.types import Ask, Commit, Origin, SpecPolicy
 from uad.engine.policy.asking import Asking
-from uad.engine.policy.choosing import STALE, Choosing
+from uad.engine.policy.choosing import Choosing
 from uad.engine.policy.knowledge import Knowledge, SequenceState
 from uad.engine.policy.machine import Machine
 from uad.engine.policy.members import Round
@@ -46,7 +46,6 @@ class AutoPolicy:
 
     def plan(self, wishes: Sequence[Wish]) -> int:
         known, n_plain, due = self.known, LONGEST_WAIT, list[Wish]()
-        is_stale = known.machine.target.n_alike(len(wishes)) >= STALE
         for wish in wishes:
             if not wish.params.enabled:
                 continue
@@ -56,7 +55,7 @@ class AutoPolicy:
                 state = known.states.get(wish.seq)  # None: nothing could draft for it
                 if state is None or wish.params.longest <= 0 or wish.room == 0:
                     continue
-                n = 0 if wish.is_forced or is_stale else state.n_plain()
+                n = 0 if wish.is_forced else state.n_plain()
             if n <= 0:
                 due.append(wish)
             n_plain = min(n_plain, n)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from uad.base.types import WRITERS, Draft, Origin
 from uad.engine.policy.asking import Guess
@@ -14,10 +13,6 @@ from uad.engine.policy.machine import CostTable
 from uad.engine.policy.members import NO_DRAFT, Candidate, Round
 from uad.engine.policy.probing import asked_again
 from uad.engine.policy.protocol import Chosen
-
-# Decodes alike, after which one of two rows shows what larger ones cost now: a machine that was disturbed while they
-# were measured would never be seen otherwise (tests/unit/policy/test_policy_recovery.py).
-STALE: Final = 200
 
 
 class Choosing:
@@ -73,9 +68,6 @@ class Choosing:
             if n > 1:
                 self._submit(chosen, group, n, table)
             self._judge(group, n, table, gain[n - 1])
-        machine = self._known.machine
-        if not chosen and machine.n_free > 0 and machine.target.n_alike(self._round.n_writing) >= STALE:
-            return dict.fromkeys(groups[0], Chosen(NO_DRAFT, 2))
         return chosen
 
     def _gains(self, group: Sequence[int]) -> list[float]:

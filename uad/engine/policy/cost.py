@@ -44,10 +44,6 @@ _MOST_SURPRISE: Final = log(_MOST_PER_STEP)
 _NOISE: Final = 0.08
 # What a position might add, by its order, in single rows after nothing: 97 ms, and 0.05 a position (AMX, BF16).
 _PER_POSITION: Final = 3e-4
-# Decodes alike, after which what larger ones cost is out of date; and how many times too dear or too cheap one decode
-# says at most that they were taken for.
-_STALE: Final = 100
-_MOST_STALE: Final = 4.0
 # Single rows after a pass of several, until they cost what they usually do; so many are only compared at first; and
 # what they cost more clearly, beyond noise: 0.4 and 0.5 of a single row on an H100 (docs/gpu.md).
 _SETTLING: Final = 2
@@ -87,7 +83,6 @@ class CostCurve:
         self.n_found = 0  # decodes that showed much of what was unknown
         self._pace = _MachineSpeed()
         self._surprise = 0.0  # of late, of all sizes together (log): what the factors have not caught up with
-        self._usual_n = self._n_alike = 0  # rows of the last decode, and how many before it had as many
         self._changes = _Changes()
 
     def ms(self, n: int, depth: int = 0) -> float:
@@ -118,26 +113,15 @@ class CostCurve:
             return tables[0]
         return tables[min(range(len(tables)), key=lambda i: abs(self._depths[i] - depth))]
 
-    def n_alike(self, n: int) -> int:
-        """How many of the last decodes in a row had n rows: since then nothing is known of what others cost."""
-        return self._n_alike if n == self._usual_n else 0
-
     def observe(self, n: int, depth: int, ms: float) -> None:
         """A decode of n rows took ms: most of a surprise is the machine's, a little is this size's; after more
-        positions than were ever measured it is theirs as long as little is known of them. After many decodes alike it
-        is that of all larger sizes: what was known of them may be of a disturbed machine. A size of which little is
+        positions than were ever measured it is theirs as long as little is known of them. A size of which little is
         known says something about itself alone.
         """
         table = self._nearest(depth)
         expected = self.ms(n, depth)
         is_known = table.n_known(n) >= _KNOWN
         ratio = ms / expected if expected > 0 else 1.0
-        if is_known and n > self._usual_n and self._n_alike >= _STALE:
-            ratio /= table.renew(ratio, self._usual_n)
-            expected = self.ms(n, depth)
-            self.n_found += 1
-        self._n_alike = self._n_alike + 1 if n == self._usual_n else 1
-        self._usual_n = n
         if n > 1:
             self._changes.n_left = _SETTLING
         elif self._changes.n_left and self._changes.explain(ratio):
@@ -305,14 +289,6 @@ class _SizeTable:
 
     def n_known(self, n: int) -> int:
         return self._n_known[n] if n < len(self._n_known) else 0
-
-    def renew(self, ratio: float, above: int) -> float:
-        """Sizes above this one take `ratio` times as long as they were known to, within limits; returns it."""
-        ratio = min(max(ratio, 1 / _MOST_STALE), _MOST_STALE)
-        self._points = [(n, ms * ratio if n > above else ms) for n, ms in self._points]
-        for n in range(above + 1, len(self._ms)):
-            self._ms[n] *= ratio
-        return ratio
 
     def learn(self, n: int, ratio: float) -> None:
         """n rows took `ratio` times as long as this says. Of a size of which little is known one slow decode says
