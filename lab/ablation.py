@@ -14,7 +14,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from math import log
+from math import exp, log
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, NamedTuple
@@ -58,13 +58,10 @@ def _put(*changes: tuple[Any, str, Any]) -> Callable[[], None]:
     return work
 
 
-def _common(self: Any, surprise: float, is_single: bool) -> None:
-    _observe(self, surprise, False)
-
-
-def _followed(self: Any, ratio: float, is_single: bool) -> float:
+def _followed(self: Any, ratio: float) -> float:
     surprise = log(min(max(ratio, 1 / 1.5), 1.5))
-    self._pace.observe(surprise, is_single)
+    self._log_speed += 0.15 * surprise
+    self.speed = exp(self._log_speed)
     return surprise
 
 
@@ -76,11 +73,9 @@ def _plain_mean(known: float, ms: float) -> float:
     return known + 0.15 * (ms - known) if known else ms
 
 
-_observe = cost._MachineSpeed.observe
 _no = property(lambda self: False)
 PARTS: dict[str, tuple[str, Callable[[], None]]] = {
     "whole": ("nothing is taken out", _put()),
-    "apart": ("single rows have a factor of their own", _put((cost._MachineSpeed, "observe", _common))),
     "lately": ("sizes wait for the machine's factors", _put((cost.CostCurve, "_follow", _followed))),
     "changes": ("what a change of rows costs", _put((cost._Changes, "are_clear", _no))),
     "padding": ("drafts are padded to cheaper sizes", _put((machine, "_PADDING", 0))),
@@ -103,9 +98,7 @@ PARTS: dict[str, tuple[str, Callable[[], None]]] = {
         "the line of beliefs is fitted",
         _put((calibration, "_SLOPE_RATE", 0.0), (calibration, "_SHIFT_RATE", 0.0)),
     ),
-    "unseen": ("single rows move less while others are unseen", _put((cost, "_UNSEEN", 1e9))),
-    "large": ("a large surprise is the machine's", _put((cost, "_MOST_SURPRISE", 1e9))),
-    "speed": ("the machine's speed is followed", _put((cost._MachineSpeed, "observe", lambda *_: None))),
+    "speed": ("the machine's speed is followed", _put((cost, "_SPEED_RATE", 0.0))),
     "few rounds": ("savings are learned fast at first", _put((drafter_record, "_FEW_ROUNDS", 1e9))),
     "first": ("an unknown drafter is expected to pay", _put((knowledge, "FIRST_SAVED", 0.1))),
     "rest": ("rests of two ids (one)", _put((probing, "_FIRST_REST", 1.0))),
