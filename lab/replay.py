@@ -200,6 +200,8 @@ class Replay:
             wrote += [(ask.seq, p) for p in guess.written[:free]]
             n_written[ask.seq] = free
             live.append(ask)
+        if not live:  # the last id that was read is a decode of its own
+            ms += self._curve.step_ms(1) * self._noise()
         first = True
         while True:
             live = [ask for ask in live if self._has_more(texts[ask.seq], n_written[ask.seq], ask)]

@@ -127,8 +127,10 @@ class CallCost:
 
     def timing(self, ms: float, n_read: int, plain_ms: float) -> None:
         """A call that read n_read ids, and wrote nothing, took ms: at most four fifths of it went into reading."""
-        self.read_ms = min(self.read_ms or 0.5 * ms / n_read, 0.8 * ms / n_read)
-        self.called(ms - n_read * self.read_ms, 0)
+        known_ms = self.call_ms
+        self.called(ms, 0)
+        if self.call_ms < known_ms:
+            self.read_ms *= self.call_ms / known_ms
         self.timed = ms / plain_ms
         self.n_dear = self.n_dear + 1 if self.timed > 1.0 else 0
 
