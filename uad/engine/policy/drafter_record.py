@@ -35,8 +35,8 @@ _UNKNOWN_READ: Final = 256
 # where calls are dear. The first ones may take longer.
 _OFTEN: Final = 64.0
 _TIMING: Final = 0.018
-# Plain decodes that a round of an unknown drafter is expected to save: enough to be asked on any curve that pays.
-FIRST_SAVED: Final = 0.5
+# Of an id of an unknown drafter, to be accepted.
+FIRST_CHANCE: Final = 0.6
 # Of what a round saved, into the mean over all sequences, at least; and how many rounds the first guess counts for.
 _SAVED_RATE: Final = 0.03
 _FEW_ROUNDS: Final = 5.0
@@ -165,7 +165,7 @@ class DrafterRecord:
     """One drafter over all sequences."""
 
     cost: CallCost = field(default_factory=CallCost)
-    saved: float = FIRST_SAVED
+    saved: float = 0.0
     """What a round saves in which it is asked, before its price: what a new sequence may expect."""
     n_rounds: int = 0
     budget: float = _FIRST_BUDGET
