@@ -100,6 +100,7 @@ PARTS: dict[str, tuple[str, Callable[[], None]]] = {
     ),
     "speed": ("the machine's speed is followed", _put((cost, "_SPEED_RATE", 0.0))),
     "few rounds": ("savings are learned fast at first", _put((drafter_record, "_FEW_ROUNDS", 1e9))),
+    "first": ("an unknown drafter is expected to pay", _put((knowledge, "FIRST_SAVED", 0.1))),
     "rest": ("rests of two ids (one)", _put((probing, "_FIRST_REST", 1.0))),
     "timed": ("dear calls are timed less often", _put((drafter_record, "_OFTEN", 256.0))),
     "around": ("what asking takes beside the call", _put((drafter_record.CallCost, "asked", lambda *_: None))),

@@ -115,7 +115,7 @@ class Asking:
             known.asked_in[origin] = known.n_rounds
         may = [member for member in members if member.wish.may_ask(origin)]
         fixed = [one for one in may if one.is_fixed and self._is_fixed_due(one, origin)]
-        due = [one for one in may if one.state and one.state.n >= known.use(one.state, origin, one.size).next_at]
+        due = [one for one in may if one.state and one.state.n >= known.use(one.state, origin).next_at]
         autos = [one for one in due if self._is_worth_asking(one, origin, len(due))]
         self._asked = fixed + autos
         cost = known.drafter(origin).cost

@@ -35,8 +35,8 @@ _UNKNOWN_READ: Final = 256
 # where calls are dear. The first ones may take longer.
 _OFTEN: Final = 64.0
 _TIMING: Final = 0.018
-# Of an id of an unknown drafter, to be accepted.
-FIRST_CHANCE: Final = 0.6
+# Plain decodes that a round of an unknown drafter is expected to save: enough to be asked on any curve that pays.
+FIRST_SAVED: Final = 0.5
 # Of what a round saved, into the mean over all sequences, at least; and how many rounds the first guess counts for.
 _SAVED_RATE: Final = 0.03
 _FEW_ROUNDS: Final = 5.0
@@ -127,10 +127,8 @@ class CallCost:
 
     def timing(self, ms: float, n_read: int, plain_ms: float) -> None:
         """A call that read n_read ids, and wrote nothing, took ms: at most four fifths of it went into reading."""
-        known_ms = self.call_ms
-        self.called(ms, 0)
-        if self.call_ms < known_ms:
-            self.read_ms *= self.call_ms / known_ms
+        self.read_ms = min(self.read_ms or 0.5 * ms / n_read, 0.8 * ms / n_read)
+        self.called(ms - n_read * self.read_ms, 0)
         self.timed = ms / plain_ms
         self.n_dear = self.n_dear + 1 if self.timed > 1.0 else 0
 
@@ -165,7 +163,7 @@ class DrafterRecord:
     """One drafter over all sequences."""
 
     cost: CallCost = field(default_factory=CallCost)
-    saved: float = 0.0
+    saved: float = FIRST_SAVED
     """What a round saves in which it is asked, before its price: what a new sequence may expect."""
     n_rounds: int = 0
     budget: float = _FIRST_BUDGET

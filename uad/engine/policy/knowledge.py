@@ -9,7 +9,7 @@ from typing import Final
 from uad.base.types import BY_REQUEST, WRITERS, Draft, Origin
 from uad.engine.policy.calibration import Calibration
 from uad.engine.policy.cost import CostCurve, CostSample
-from uad.engine.policy.drafter_record import FIRST_CHANCE, CallCost, DrafterRecord
+from uad.engine.policy.drafter_record import FIRST_SAVED, CallCost, DrafterRecord
 from uad.engine.policy.machine import Machine
 from uad.engine.policy.probing import SequenceDrafter
 
@@ -103,27 +103,26 @@ class Knowledge:
             return self.calibration(draft.kind)
         return state.calibrations.setdefault(draft.kind, Calibration())
 
-    def drafter(self, origin: Origin, n_seq: int = 1) -> DrafterRecord:
-        """What is known of it over all sequences; at first what an average one saves in rounds of n_seq sequences."""
+    def drafter(self, origin: Origin) -> DrafterRecord:
+        """What is known of it over all sequences."""
         drafter = self.drafters.get(origin)
         if drafter is None:
             steps = self.machine.steps(origin) if origin in WRITERS else None
-            saved = self.machine.saves(FIRST_CHANCE, n_seq)
-            drafter = self.drafters[origin] = DrafterRecord(CallCost(steps), saved)
+            drafter = self.drafters[origin] = DrafterRecord(CallCost(steps))
         return drafter
 
     def state(self, seq: int) -> SequenceState:
         """That of a running sequence."""
         return self.states[seq]
 
-    def use(self, state: SequenceState, origin: Origin, n_seq: int = 1) -> SequenceDrafter:
-        """A drafter in a running sequence, beside which n_seq - 1 others share passes: at first it is expected to gain
-        what it gained in others, or what an average one does, where each request brings its own.
+    def use(self, state: SequenceState, origin: Origin) -> SequenceDrafter:
+        """A drafter in a running sequence: at first it is expected to gain what it gained in others, or what an unknown
+        one does, where each request brings its own.
         """
         use = state.uses.get(origin)
         if use is None:
-            drafter = self.drafter(origin, n_seq)
-            saved = self.machine.saves(FIRST_CHANCE, n_seq) if origin in BY_REQUEST else drafter.saved
+            drafter = self.drafter(origin)
+            saved = FIRST_SAVED if origin in BY_REQUEST else drafter.saved
             use = state.uses[origin] = SequenceDrafter(drafter, saved, n_read=state.n_held.get(origin, 0))
         return use
 

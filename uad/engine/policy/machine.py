@@ -17,8 +17,6 @@ _DEPTH_STEP: Final = 128
 # Q8_0 on two cores: passes of 8, 12 and 16 rows cost less than of 5 to 7, 9 to 11, 13 to 15 (lab/curves.py).
 _PADDING: Final = 6
 _WORTH_PADDING: Final = 0.97
-# Ids of the guess that an unknown drafter is expected to make.
-_LONGEST_FIRST: Final = 8
 # Several rows cost so many times a single one at least, whatever was measured: else a curve on which single rows are
 # too expensive has every guess submitted, right or not, and never sees what they really cost.
 _LEAST_MORE: Final = 1.02
@@ -70,17 +68,6 @@ class Machine:
     def steps(self, origin: Origin) -> CostCurve:
         """What a step of this drafter costs, by sequences."""
         return self.head if origin is Origin.HEAD else self.draft
-
-    def saves(self, chance: float, n_seq: int = 1) -> float:
-        """Plain decodes that a round of n_seq sequences saves each of them with guesses of which each id is accepted
-        with this chance, before their price.
-        """
-        plain_ms, gain, ids, best = self.target.ms(n_seq), 0.0, 1.0, 0.0
-        for n in range(2, _LONGEST_FIRST + 2):
-            ids *= chance
-            gain += ids
-            best = max(best, gain + 1.0 - self.target.ms(n * n_seq) / plain_ms)
-        return best
 
     def table(self, groups: tuple[int, ...], depth: int, n_pending: int = 1) -> CostTable:
         """Cost of a round by rows of each sequence, for groups of so many consecutively numbered sequences; after

@@ -20,7 +20,7 @@ _LONGEST_REST: Final = 16.0
 # Ids between two looks at what has changed, at most.
 LONGEST_WAIT: Final = 32
 # Ids that a drafter which writes reads to find out what its calls cost now.
-TIMED_IDS: Final = 2
+TIMED_IDS: Final = 8
 
 
 @dataclass(slots=True)
