@@ -25,7 +25,7 @@ _LOOK_AHEAD: Final = 4
 _READ_AT_ONCE: Final = 256
 
 
-class Guess(NamedTuple):
+class PricedDraft(NamedTuple):
     """A draft for an automatic request, and what it cost."""
 
     member: Member
@@ -189,7 +189,7 @@ class Asking:
                 return [Ask(member.wish.seq, 0, n_read=TIMED_IDS)]
         return []
 
-    def drafted(self, seen: Drafted) -> Iterator[Guess]:
+    def drafted(self, seen: Drafted) -> Iterator[PricedDraft]:
         """A drafter answered what `asks` asked last: guesses for automatic requests."""
         asked, origin, drafts = self._asked, seen.origin, seen.drafts
         ms = 1e3 * seen.seconds
@@ -210,7 +210,9 @@ class Asking:
         for origin in self._n_asked:
             self._known.drafter(origin).cost.asked(max(ms - self._calls_ms, 0.0) / len(self._n_asked))
 
-    def _learn(self, origin: Origin, autos: Sequence[tuple[Member, Draft]], ms: float, n_asked: int) -> Iterator[Guess]:
+    def _learn(
+        self, origin: Origin, autos: Sequence[tuple[Member, Draft]], ms: float, n_asked: int
+    ) -> Iterator[PricedDraft]:
         """What the call cost the automatic requests. A fixed neighbour pays its share of the call, and the steps in
         which it drafted alone.
         """
@@ -242,7 +244,7 @@ class Asking:
                 if n_written < member.longest:
                     cost.wrote(len(member.bins), n_written)
                 member.calibration.drafted(member.bins)
-            yield Guess(member, origin, draft, (ms - reading_ms) / n, n)
+            yield PricedDraft(member, origin, draft, (ms - reading_ms) / n, n)
 
     def _time(self, member: Member, origin: Origin, n_read: int, ms: float) -> None:
         """A drafter read so many ids of this sequence. Ids that its KV holds already say nothing about costs, and count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from uad.base.types import WRITERS, Draft, Origin
-from uad.engine.policy.asking import Guess
+from uad.engine.policy.asking import PricedDraft
 from uad.engine.policy.calibration import bin_of
 from uad.engine.policy.choose import gains_of, merged, rows_of
 from uad.engine.policy.knowledge import Knowledge
@@ -23,7 +23,7 @@ class Choosing:
         self._round = round_
         self._guesses_ms = 0.0  # what all candidates cost
 
-    def weigh(self, guess: Guess) -> None:
+    def weigh(self, guess: PricedDraft) -> None:
         """A guess for one sequence came: what may be accepted of it, and what it saves at its best length."""
         known, member, origin, draft = self._known, guess.member, guess.origin, guess.draft
         state, table = member.state, member.table
