@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
 
 from rounds import Recording
 
+KERNELS = Path(__file__).with_name("kernels.csv")
 _GPU_MS = 20.0
+_DRAFT = "smollm2-135m"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +85,35 @@ _H100_LARGE = _ms(
     "15.26 15.27 15.32 15.38 15.47 15.55 15.52 15.77 15.65 15.62 15.95 15.94 15.81 15.93"
 )
 MEASURED: tuple[Curve, ...] = (
-    Curve("bf16", _BF16, step=9.4, read_ms=3.5, draft="smollm2-135m"),
-    Curve("q8_0", _Q8_0, step=9.4, read_ms=3.5, draft="smollm2-135m"),
-    Curve("bf16,fast", _BF16, step=6.0, read_ms=1.2, draft="smollm2-135m"),
-    Curve("q8_0,fast", _Q8_0, step=6.0, read_ms=1.2, draft="smollm2-135m"),
-    Curve("h100-1.5b", _H100_SMALL, step=1.1, read_ms=0.1, loop_ms=0.17, draft="smollm2-135m", changes=(0.72, 0.91)),
-    Curve("h100-14b", _H100_LARGE, step=1.1, read_ms=0.1, loop_ms=0.17, draft="smollm2-135m", changes=(1.0, 1.0)),
+    Curve("bf16", _BF16, step=9.4, read_ms=3.5, draft=_DRAFT),
+    Curve("q8_0", _Q8_0, step=9.4, read_ms=3.5, draft=_DRAFT),
+    Curve("bf16,fast", _BF16, step=6.0, read_ms=1.2, draft=_DRAFT),
+    Curve("q8_0,fast", _Q8_0, step=6.0, read_ms=1.2, draft=_DRAFT),
+    Curve("h100-1.5b", _H100_SMALL, step=1.1, read_ms=0.1, loop_ms=0.17, draft=_DRAFT, changes=(0.72, 0.91)),
+    Curve("h100-14b", _H100_LARGE, step=1.1, read_ms=0.1, loop_ms=0.17, draft=_DRAFT, changes=(1.0, 1.0)),
     Curve("bf16", _BF16, step=26.0, read_ms=9.0, draft="qwen2.5-coder-0.5b"),
     Curve("q8_0", _Q8_0, step=26.0, read_ms=9.0, draft="qwen2.5-coder-0.5b"),
 )
 
 
-def curves(recording: Recording, names: Sequence[str]) -> Iterator[Curve]:
-    """Those of these names, or all that are for this draft."""
-    for curve in (*MEASURED, *GPUS):
+def read_curves(path: Path) -> tuple[Curve, ...]:
+    """Curves of a file like `kernels.csv`: a column for each number of rows, the first of one row, between which passes
+    lie on straight lines; the draft's step, and what it takes to read an id. Raises OSError or ValueError.
+    """
+    with path.open(newline="") as file:
+        return tuple(map(_curve, csv.DictReader(file)))
+
+
+def _curve(row: dict[str, str]) -> Curve:
+    points = [(int(key), float(ms)) for key, ms in row.items() if key.isdigit()]
+    target = [points[0][1]]
+    for (n0, ms0), (n1, ms1) in pairwise(points):
+        target += [ms0 + (ms1 - ms0) * (n - n0) / (n1 - n0) for n in range(n0 + 1, n1 + 1)]
+    return Curve(row["name"], tuple(target), float(row["step"]), float(row["read"]), draft=_DRAFT)
+
+
+def curves(recording: Recording, names: Sequence[str], path: Path = KERNELS) -> Iterator[Curve]:
+    """Those of these names, or all that are for this draft; the file's curves are among them."""
+    for curve in (*MEASURED, *GPUS, *read_curves(path)):
         if (curve.name in names) if names else (not curve.draft or curve.draft == recording.draft):
             yield curve

@@ -45,7 +45,7 @@ class Costs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RoundCosts:
-    """What rounds consist of, at the machine's speeds of one moment. draft: None without a draft model, a call of which
+    """What rounds consist of, at the machine's speed of one moment. draft: None without a draft model, a call of which
     writes the first id of each sequence, and what else of the target's that step makes, in call_ms (0: not known); each
     step makes ids_per_step of them.
     """
@@ -54,12 +54,11 @@ class RoundCosts:
     draft: CostCurve | None
     call_ms: float = 0.0
     ids_per_step: float = 1.0
-    speeds: tuple[float, float] = (1.0, 1.0)
+    speed: float = 1.0
 
     def target_ms(self, n: int, depth: int) -> float:
         """One pass of n rows of the target, each after about `depth` positions."""
-        several = n > 1
-        return self.target.ms(n, depth) * self.speeds[several] / self.target.speeds()[several]
+        return self.target.ms(n, depth) * self.speed / self.target.speed
 
     def draft_ms(self, n: int, n_seq: int = 1) -> float:
         """Drafts of n ids for n_seq sequences side by side."""

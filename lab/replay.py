@@ -19,7 +19,7 @@ from operator import mul
 from pathlib import Path
 from statistics import geometric_mean, mean
 
-from curves import Curve, curves
+from curves import KERNELS, Curve, curves
 from hindsight import Hindsight
 from rounds import Answer, Guess, Recording, read
 
@@ -200,6 +200,8 @@ class Replay:
             wrote += [(ask.seq, p) for p in guess.written[:free]]
             n_written[ask.seq] = free
             live.append(ask)
+        if not live:  # the last id that was read is a decode of its own
+            ms += self._curve.step_ms(1) * self._noise()
         first = True
         while True:
             live = [ask for ask in live if self._has_more(texts[ask.seq], n_written[ask.seq], ask)]
@@ -397,6 +399,7 @@ def main() -> int:
     parser.add_argument(
         "--costs", default="", help="names of lab/curves.py with commas between them (default: all that fit)"
     )
+    parser.add_argument("--curves", type=Path, default=KERNELS, help="a file like lab/kernels.csv, instead of that")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sequences", type=int, default=1)
     parser.add_argument("--types", default="suffix,draft-simple")
@@ -420,7 +423,7 @@ def main() -> int:
     for path in args.recordings:
         recording = read(path)
         origins = [one for one in args.types.split(",") if one in recording.answers[0].guesses]
-        for curve in curves(recording, args.costs.split(",") if args.costs else ()):
+        for curve in curves(recording, args.costs.split(",") if args.costs else (), args.curves):
             if args.memory:
                 curve = curve.with_memory(*args.memory.split(":"))
             scores = [

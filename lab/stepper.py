@@ -128,13 +128,13 @@ class LabStepper(Stepper):
             return None
         policy = self._parts.policies.last
         machine, cost = (
-            policy.machine,
-            policy.drafters[Origin.MODEL].cost if Origin.MODEL in policy.drafters else CallCost(),
+            policy.known.machine,
+            policy.known.drafters[Origin.MODEL].cost if Origin.MODEL in policy.known.drafters else CallCost(),
         )
         draft = machine.draft if self.info.draft is not None else None
-        return RoundCosts(machine.target, draft, cost.call_ms, cost.ids_per_step, machine.target.speeds())
+        return RoundCosts(machine.target, draft, cost.call_ms, cost.ids_per_step, machine.target.speed)
 
     def calibration(self) -> list[Bin]:
         """Acceptance predicted and observed, for each bin of belief that has seen something."""
-        kinds = self._parts.policies.last.calibrations.items() if self._parts.policies is not None else ()
+        kinds = self._parts.policies.last.known.calibrations.items() if self._parts.policies is not None else ()
         return [one for kind, calibration in kinds for one in bins(kind, calibration)]

@@ -197,7 +197,7 @@ def test_its_memory_is_reckoned_and_its_price_measured(folder: Path) -> None:
     with Runtime.open(config(path, slots=2)) as runtime:
         policies = runtime._parts.policies
         assert policies is not None
-        assert 0 < policies.last.machine.head.ms(2) < policies.last.machine.target.ms(2)
+        assert 0 < policies.last.known.machine.head.ms(2) < policies.last.known.machine.target.ms(2)
     with Footprint(ModelConfig(path, with_head=True), "head", 2) as footprint:
         trunk, head = footprint.of(4096), footprint.of(4096, is_head=True)
     assert 0 < head.kv < trunk.kv, "one layer of keys and values, no state"
@@ -220,5 +220,7 @@ def test_the_server_finds_the_curve_that_profile_stored(
     with Runtime.open(settings) as runtime:
         policies = runtime._parts.policies
         assert policies is not None
-        assert policies.last.machine.head.ms(2) == pytest.approx(CostCurve(curves["head"].samples).ms(2), abs=1e-4)
+        assert policies.last.known.machine.head.ms(2) == pytest.approx(
+            CostCurve(curves["head"].samples).ms(2), abs=1e-4
+        )
         assert not any("measured quickly" in note for note in runtime.info.notes)

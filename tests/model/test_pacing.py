@@ -51,7 +51,7 @@ def test_where_only_predictions_draft_single_rows_alone_are_measured(is_seldom, 
     policies, lines, _ = pacing.open_policy(CONFIG, TARGET, None, None, Measured(), is_seldom)
     assert [sizes for sizes, _ in asked] == [wanted]
     assert (asked[0][1] == 0.0, lines == ()) == (is_seldom, is_seldom)
-    assert policies.last.machine.target.ms(1) == 10.0
+    assert policies.last.known.machine.target.ms(1) == 10.0
 
 
 # --- measured again
@@ -94,7 +94,7 @@ def opened():
 
 
 def ms(policy, n):
-    return policy.machine.target.ms(n)
+    return policy.known.machine.target.ms(n)
 
 
 def test_a_busy_start_is_measured_again_until_the_machine_rests(opened, caplog):
@@ -154,12 +154,12 @@ def test_a_server_that_rests_measures_again_and_writes_the_same_text(monkeypatch
         request = Request(tuple(ids), greedy, max_tokens=16)
         first = finish(runtime, [request])[0]
         policies = runtime._parts.policies
-        assert policies.last.machine.is_rough
+        assert policies.last.known.machine.is_rough
         again.set()
         deadline = time.monotonic() + 30
-        while policies.last.machine.is_rough and time.monotonic() < deadline:
+        while policies.last.known.machine.is_rough and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert not policies.last.machine.is_rough
+        assert not policies.last.known.machine.is_rough
         second = finish(runtime, [request])[0]
     assert first.ids == second.ids
     assert second.done.timings.n_cached > 0

@@ -95,13 +95,17 @@ def test_likeliest_ids_are_found_on_the_backend_after_sleep() -> None:
 def test_what_was_learned_and_counted_stays() -> None:
     with Runtime.open(config()) as runtime:
         say(runtime)
-        policy, machine, n = runtime._parts.policies.last, runtime._parts.policies.last.machine, runtime.snapshot()
+        policy, machine, n = (
+            runtime._parts.policies.last,
+            runtime._parts.policies.last.known.machine,
+            runtime.snapshot(),
+        )
         sent_to_sleep(runtime)
         assert runtime.snapshot().totals == n.totals
         assert runtime.snapshot().drafters == n.drafters
         say(runtime)
         assert runtime._parts.policies.last is policy
-        assert policy.machine is machine
+        assert policy.known.machine is machine
         assert runtime.snapshot().totals.n_requests == n.totals.n_requests + 1
         calls = sum(one.n_calls for one in runtime.snapshot().drafters)
         assert calls > sum(one.n_calls for one in n.drafters) > 0

@@ -122,7 +122,7 @@ def test_the_policy_knows_what_the_draft_has_read(tmp_path: Path) -> None:
     with Runtime.open(own) as runtime:
         do(runtime, RESTORE, 1)
         policy = runtime._engine._drafting.policy.part
-        assert saved.n_ids - 8 <= policy.n_held[1][Origin.MODEL] <= saved.n_ids
+        assert saved.n_ids - 8 <= policy.known.n_held[1][Origin.MODEL] <= saved.n_ids
 
 
 def test_another_draft_model_reads_the_text_again(tmp_path: Path) -> None:

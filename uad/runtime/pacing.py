@@ -49,7 +49,7 @@ class Policies:
     def remeasured(self, target: tuple[CostSample, ...]) -> None:
         """The target's passes were measured again, for this policy and all that follow."""
         self._target = target
-        self.last.machine.remeasured(CostCurve(target))
+        self.last.known.machine.remeasured(CostCurve(target))
 
 
 class Remeasurement:
@@ -83,7 +83,7 @@ class Remeasurement:
         if samples and not stop():
             if not disturbance(samples) or alike(samples, self._last):
                 self._policies.remeasured(samples)
-                _log.info("measured again at rest: %s", _curve_note(self._policies.last.machine, _TELLING))
+                _log.info("measured again at rest: %s", _curve_note(self._policies.last.known.machine, _TELLING))
                 return
             self._last = samples
             self._pause = min(2 * self._pause, _MOST_PAUSE)
@@ -155,14 +155,14 @@ def open_policy(
             wiring.clock,
         )
         line = (
-            f"one token takes about {policies.last.machine.target.ms(1):.2g} ms; the machine is busy, and this is "
-            f"rough ({why}): it is measured again when nothing runs"
+            f"one token takes about {policies.last.known.machine.target.ms(1):.2g} ms; the machine is busy, and this "
+            f"is rough ({why}): it is measured again when nothing runs"
         )
         return policies, (line,), again
     how = "" if stored else "; measured quickly, `uad profile` measures well and remembers"
     is_rough = any(one is not None and one.is_rough for one in (steps, head_steps))
     busy = " (the machine is busy: what drafts cost is rough)" if is_rough else ""
-    return policies, (_curve_note(policies.last.machine, [n for n in _TELLING if n <= n_max]) + busy + how,), None
+    return policies, (_curve_note(policies.last.known.machine, [n for n in _TELLING if n <= n_max]) + busy + how,), None
 
 
 def _curve_note(machine: Machine, sizes: Sequence[int]) -> str:

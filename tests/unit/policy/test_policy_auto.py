@@ -52,7 +52,7 @@ def trust(one: AutoPolicy, *kinds: str) -> None:
         rng = random.Random(4)
         for _ in range(8000):
             belief = rng.random()
-            one.calibration(kind).judge([bin_of(belief)], int(rng.random() < belief))
+            one.known.calibration(kind).judge([bin_of(belief)], int(rng.random() < belief))
 
 
 def drafted(one: AutoPolicy, beliefs: dict[int, list[float]]) -> dict[int, Chosen]:
@@ -330,7 +330,7 @@ def test_costs_that_were_measured_on_a_busy_machine_do_not_lock_a_draft_out():
     lengths = [k for at, k in one.run().lengths if at > 40]
     assert sum(lengths) > 3 * len(lengths)
     one = Simulation(MEMORY_BOUND, text(12000, GOOD), step_ms=40.0, call_ms=40.0)
-    one.policy.drafter(Origin.MODEL).cost.called(40.0, 0)
+    one.policy.known.drafter(Origin.MODEL).cost.called(40.0, 0)
     one.step_ms = one.call_ms = 0.3
     one.run(n_texts=40)
     assert one.asked[0] < 3000
@@ -343,7 +343,7 @@ def test_what_was_learned_serves_the_next_text_but_not_that_of_another_temperatu
     assert [k for at, k in Simulation(jagged, wrong).run(n_texts=4).lengths if at >= 100 and k] == []
     one = policy(MEMORY_BOUND)
     trust(one)
-    before = one.calibration("draft-simple").probability(0.97)
+    before = one.known.calibration("draft-simple").probability(0.97)
     for _ in range(40):
         one.begin(0, 10, temperature=0.8)
         if not one.plan([Wish(0, SpeculativeParams(n_max=4), 40, 50)]) and one.asks(Origin.MODEL):
@@ -352,8 +352,8 @@ def test_what_was_learned_serves_the_next_text_but_not_that_of_another_temperatu
             one.choose()
         one.observe(Commit(0, (7,)))
         one.observe(Ended(0))
-    assert one.calibration("draft-simple").probability(0.97) == before
-    assert one.calibration("draft-simple/sampled").probability(0.97) < 0.6 < before
+    assert one.known.calibration("draft-simple").probability(0.97) == before
+    assert one.known.calibration("draft-simple/sampled").probability(0.97) < 0.6 < before
 
 
 # --- bounded
@@ -368,7 +368,7 @@ def test_a_prompt_is_read_only_where_the_answer_or_the_budget_pays_for_it():
         *((0.0, 400, -2.0, False), (0.0, 400, 0.5, False), (0.0, 400, 9.0, True)),
     ):
         one = policy(lambda n: 48.0 + 12.0 * n)
-        drafter = one.drafter(Origin.MODEL)
+        drafter = one.known.drafter(Origin.MODEL)
         drafter.saved, drafter.budget, drafter.cost.read_ms = saved, budget, 0.025
         one.begin(0, 1500)
         assert not one.plan([Wish(0, SpeculativeParams(), 400, 1500, n_left)])
@@ -430,7 +430,7 @@ def test_only_the_drafters_that_a_request_names_are_asked_and_none_where_it_want
         SpeculativeParams(enabled=False),
         SpeculativeParams(n_max=0),
     )
-    one = AutoPolicy(policy(FLAT).machine, weighed=frozenset([Origin.SUFFIX]))
+    one = AutoPolicy(policy(FLAT).known.machine, weighed=frozenset([Origin.SUFFIX]))
     for seq in range(len(params)):
         one.begin(seq, 10)
     assert not one.plan([Wish(seq, wanted, 40) for seq, wanted in enumerate(params)])
@@ -463,7 +463,7 @@ def test_a_fixed_request_drafts_as_it_says_beside_an_automatic_one_which_does_no
         one.observe(Drafted(Origin.MODEL, [drafts[seq] for seq in asks], seconds))
         chosen = one.choose()
         assert beside is not fixed or chosen[0].draft == drafts[0], "and submits all it has"
-        prices.append(one.drafter(Origin.MODEL).cost.price(1.0, 1))
+        prices.append(one.known.drafter(Origin.MODEL).cost.price(1.0, 1))
     assert prices[0] == pytest.approx(prices[1], rel=0.01)
     assert prices[0] > 0.5
 
@@ -480,8 +480,8 @@ def test_the_model_is_not_asked_beside_a_free_guess_that_is_sure():
         one = policy(MEMORY_BOUND)
         for bin_, wrong in ((bin_of(0.9), 0), (bin_of(0.6), 20), (bin_of(0.1), 100)):
             for i in range(300):
-                one.calibration("suffix/long").judge([bin_], int(i % 100 >= wrong))
-        one.drafter(Origin.MODEL).saved = 1.0
+                one.known.calibration("suffix/long").judge([bin_], int(i % 100 >= wrong))
+        one.known.drafter(Origin.MODEL).saved = 1.0
         one.begin(0, 10)
         assert not one.plan([Wish(0, SpeculativeParams(), 40)])
         assert one.asks(Origin.SUFFIX)
@@ -514,6 +514,6 @@ def test_guesses_that_were_not_submitted_are_judged_too():
     drafted(one, {0: [0.9, 0.9, 0.9]})
     one.observe(Commit(0, (0,)))
     one.observe(Commit(0, (1, 7)))
-    seen = one.calibration("draft-simple")
+    seen = one.known.calibration("draft-simple")
     assert sum(seen.n) == pytest.approx(3, abs=0.1)
     assert sum(seen.accepted) == pytest.approx(2, abs=0.1)

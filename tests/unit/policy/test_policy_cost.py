@@ -124,25 +124,6 @@ def test_one_outlier_counts_for_little():
     assert one.ms(8) < 1.1 * jagged(8)
 
 
-def test_single_rows_are_followed_apart_from_more():
-    """They wait for memory, which neighbours fill or leave, while what computes takes no longer (two cores, 1B in BF16:
-    45 to 70 ms).
-    """
-    one = curve(lambda n: 67.0 if n == 1 else 72.0 + 6.0 * n)
-    for factor in (0.7, 1.0, 0.7):
-        for n in (1, 8) * 15:
-            one.observe(n, 0, 67.0 * factor if n == 1 else 120.0)
-        assert one.ms(1) == pytest.approx(67 * factor, rel=0.05)
-        assert one.ms(8) == pytest.approx(120, rel=0.05)
-    for _ in range(60):
-        one.observe(1, 0, 67.0)
-    assert 120 < one.ms(8) < 1.3 * 120, "as long as they are not seen, half of it is taken to be the machine's"
-    for _ in range(4):
-        one.observe(8, 0, 120.0)
-    assert one.ms(1) == pytest.approx(67, rel=0.05)
-    assert one.ms(8) == pytest.approx(120, rel=0.05)
-
-
 def test_a_size_that_was_never_measured_is_learned_at_once():
     one = curve(lambda n: 10.0 + 10 * n, sizes=(1, 16))
     for _ in range(4):

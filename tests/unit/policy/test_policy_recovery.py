@@ -97,15 +97,17 @@ def test_a_call_that_read_nothing_tells_nothing_of_what_calls_cost(n_read):
     one = real_pair(text(800, BAD))
     one.run_text(400, 200)
     policy = one.policy
-    drafter = policy.drafter(Origin.MODEL)
+    drafter = policy.known.drafter(Origin.MODEL)
     policy.begin(0, 200)
     drafter.saved = 0.5
     cost = drafter.cost
     cost.call_ms, cost.age = 1000.0, 10**6  # known to be dear, long ago
-    use = policy.use(policy.state(0), Origin.MODEL)
+    use = policy.known.use(policy.known.state(0), Origin.MODEL)
     use.next_at = 10**6
     before = cost.call_ms, cost.read_ms, cost.timed
-    policy.use(policy.state(0), Origin.SUFFIX)  # another one is asked, or there were no questions in this round
+    policy.known.use(
+        policy.known.state(0), Origin.SUFFIX
+    )  # another one is asked, or there were no questions in this round
     assert not policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
     (ask,) = policy.asks(Origin.MODEL)
     assert ask.n_max == 0
@@ -114,7 +116,7 @@ def test_a_call_that_read_nothing_tells_nothing_of_what_calls_cost(n_read):
     policy.observe(Drafted(Origin.MODEL, [Draft(n_read=n_read)], 1e-6))
     assert policy.choose() == {}
     assert (before == (cost.call_ms, cost.read_ms, cost.timed)) is (n_read == 0)
-    assert (policy.state(0).unread(use) == 0) is (n_read == 0)
+    assert (policy.known.state(0).unread(use) == 0) is (n_read == 0)
 
 
 def test_a_call_that_failed_leaves_nothing_for_the_next_drafter_of_the_round():
@@ -125,7 +127,7 @@ def test_a_call_that_failed_leaves_nothing_for_the_next_drafter_of_the_round():
     one.run_text(400, 200)
     policy = one.policy
     policy.begin(0, 200)
-    head, model = (policy.use(policy.state(0), origin) for origin in (Origin.HEAD, Origin.MODEL))
+    head, model = (policy.known.use(policy.known.state(0), origin) for origin in (Origin.HEAD, Origin.MODEL))
     head.saved, head.next_at, head.drafter.cost.age = 0.5, 10**6, 10**6
     model.saved, model.next_at = 50.0, 0
     assert not policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
@@ -136,8 +138,8 @@ def test_a_call_that_failed_leaves_nothing_for_the_next_drafter_of_the_round():
     before = head.drafter.cost.age, model.drafter.cost.timed
     policy.observe(Drafted(Origin.MODEL, [Draft((1,), (0.9,), Origin.MODEL, n_read=200)], 1e-3))
     assert (head.drafter.cost.age, model.drafter.cost.timed) == before
-    assert policy.state(0).unread(model) == 0
-    assert [len(member.bins) for member in policy._round._members.values()] == [1]
+    assert policy.known.state(0).unread(model) == 0
+    assert [len(member.bins) for member in policy._asking._round.members.values()] == [1]
 
 
 @pytest.mark.parametrize("pays", [True, False])
@@ -146,7 +148,7 @@ def test_a_comparison_that_failed_is_not_what_the_next_call_is_paid_from(pays):
     one = real_pair(text(800, BAD))
     policy = one.policy
     policy.begin(0, 200)
-    use = policy.use(policy.state(0), Origin.MODEL)
+    use = policy.known.use(policy.known.state(0), Origin.MODEL)
     use.is_probe = use.is_comparison = True  # of a call that failed
     use.saved, use.drafter.budget = (50.0, 0.0) if pays else (0.0, 1000.0)
     assert not policy.plan([Wish(0, SpeculativeParams(), 300, 200)])

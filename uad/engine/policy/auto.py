@@ -2,7 +2,8 @@
 one of the choices.
 
 A drafter whose rounds cost more than they save is left alone, and asked again now and then (`probing.asked_again`).
-`round.Round` decides a single round, `choose.rows_of` what it submits. Arithmetic only: no clock, no model, no I/O.
+Of a single round `asking.Asking` says who drafts and how far, `choosing.Choosing` what is submitted. Arithmetic only:
+no clock, no model, no I/O.
 
 The rule is profile-guided expected value (jukofyork, llama.cpp discussion 10466), with calibration, several sequences,
 and off as a choice.
@@ -14,11 +15,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from uad.base.types import Ask, Commit, Origin, SpecPolicy
+from uad.engine.policy.asking import Asking
+from uad.engine.policy.choosing import Choosing
 from uad.engine.policy.knowledge import Knowledge, SequenceState
 from uad.engine.policy.machine import Machine
+from uad.engine.policy.members import Round
 from uad.engine.policy.probing import LONGEST_WAIT
 from uad.engine.policy.protocol import Chosen, Decoded, Drafted, Ended, PolicyView, Restored, Seen, Wish, Worth
-from uad.engine.policy.round import STALE, Round
 
 # Temperature from which the draft model's guesses, which are drawn with the target's noise, are a kind of their own.
 _WARM: Final = 0.5
@@ -26,80 +29,86 @@ _ROWS_SHOWN: Final = 32
 _DEPTHS_SHOWN: Final = (0, 512, 2048, 8192, 32768)
 
 
-class AutoPolicy(Knowledge):
+class AutoPolicy:
     """Decides the rounds of all sequences, and learns from their results."""
 
     def __init__(self, machine: Machine | None = None, weighed: Collection[Origin] = (), window: int = 0) -> None:
         """See `Knowledge`."""
-        super().__init__(machine, weighed, window)
-        self._round = Round(self)
+        self.known = Knowledge(machine, weighed, window)
+        round_ = Round(self.known)
+        self._asking = Asking(self.known, round_)
+        self._choosing = Choosing(self.known, round_)
 
     def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None:
-        n_held = {origin: min(n, n_cached) for origin, n in self.n_held.get(seq, {}).items()}
-        self.states[seq] = SequenceState(n_prompt, temperature >= _WARM, window=self.window, n_held=n_held)
+        known = self.known
+        n_held = {origin: min(n, n_cached) for origin, n in known.n_held.get(seq, {}).items()}
+        known.states[seq] = SequenceState(n_prompt, temperature >= _WARM, window=known.window, n_held=n_held)
 
     def plan(self, wishes: Sequence[Wish]) -> int:
-        n_plain, due = LONGEST_WAIT, list[Wish]()
-        is_stale = self.machine.target.n_alike(len(wishes)) >= STALE
+        known, n_plain, due = self.known, LONGEST_WAIT, list[Wish]()
         for wish in wishes:
             if not wish.params.enabled:
                 continue
-            if self.is_fixed or wish.params.policy is SpecPolicy.FIXED:
+            if known.is_fixed or wish.params.policy is SpecPolicy.FIXED:
                 n = 0
             else:
-                state = self.states.get(wish.seq)  # None: nothing could draft for it
+                state = known.states.get(wish.seq)  # None: nothing could draft for it
                 if state is None or wish.params.longest <= 0 or wish.room == 0:
                     continue
-                n = 0 if wish.is_forced or is_stale else state.n_plain()
+                n = 0 if wish.is_forced else state.n_plain()
             if n <= 0:
                 due.append(wish)
             n_plain = min(n_plain, n)
         if due:
-            self.n_rounds += 1
-            self._round = Round(self, due, wishes)
+            known.n_rounds += 1
+            round_ = Round(known, due, wishes)
+            self._asking, self._choosing = Asking(known, round_), Choosing(known, round_)
         return max(n_plain, 0)
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
-        return self._round.asks(origin)
+        return self._asking.asks(origin)
 
     def more(
         self, seqs: Sequence[int], wrote: Sequence[tuple[int, float]] = (), steps: Sequence[tuple[int, float]] = ()
     ) -> Sequence[bool]:
-        return self._round.more(seqs, wrote, steps)
+        writing = self._asking.writing
+        return writing.more(seqs, wrote, steps) if writing else [False] * len(seqs)  # guesses that were left over
 
     def choose(self) -> Mapping[int, Chosen]:
-        return self._round.choose()
+        return self._choosing.choose()
 
     def observe(self, seen: Seen) -> None:
         match seen:
             case Drafted():
-                self._round.drafted(seen)
+                for guess in self._asking.drafted(seen):
+                    self._choosing.weigh(guess)
             case Decoded():
                 self._decoded(seen)
             case Commit():
                 self._committed(seen)
             case Ended():
-                self.end(seen.seq)
+                self.known.end(seen.seq)
             case Restored():
-                self.n_held[seen.seq] = dict(seen.n_held)
+                self.known.n_held[seen.seq] = dict(seen.n_held)
 
     def view(self, depth: int) -> PolicyView:
-        if self.is_fixed:
+        known = self.known
+        if known.is_fixed:
             return PolicyView()
-        target = self.machine.target
+        target = known.machine.target
         plain_ms = target.ms(1, depth)
-        worth = {origin: Worth(one.saved, one.cost.price(plain_ms, 1)) for origin, one in self.drafters.items()}
+        worth = {origin: Worth(one.saved, one.cost.price(plain_ms, 1)) for origin, one in known.drafters.items()}
         curve = tuple(target.ms(n, depth) for n in range(1, _ROWS_SHOWN + 1))
-        plain = () if self.machine.is_rough else tuple((n, target.ms(1, n)) for n in _DEPTHS_SHOWN)
+        plain = () if known.machine.is_rough else tuple((n, target.ms(1, n)) for n in _DEPTHS_SHOWN)
         return PolicyView(curve, plain, worth)
 
     def _decoded(self, seen: Decoded) -> None:
-        self.machine.decoded(seen.passes, seen.depth, 1e3 * seen.seconds)
+        self.known.machine.decoded(seen.passes, seen.depth, 1e3 * seen.seconds)
         if seen.asking:
-            self._round.asked(1e3 * seen.asking)
+            self._asking.asked(1e3 * seen.asking)
 
     def _committed(self, commit: Commit) -> None:
-        state = self.states.get(commit.seq)
+        state = self.known.states.get(commit.seq)
         if state is None:
             return
         state.n += len(commit.ids)

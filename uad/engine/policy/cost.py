@@ -1,8 +1,7 @@
 """What a decode costs: T(rows, depth), from measured samples, followed online. Arithmetic only: no clock, no model.
 
-A curve is kept as it was measured, steps and all; between measured points it is interpolated. Four things follow the
+A curve is kept as it was measured, steps and all; between measured points it is interpolated. Three things follow the
 machine. Quickly: one factor for all sizes, since a neighbour slows everything down alike, and then no decision changes.
-Quickly, too: another one for single rows, which wait for memory where more rows compute; a neighbour may fill either.
 Slowly: each size on its own. At once: what attention adds after texts longer than measured ones.
 """
 
@@ -15,20 +14,8 @@ from math import exp, log, sqrt
 from statistics import median
 from typing import Final
 
-# Of either factor's logarithm per decode, squared, in units of a decode's noise: one of them is followed at a rate of
-# 0.15, so that a machine that became slower is known within some twenty decodes.
-_DRIFT: Final = 0.0265
-# Of either, squared, at first; and most that is unknown of single rows' own.
-_UNKNOWN: Final = 6.0
-# Of one decode's surprise is believed at most; and of a large one, which is the machine's.
-_MOST_GAIN: Final = 0.4
-_LARGE_RATE: Final = 0.15
-# Single rows cost so much more or less by themselves at most: 45 to 70 ms beside a neighbour, 1B in BF16 on two cores.
-# And while decodes of several rows were not seen for long, so that much of their own is unknown (half of it is the
-# machine's: test_policy_cost.py has a slow neighbour).
-_MOST_APART: Final = log(1.6)
-_MOST_UNSEEN: Final = log(1.12)
-_UNSEEN: Final = 1.5
+# Of a decode's surprise (log), into the machine's speed: one that became slower is known within some twenty decodes.
+_SPEED_RATE: Final = 0.15
 # Of what surprised of late, per decode: all sizes together wait for the factors, and learn nothing of themselves.
 _LATELY_RATE: Final = 0.35
 # Of one size's own cost, per decode, once it is known: after this many measurements, or one beforehand, which counts
@@ -39,15 +26,10 @@ _MEASURED: Final = 5
 # An outlier counts as no more than this much too slow or too fast; for the cost of a known size, as no more than that.
 _MOST_PER_STEP: Final = 1.5
 _MOST_OF_SIZE: Final = 1.2
-_MOST_SURPRISE: Final = log(_MOST_PER_STEP)
 # Noise of a decode: 3 % on a machine at rest, more on shared ones (lab/replay.py has 3 %).
 _NOISE: Final = 0.08
 # What a position might add, by its order, in single rows after nothing: 97 ms, and 0.05 a position (AMX, BF16).
 _PER_POSITION: Final = 3e-4
-# Decodes alike, after which what larger ones cost is out of date; and how many times too dear or too cheap one decode
-# says at most that they were taken for.
-_STALE: Final = 100
-_MOST_STALE: Final = 4.0
 # Single rows after a pass of several, until they cost what they usually do; so many are only compared at first; and
 # what they cost more clearly, beyond noise: 0.4 and 0.5 of a single row on an H100 (docs/gpu.md).
 _SETTLING: Final = 2
@@ -85,22 +67,19 @@ class CostCurve:
         self._tables = [_SizeTable({n: median(ms) for n, ms in by_depth[depth].items()}) for depth in self._depths]
         self._beyond = _Beyond(self._tables[-1].at(1))
         self.n_found = 0  # decodes that showed much of what was unknown
-        self._pace = _MachineSpeed()
+        self._log_speed = 0.0
+        self.speed = 1.0
+        """By what factor passes take longer now than they were measured to."""
         self._surprise = 0.0  # of late, of all sizes together (log): what the factors have not caught up with
-        self._usual_n = self._n_alike = 0  # rows of the last decode, and how many before it had as many
         self._changes = _Changes()
 
     def ms(self, n: int, depth: int = 0) -> float:
         """Expected milliseconds of one pass of n rows after depth positions."""
-        return (self._pace.of_several if n > 1 else self._pace.of_one) * self._base(n, depth)
+        return self.speed * self._base(n, depth)
 
     def change_ms(self, depth: int = 0) -> float:
         """What a pass of several rows adds to the single ones after it; 0 where that is not clearly seen."""
         return self._changes.share * self.ms(1, depth) if self._changes.are_clear else 0.0
-
-    def speeds(self) -> tuple[float, float]:
-        """By what factors passes of one row, and of several, take longer now than they were measured to."""
-        return self._pace.of_one, self._pace.of_several
 
     def _base(self, n: int, depth: int) -> float:
         tables, depths = self._tables, self._depths
@@ -118,103 +97,42 @@ class CostCurve:
             return tables[0]
         return tables[min(range(len(tables)), key=lambda i: abs(self._depths[i] - depth))]
 
-    def n_alike(self, n: int) -> int:
-        """How many of the last decodes in a row had n rows: since then nothing is known of what others cost."""
-        return self._n_alike if n == self._usual_n else 0
-
     def observe(self, n: int, depth: int, ms: float) -> None:
         """A decode of n rows took ms: most of a surprise is the machine's, a little is this size's; after more
-        positions than were ever measured it is theirs as long as little is known of them. After many decodes alike it
-        is that of all larger sizes: what was known of them may be of a disturbed machine. A size of which little is
+        positions than were ever measured it is theirs as long as little is known of them. A size of which little is
         known says something about itself alone.
         """
         table = self._nearest(depth)
         expected = self.ms(n, depth)
         is_known = table.n_known(n) >= _KNOWN
         ratio = ms / expected if expected > 0 else 1.0
-        if is_known and n > self._usual_n and self._n_alike >= _STALE:
-            ratio /= table.renew(ratio, self._usual_n)
-            expected = self.ms(n, depth)
-            self.n_found += 1
-        self._n_alike = self._n_alike + 1 if n == self._usual_n else 1
-        self._usual_n = n
         if n > 1:
             self._changes.n_left = _SETTLING
         elif self._changes.n_left and self._changes.explain(ratio):
             return
         if is_known and depth > self._depths[-1]:
-            speed = self.speeds()[n > 1]
-            rest = self._beyond.learn(n, depth - self._depths[-1], (ms - expected) / speed, _NOISE * expected / speed)
+            rest = self._beyond.learn(
+                n, depth - self._depths[-1], (ms - expected) / self.speed, _NOISE * expected / self.speed
+            )
             ratio **= rest
             self.n_found += rest < 0.8
         if is_known:
-            ratio = exp(self._follow(ratio, n == 1))
+            ratio = exp(self._follow(ratio))
             ratio = min(max(ratio, 1 / _MOST_OF_SIZE), _MOST_OF_SIZE)
         self.n_found += not is_known
         table.learn(n, ratio)
 
     def observe_ratio(self, ratio: float) -> None:
         """A decode of several passes took `ratio` times as long as expected."""
-        self._follow(ratio, False)
+        self._follow(ratio)
 
-    def _follow(self, ratio: float, is_single: bool) -> float:
+    def _follow(self, ratio: float) -> float:
         """Returns by how much that surprises (log) beyond what did so lately."""
         surprise = log(min(max(ratio, 1 / _MOST_PER_STEP), _MOST_PER_STEP))
-        self._pace.observe(surprise, is_single)
+        self._log_speed += _SPEED_RATE * surprise
+        self.speed = exp(self._log_speed)
         self._surprise += _LATELY_RATE * (surprise - self._surprise)
         return surprise - self._surprise
-
-
-class _MachineSpeed:
-    """How much longer decodes take now than they were measured to: a factor for all sizes, and another for single rows.
-
-    A Kalman filter of their logarithms, in units of the noise of a decode. Single rows wait for memory, more of them
-    compute: on shared machines one takes 1.4 times as long for seconds, and the other no longer than before. Where
-    single rows alone are seen, half of what surprises is taken to be the machine's and half their own, within limits; a
-    large surprise is the machine's.
-    """
-
-    def __init__(self) -> None:
-        self._common = self._apart = 0.0
-        self._var_common, self._both, self._var_apart = _UNKNOWN, 0.0, _UNKNOWN
-        self.of_one = self.of_several = 1.0
-
-    def observe(self, surprise: float, is_single: bool) -> None:
-        """A decode took exp(surprise) times as long as expected."""
-        if abs(surprise) < 0.99 * _MOST_SURPRISE:
-            self._learn(surprise, is_single)
-        else:
-            self._common += _LARGE_RATE * surprise
-            self._both = 0.0
-        self.of_several = exp(self._common)
-        self.of_one = exp(self._common + self._apart) if self._apart else self.of_several
-
-    def _learn(self, surprise: float, is_single: bool) -> None:
-        before = self._apart
-        kept = sqrt(1 - _DRIFT / _UNKNOWN)  # single rows' own factor is one in the long run
-        self._apart *= kept
-        self._var_common += _DRIFT
-        self._both *= kept
-        self._var_apart = self._var_apart * kept * kept + _DRIFT
-        x, y = self._var_common, self._both
-        known = x
-        if is_single:
-            x, y = x + y, y + self._var_apart
-            known = x + y
-        total = known + 1.0
-        share = 1.0 if known <= _MOST_GAIN * total else _MOST_GAIN * total / known
-        gain_common, gain_apart = share * x / total, share * y / total
-        self._common += gain_common * surprise
-        self._apart += gain_apart * surprise
-        self._var_common -= gain_common * x
-        self._both -= gain_common * y
-        self._var_apart -= gain_apart * y
-        most = _MOST_UNSEEN if is_single and self._var_apart > _UNSEEN else _MOST_APART
-        if not -most <= self._apart <= most:
-            # what was learned from both is not taken back
-            limit = min(max(self._apart, -max(most, -before)), max(most, before))
-            self._common += self._apart - limit if is_single else 0.0
-            self._apart = limit
 
 
 class _Changes:
@@ -305,14 +223,6 @@ class _SizeTable:
 
     def n_known(self, n: int) -> int:
         return self._n_known[n] if n < len(self._n_known) else 0
-
-    def renew(self, ratio: float, above: int) -> float:
-        """Sizes above this one take `ratio` times as long as they were known to, within limits; returns it."""
-        ratio = min(max(ratio, 1 / _MOST_STALE), _MOST_STALE)
-        self._points = [(n, ms * ratio if n > above else ms) for n, ms in self._points]
-        for n in range(above + 1, len(self._ms)):
-            self._ms[n] *= ratio
-        return ratio
 
     def learn(self, n: int, ratio: float) -> None:
         """n rows took `ratio` times as long as this says. Of a size of which little is known one slow decode says

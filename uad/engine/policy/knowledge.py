@@ -47,6 +47,15 @@ class SequenceState:
         """
         use.n_read = self.n_prompt + self.n - (0 if n_ids is None else max(self.unread(use) - n_ids, 0))
 
+    def is_worth_reading(self, gain: float, reading: float, n_left: int) -> bool:
+        """Whether drafts can be expected to gain more in the rest of the answer than `reading` what is unread costs.
+
+        An answer goes on for as long as usual ones do, or as long again as it already did, and ends where the request
+        says. A round that gains g plain decodes writes 1 + 2 g ids: half of what it gains pays for the draft.
+        """
+        n = min(max(_USUAL_ANSWER - self.n, self.n), n_left)
+        return reading * _SURELY <= max(gain, 0.0) * n / (1.0 + 2.0 * max(gain, 0.0))
+
     def n_plain(self) -> int:
         """How many ids may be written before any of its drafters may be asked again; 0 or less: none. A grammar's is
         asked where its guess is forced, and only there.
@@ -116,15 +125,6 @@ class Knowledge:
             saved = FIRST_SAVED if origin in BY_REQUEST else drafter.saved
             use = state.uses[origin] = SequenceDrafter(drafter, saved, n_read=state.n_held.get(origin, 0))
         return use
-
-    def is_worth_reading(self, state: SequenceState, gain: float, reading: float, n_left: int) -> bool:
-        """Whether drafts can be expected to gain more in the rest of the answer than `reading` what is unread costs.
-
-        An answer goes on for as long as usual ones do, or as long again as it already did, and ends where the request
-        says. A round that gains g plain decodes writes 1 + 2 g ids: half of what it gains pays for the draft.
-        """
-        n = min(max(_USUAL_ANSWER - state.n, state.n), n_left)
-        return reading * _SURELY <= max(gain, 0.0) * n / (1.0 + 2.0 * max(gain, 0.0))
 
     def end(self, seq: int) -> None:
         """The answer of this sequence is over."""
