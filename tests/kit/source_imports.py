@@ -67,10 +67,11 @@ def needs_llama(path: Path) -> bool:
     """
     seen, ahead = {path}, [path]
     while ahead:
-        for name in _at_once(ahead.pop()):
+        at = ahead.pop()
+        for name in _at_once(at):
             if name.partition(".")[0] == "llama_cpp":
                 return True
-            new = set(_files(name)) - seen
+            new = set(_files(name, at.parent)) - seen
             seen |= new
             ahead += new
     return False
@@ -85,12 +86,13 @@ def _at_once(path: Path) -> tuple[str, ...]:
 
 
 @cache
-def _files(name: str) -> tuple[Path, ...]:
-    """Files of ours that importing a module runs: its own, and the packages above it."""
+def _files(name: str, beside: Path) -> tuple[Path, ...]:
+    """Files of ours that importing a module runs: its own, and the packages above it. Files of tests import those
+    beside them.
+    """
     parts = name.split(".")
     packages = (MODULES.get(".".join(parts[:n])) for n in range(1, len(parts) + 1))
     others = (
-        folder.joinpath(*parts).with_suffix(".py")
-        for folder in (TESTS, TESTS / "model", ROOT / "lab", ROOT / "scripts")
+        folder.joinpath(*parts).with_suffix(".py") for folder in (TESTS, beside, ROOT / "lab", ROOT / "scripts")
     )
     return (*(path for path in packages if path is not None), *(path for path in others if path.exists()))

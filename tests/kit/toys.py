@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from kit.chain import NumpyChain
 
 from uad.base.errors import AbortedError
 from uad.base.events import Delta, Done, Event, Failed, Progress
@@ -44,7 +45,6 @@ from uad.engine.sampling.dry import breakers_of
 from uad.engine.sampling.noise import token_keys
 from uad.engine.sampling.sampler import Sampler
 from uad.engine.sampling.stages import Stage
-from uad.llama.samplers import SamplerChain
 from uad.text.grammar.grammars import Grammars
 from uad.text.grammar.protocol import Matcher
 from uad.text.vocab.table import VocabTable
@@ -344,8 +344,8 @@ def make_engine(
     breakers = breakers_of(target.vocab.pieces, target.vocab.tokenize)
 
     def sampler(request: Request, seed: int) -> Sampler:
-        def chain(stages: Sequence[Stage]) -> SamplerChain:
-            return SamplerChain(target.vocab.n_vocab, stages)
+        def chain(stages: Sequence[Stage]) -> NumpyChain:
+            return NumpyChain(target.vocab.n_vocab, stages)
 
         ends = ends_of(request, target.vocab)
         matcher = grammars.matcher_of(request) if grammars is not None else None

@@ -29,9 +29,16 @@ def test_modules_that_do_not_are_not(name: str) -> None:
 
 
 def test_test_files_are_told_by_what_they_import_through_others() -> None:
-    assert needs_llama(TESTS / "model" / "test_decode_loop.py"), "toys.py imports a sampler"
+    assert needs_llama(TESTS / "model" / "test_view.py"), "runtime_parts.py imports a runtime"
+    assert not needs_llama(TESTS / "unit" / "decode" / "test_same_text.py"), "the loop's own tests need no llama.cpp"
     assert not needs_llama(TESTS / "unit" / "policy" / "test_policy_auto.py")
     assert not needs_llama(Path(__file__))
+
+
+def test_files_beside_are_looked_into(tmp_path: Path) -> None:
+    (tmp_path / "test_one.py").write_text("from test_two import CASES\n")
+    (tmp_path / "test_two.py").write_text("import llama_cpp\n")
+    assert needs_llama(tmp_path / "test_one.py")
 
 
 def test_the_unit_environment_has_every_dependency_but_llama_cpp_and_the_kernels() -> None:

@@ -19,7 +19,7 @@ from uad.engine.sampling.noise import Position, chance, token_keys
 from uad.engine.sampling.sampler import Sampler as Draw
 from uad.engine.sampling.stages import SamplerStage, stages
 
-DOCS = Path(__file__).parents[2] / "docs" / "http.md"
+DOCS = Path(__file__).parents[3] / "docs" / "http.md"
 OFF = SamplingParams(**{name: one.off[0] for name, one in SETTINGS.items() if one.off})
 ONES = {
     name: min(7, int(one.high)) if one.is_whole else (max(one.low, 0.0) + min(one.high, 2.0)) / 3
