@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from kit.signals import pass_signals_on
-from kit.source_imports import TESTS, needs_llama
+from kit.source_imports import TESTS, keep, needs_llama
 
 pytest_plugins = ["kit.crashes"]
 
@@ -57,6 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not needs_llama(item.path) and not any(item.get_closest_marker(name) for name in NOT_UNIT):
             item.add_marker("unit")
+    keep()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 TESTS = Path(__file__).parents[1]
@@ -16,6 +19,9 @@ MODULES = {
     for path in sorted((ROOT / "uad").rglob("*.py"))
 }
 
+
+KEPT = ROOT / ".pytest_cache" / "imports.json"
+"""What files import, by path, with the date and size that they had: all sources take three seconds to parse."""
 
 KIT = {f"kit.{path.stem}" for path in (TESTS / "kit").glob("*.py")}
 
@@ -80,9 +86,39 @@ def needs_llama(path: Path) -> bool:
 @cache
 def _at_once(path: Path) -> tuple[str, ...]:
     """Modules imported where this one is, not later in functions."""
+    stat, kept = path.stat(), _kept().get(str(path))
+    is_same = [stat.st_mtime_ns, stat.st_size]
+    if kept is not None and kept[:2] == is_same:
+        return tuple(kept[2])
     module = next((name for name, known in MODULES.items() if known == path), path.stem)
     found = imports(ast.parse(path.read_text(encoding="utf-8")), module, path.name == "__init__.py")
-    return tuple(item.name for item in found if not item.lazy)
+    names = tuple(item.name for item in found if not item.lazy)
+    _kept()[str(path)] = [*is_same, names]
+    _new.append(path)
+    return names
+
+
+_new: list[Path] = []
+
+
+@cache
+def _kept() -> dict[str, list[Any]]:
+    try:
+        kept = json.loads(KEPT.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # the first run, or another one's file that was cut
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def keep() -> None:
+    """Write down what was parsed, for the next process."""
+    if not _new:
+        return
+    KEPT.parent.mkdir(exist_ok=True)
+    own = KEPT.with_suffix(f".{os.getpid()}")
+    own.write_text(json.dumps(_kept()), encoding="utf-8")
+    own.replace(KEPT)
+    _new.clear()
 
 
 @cache

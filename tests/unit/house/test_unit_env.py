@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 from conftest import not_run
+from kit import source_imports
 from kit.source_imports import MODULES, TESTS, needs_llama
 
 ROOT = Path(__file__).parents[3]
@@ -63,3 +65,29 @@ def test_the_summary_counts_by_reason() -> None:
 
 def test_a_run_without_skips_says_so() -> None:
     assert not_run([], 0) == ["everything that was asked for has run"]
+
+
+def test_what_a_file_imports_is_read_again_after_an_edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_imports, "KEPT", tmp_path / "cache" / "imports.json")
+    monkeypatch.setattr(source_imports, "_new", [])
+    file = tmp_path / "test_edited.py"
+    for text, needs in (("import json\n", False), ("import llama_cpp\n", True), ("import json  \n", False)):
+        for cached in (source_imports._kept, source_imports._at_once, needs_llama):
+            cached.cache_clear()
+        file.write_text(text)
+        assert needs_llama(file) == needs
+        source_imports.keep()
+        assert str(file) in json.loads(source_imports.KEPT.read_text())
+    for cached in (source_imports._kept, source_imports._at_once, needs_llama):
+        cached.cache_clear()
+    monkeypatch.setattr(source_imports, "imports", lambda *args: pytest.fail("it was parsed again"))
+    assert not needs_llama(file)
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2]", '{"cut": '])
+def test_a_damaged_record_of_imports_is_made_again(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_imports, "KEPT", tmp_path / "imports.json")
+    source_imports.KEPT.write_text(text)
+    source_imports._kept.cache_clear()
+    assert source_imports._kept() == {}
+    source_imports._kept.cache_clear()
