@@ -5,6 +5,7 @@
 # make bench   plain against drafted, on a scaled target                 make clean   remove environments and caches
 # make table   README's table of speeds, measured here: fetches models, builds llama-server (ARGS=--plan says how long, ARGS=--quick is short)
 # make vllm    an environment with vLLM on the CPU (3.5 GB), and the test of uad's drafters inside it
+# make mutants puts 37 errors into a copy of the code, one after the other, and says which the tests see (ARGS="--at REVISION NAME …")
 # make clients real clients of OpenAI's API against a real pair (fetches it, and the clients)
 #
 # PORT=8080, TARGET=…, DRAFT=…, ARGS=… choose what is served and how; PYTHON=… the interpreter; CMAKE_ARGS=… go to llama.cpp's build
@@ -36,7 +37,7 @@ ifeq ($(TARGET) $(DRAFT),$(SAMPLES))
 SHOWN := --spec-policy fixed
 endif
 
-.PHONY: serve demo test check unit lint bench table models vocabs clients vllm clean
+.PHONY: serve demo test check unit lint bench table models vocabs clients vllm mutants clean
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.installed
@@ -78,6 +79,9 @@ vocabs: $(VENV)/.installed-dev
 clients: $(VENV)/.installed
 	@$(BIN)/python scripts/fetch_models.py $(DEMO_TARGET) $(DEMO_DRAFT)
 	@$(BIN)/python scripts/clients.py $(ARGS)
+
+mutants: $(VENV)/.installed-dev
+	@$(BIN)/python scripts/mutants.py $(ARGS)
 
 vllm: $(VENV)/.installed-dev .venv-vllm/.installed
 	@$(BIN)/python scripts/fetch_models.py qwen2.5-coder-0.5b $(DEMO_DRAFT)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import platform
 import shutil
 import subprocess
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 KERNELS = Path(__file__).parents[2] / "kernels"
+COMPILED = KERNELS.parent / ".cache" / "compiled"
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
 NEON = ("-march=armv8.2-a+dotprod+fp16", "-DUAD_NEON", "-DUAD_KIND=neon")
 _EMULATED = {"AVX-512": (), "AVX-512 BF16": ("-DUAD_BF16",), "AMX": ("-DUAD_AMX", "-mamx-tile", "-mamx-int8")}
@@ -24,14 +27,36 @@ def output(folder: Path, compiler: str, flags: tuple[str, ...], sources: tuple[s
     for tool in (compiler, *runner):
         if shutil.which(tool) is None:
             pytest.skip(f"no {tool}")
-    program = folder / "program"
     command = [compiler, "-std=c++17", "-O1", "-ffp-contract=off", "-Wno-psabi", *flags, f"-I{KERNELS / 'src'}"]
-    command += [*(str(KERNELS / one) for one in sources), "-pthread", "-o", str(program)]
-    built = subprocess.run(command, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
+    program = compiled([*command, *(str(KERNELS / one) for one in sources), "-pthread"], folder)
     ran = subprocess.run([*runner, str(program)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
+
+
+def compiled(command: list[str], folder: Path) -> Path:
+    """What this command makes of the kernels as they are. It is kept from one run to the next, since compiling takes
+    longer than all that the programs do.
+    """
+    kept = COMPILED / digest(command)
+    if not kept.exists():
+        made = folder / "program"
+        built = subprocess.run([*command, "-o", str(made)], capture_output=True, text=True)
+        assert built.returncode == 0, built.stderr
+        COMPILED.mkdir(parents=True, exist_ok=True)
+        moved = COMPILED / f"{kept.name}.{os.getpid()}"
+        shutil.move(made, moved)
+        moved.replace(kept)
+    return kept
+
+
+def digest(command: list[str]) -> str:
+    """Names a command, its compiler and all sources of the kernels."""
+    version = subprocess.run([command[0], "--version"], capture_output=True, check=True).stdout
+    key = hashlib.sha256("\0".join(command).encode() + version)
+    for path in sorted(one for part in ("src", "tests") for one in (KERNELS / part).rglob("*") if one.is_file()):
+        key.update(b"\0%b\0" % str(path.relative_to(KERNELS)).encode() + path.read_bytes())
+    return key.hexdigest()[:32]
 
 
 def native() -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from uad.llama.model import Model
 from uad.runtime.runtime import Runtime
 from uad.runtime.target import open_target
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("learned_once")]
 OFF = SpeculativeParams(enabled=False)
 PROMPTS = (
     "the river and the stone, the river and the lantern, the river and the",

@@ -137,8 +137,7 @@ def auto() -> AutoPolicy:
     return AutoPolicy(Machine(CostCurve([CostSample(n, 0, 10 + 0.3 * n) for n in range(1, 65)]), n_ubatch=64))
 
 
-@pytest.mark.parametrize("n", [1, 4])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(("n", "temperature"), [(1, 0.0), (4, 0.8)])
 @pytest.mark.parametrize("name", CONSTRAINTS)
 def test_drafted_equals_plain_under_every_constraint(name: str, temperature: float, n: int) -> None:
     constraint, judge = CONSTRAINTS[name]

@@ -4,7 +4,6 @@ prompts that go on.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
@@ -54,7 +53,7 @@ def plain(n: int, temperature: float) -> list[list[int]]:
 @pytest.mark.parametrize("kind", ["model", "random"])
 def test_the_text_is_that_of_the_target_alone(kind: str, n_free: int, n_seq: int, temperature: float) -> None:
     expected, n_accepted = plain(n_seq, temperature), 0
-    for n_max, least in itertools.product((1, 3, 7, 16), (1, 2, 4)):
+    for n_max, least in ((1, 1), (3, 2), (7, 4), (16, 1), (16, 4)):
         drafter = RandomDrafter(dict(enumerate(expected)), seed=n_max)
         one = ModelDrafter(draft(n_free, n_seq), ENCODER, ToyRules()) if kind == "model" else drafter
         engine = make_engine(model(n_free, n_seq), one, least=Least(least))

@@ -27,8 +27,7 @@ def requests(temperature: float, speculative: SpeculativeParams) -> list[Request
     return [Request((START, *ids[:n]), params, speculative, max_tokens=60) for n in (5, 40, 70, 12)]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
-@pytest.mark.parametrize("share", ["off", "slot", "server"])
+@pytest.mark.parametrize(("share", "temperature"), [("off", 0.0), ("off", 0.9), ("slot", 0.9), ("server", 0.0)])
 @pytest.mark.parametrize("name", TYPES)
 def test_drafted_equals_plain(name: str, share: str, temperature: float) -> None:
     plain, drafted = [], []

@@ -45,8 +45,7 @@ def requests(temperature: float, predicted: bytes, speculative: SpeculativeParam
     ]
 
 
-@pytest.mark.parametrize("n_seq", [1, 4])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(("n_seq", "temperature"), [(1, 0.0), (4, 0.8)])
 @pytest.mark.parametrize("policy", list(SpecPolicy))
 @pytest.mark.parametrize("what", PREDICTIONS)
 def test_drafted_equals_plain(what: str, policy: SpecPolicy, temperature: float, n_seq: int) -> None:

@@ -65,11 +65,11 @@ def drafter(kind: str, n: int, temperature: float, seed: int):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.3])
-@pytest.mark.parametrize("n_sequences", [1, 2, 3, 4])
+@pytest.mark.parametrize("n_sequences", [1, 4])
 @pytest.mark.parametrize("kind", ["model", "model unhealed", "model unsalvaged", "random", "half-right"])
 def test_drafted_equals_plain(kind: str, n_sequences: int, temperature: float) -> None:
     accepted = 0
-    for n_max in range(1, 17):
+    for n_max in (1, 2, 3, 5, 8, 16):
         p_min, seed = P_MIN[(n_max + n_sequences) % len(P_MIN)], 100 * n_max
         speculative = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max, p_min=p_min)
         engine = make_engine(
@@ -123,7 +123,7 @@ def test_drafted_equals_plain(kind: str, n_sequences: int, temperature: float) -
 @pytest.mark.parametrize("temperature", [0.0, 1.1])
 def test_drafted_equals_plain_for_every_sampler(sampling: dict, temperature: float) -> None:
     accepted = 0
-    for seed, n in ((0, 1), (1, 2), (2, 4)):
+    for seed, n in ((0, 1), (2, 4)):
         one = [
             requests(
                 n,
@@ -189,7 +189,7 @@ def test_the_sampled_distribution_is_the_targets(drafted: bool) -> None:
     draft = ScriptedModel(DRAFT_VOCAB, sharpness=2.0)
     prompt = prompts(1)[0][:4]
     sampling = {"temperature": 1.0, "top_k": 4, "top_p": 1.0, "min_p": 0.0}
-    n = 4000
+    n = 2000
     engine = make_engine(target, ModelDrafter(draft, ENCODER, ToyRules()) if drafted else None)
     speculative = SpeculativeParams(policy=SpecPolicy.FIXED, enabled=drafted, n_max=3, p_min=0.0)
     all_requests = [

@@ -56,7 +56,7 @@ def test_guesses_behind_bytes_that_a_rule_holds_back_stay_where_they_agree() -> 
         check(mirror, [b"The " + held])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_any_history(source: st.DataObject) -> None:
     mirror, stream = Mirror(ENCODER), []

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from kit.compiled import KERNELS, native, of_both, output
+from kit.compiled import KERNELS, compiled, native, of_both, output
 
 SOURCES = ("src/kind.cpp", "tests/products.cpp")
 N_TYPES = 16
@@ -41,18 +41,8 @@ def test_no_function_of_a_kind_can_replace_that_of_another(tmp_path: Path) -> No
     """The linker keeps one of several equal inline functions: that of AVX-512 would end processes elsewhere."""
     if shutil.which("nm") is None:
         pytest.skip("no nm")
-    made = tmp_path / "kind.o"
-    command = [
-        "g++",
-        "-std=c++17",
-        "-O1",
-        "-Wno-psabi",
-        *native(),
-        "-c",
-        str(KERNELS / "src" / "kind.cpp"),
-        "-o",
-        str(made),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    made = compiled(
+        ["g++", "-std=c++17", "-O1", "-Wno-psabi", *native(), "-c", str(KERNELS / "src" / "kind.cpp")], tmp_path
+    )
     names = subprocess.run(["nm", str(made)], check=True, capture_output=True, text=True).stdout
     assert [line for line in names.splitlines() if line.split()[-2] in "WVu"] == []
