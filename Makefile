@@ -1,9 +1,10 @@
 # make serve   install what is needed and serve the bundled models      make test    the whole test suite
 # make demo    fetch a real pair of models (1.2 GB, once) and serve it   make check   format, lint, types, fast tests, coverage
-# make models  fetch all real models that tests and bench use            make unit    the tests that need no llama.cpp (a minute)
+# make models  fetch all real models that tests and bench use            make unit    the tests that need no llama.cpp (two minutes)
 # make vocabs  fetch real vocabularies and chat templates for the tests  make lint    format, lint and types only
 # make bench   plain against drafted, on a scaled target                 make clean   remove environments and caches
 # make table   README's table of speeds, measured here: fetches models, builds llama-server (ARGS=--plan says how long, ARGS=--quick is short)
+# make test-no-kernels  the tests that decode with a model once more, in llama.cpp's own kernels
 # make vllm    an environment with vLLM on the CPU (3.5 GB), and the test of uad's drafters inside it
 # make mutants puts 37 errors into a copy of the code, one after the other, and says which the tests see (ARGS="--at REVISION NAME …")
 # make clients real clients of OpenAI's API against a real pair (fetches it, and the clients)
@@ -26,7 +27,10 @@ BIN := $(VENV)/bin
 UNIT := $(if $(wildcard $(VENV)/.installed-dev),$(VENV),.venv-unit)
 UNIT_MADE := $(if $(wildcard $(VENV)/.installed-dev),$(VENV)/.installed-dev,.venv-unit/.installed)
 XDIST := -n auto --maxprocesses 8
-PYTEST := $(BIN)/python -m pytest $(XDIST) --dist loadfile
+# files in their order, not those of most tests first: what takes long (tests/model, tests/process) comes before what is short (tests/unit)
+PYTEST := $(BIN)/python -m pytest $(XDIST) --dist loadfile --no-loadscope-reorder
+# tests that decode with a model: they are run with llama.cpp's own kernels, too
+DECODING = $(filter-out tests/model/test_kernels%,$(shell grep -lE 'Runtime\.open|import Context' tests/model/test_*.py))
 COVERAGE := --cov --cov-report=term:skip-covered --cov-fail-under=75
 SETUP := pyproject.toml scripts/setup.sh scripts/pip_install.py scripts/amx.h
 KERNELS := $(wildcard kernels/pyproject.toml kernels/CMakeLists.txt kernels/src/* kernels/uad_kernels/*.py)
@@ -37,7 +41,7 @@ ifeq ($(TARGET) $(DRAFT),$(SAMPLES))
 SHOWN := --spec-policy fixed
 endif
 
-.PHONY: serve demo test check unit lint bench table models vocabs clients vllm mutants clean
+.PHONY: serve demo test test-no-kernels check unit lint bench table models vocabs clients vllm mutants clean
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.installed
@@ -51,6 +55,9 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	@$(PYTEST)
+
+test-no-kernels: $(VENV)/.installed-dev
+	@UAD_KERNELS=off $(PYTEST) -m "not slow" $(DECODING)
 
 check: $(VENV)/.installed-dev
 	@$(MAKE) --no-print-directory lint

@@ -1,7 +1,7 @@
 """A double of llama.cpp's sampler chain, in numpy: loop tests sample as a server does, and need no llama.cpp.
 
-It leaves the same ids with the same logits, but for rounding, as `tests/model/test_chain_double.py` checks. Every stage of
-`SamplerEntry` with a native constructor is here, but for infill's, which needs a vocabulary of llama.cpp.
+It leaves the same ids with the same logits, but for rounding, as `tests/model/test_chain_double.py` checks. Every
+sampler with a native constructor is here, but for infill's, which needs a vocabulary of llama.cpp.
 """
 
 from __future__ import annotations

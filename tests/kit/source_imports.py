@@ -128,7 +128,5 @@ def _files(name: str, beside: Path) -> tuple[Path, ...]:
     """
     parts = name.split(".")
     packages = (MODULES.get(".".join(parts[:n])) for n in range(1, len(parts) + 1))
-    others = (
-        folder.joinpath(*parts).with_suffix(".py") for folder in (TESTS, beside, ROOT / "lab", ROOT / "scripts")
-    )
+    others = (folder.joinpath(*parts).with_suffix(".py") for folder in (TESTS, beside, ROOT / "lab", ROOT / "scripts"))
     return (*(path for path in packages if path is not None), *(path for path in others if path.exists()))

@@ -15,8 +15,8 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from kit.chain import NumpyChain
 
+from kit.chain import NumpyChain
 from uad.base.errors import AbortedError
 from uad.base.events import Delta, Done, Event, Failed, Progress
 from uad.base.types import (
@@ -159,6 +159,9 @@ class ScriptedModel:
 
     def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
         if may_stop and self.is_interrupted:
+            for row in rows:  # passes that were done stay in the KV
+                self.kv[row.seq] += row.ids[: len(row.ids) // 2]
+                self.n_last[row.seq] = len(row.ids) // 2
             raise AbortedError("interrupted")
         self.n_decodes += 1
         assert 0 < sum(len(row.ids) for row in rows) <= self.n_batch

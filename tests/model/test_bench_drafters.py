@@ -123,3 +123,12 @@ def test_options_reach_the_drafters(tmp_path):
 def test_the_draft_model_is_not_built_here():
     with pytest.raises(ValueError, match="draft-simple"):
         build_one(Origin.MODEL, LookupConfig(), "", 1)
+
+
+def test_a_drafter_that_cannot_be_made_is_named_and_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("uad.drafts.lookup.suffix.drafter", lambda *_: 1 / 0)
+    built = build_lookups(DraftingConfig(types=(Origin.SUFFIX, Origin.NGRAM_SIMPLE)), TARGET_VOCAB, 1)
+    assert [one.origin for one in built] == [Origin.NGRAM_SIMPLE]
+    assert "suffix failed at start (ZeroDivisionError" in caplog.text

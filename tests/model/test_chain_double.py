@@ -1,4 +1,4 @@
-"""The double of the sampler chain (`kit/chain.py`) leaves what llama.cpp's chain leaves: the same ids, the same logits."""
+"""The double of the sampler chain (`kit/chain.py`) leaves what llama.cpp's chain leaves: the same ids and logits."""
 
 from __future__ import annotations
 

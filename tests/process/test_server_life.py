@@ -32,7 +32,7 @@ def endless(**options):
     return FakeRuntime(script=lambda request: ENDLESS, **options)
 
 
-async def until(condition, seconds=5.0):
+async def until(condition, seconds=30.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
@@ -146,7 +146,7 @@ def test_shutdown_ends_streams_with_an_error():
 
     rest, seconds, cancelled = asyncio.run(run())
     assert b"the server is shutting down" in rest
-    assert seconds < 3
+    assert seconds < 20, "the answer may go on for 30"
     assert cancelled == [1]
 
 

@@ -280,3 +280,10 @@ def test_pieces_of_any_size_make_the_same_text(word: str) -> None:
     assert len({len(result.deltas) for result in results}) > 1
     for a, b in itertools.pairwise(results):
         assert a.ids == b.ids
+
+
+@pytest.mark.parametrize("stop", [{"stop": ("lazy d",)}, {"stop_token_ids": (LAZY,)}], ids=["a text", "an id"])
+def test_a_stop_counts_behind_the_least_number_of_ids(stop: dict) -> None:
+    n = len(answer(request(PLAIN, **stop)).ids)
+    assert len(answer(request(PLAIN, **stop, min_tokens=n - 1)).ids) == n
+    assert len(answer(request(PLAIN, **stop, min_tokens=n)).ids) > n

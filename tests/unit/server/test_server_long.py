@@ -33,7 +33,7 @@ def sent(session, path, body):
     return asyncio.create_task(session.post(path, data=io.BytesIO(json.dumps(body).encode())))
 
 
-async def until(condition, seconds=5.0):
+async def until(condition, seconds=30.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -10,17 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from kit.models import DRAFTS, TARGET, config
-from kit.toys import DRAFT_VOCAB, Collector, toy_vocab
-from stepper import Stepper
+from kit.toys import DRAFT_VOCAB, toy_vocab
 
-from uad.base.types import GREEDY, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.base.types import SamplingParams
 from uad.drafts.model.choosing import LIKELIEST, Recalled
 from uad.drafts.model.coupling import likely
 from uad.drafts.model.mirror import Mirror
 from uad.drafts.model.recall import Recall
 from uad.text.vocab.encode import Encoder
-from uad.tools.bench import workloads
 
 LETTERS = toy_vocab("letters", "", ("<end>",), ("<end>",))  # a byte an id
 
@@ -141,23 +138,3 @@ def test_what_lies_before_the_window_is_recalled() -> None:
     mirror.read_last(10)
     recall.start()
     assert recalled(recall) == b"1"
-
-
-@pytest.mark.model
-@pytest.mark.parametrize("draft", DRAFTS)
-def test_real_drafts_of_code_gain(draft: str) -> None:
-    """The bundled code prompts, greedy, in three quarters of the decodes that they took before anything was
-    recalled.
-    """
-    alone = {"zephyr": 342, "gemma": 317}[draft]
-    n_rounds = 0
-    with Stepper.open(config(TARGET, DRAFTS[draft])) as stepper:
-        for prompt in workloads.load("code").prompts[:6]:
-            sink = Collector()
-            ids = tuple(stepper.text.tokenize(prompt.text, add_special=True, parse_special=False))
-            speculative = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=8, p_min=0.0)
-            stepper.submit(Request(ids, GREEDY, speculative, max_tokens=128), sink)
-            while not stepper.is_idle:
-                stepper.step()
-            n_rounds += sink.done.timings.draft.n_rounds
-    assert n_rounds < 0.75 * alone

@@ -27,7 +27,7 @@ from kit.toys import (
     run,
 )
 
-from uad.base.config import DraftingConfig, LookupConfig
+from uad.base.config import LookupConfig
 from uad.base.config.drafter_types import NgramConfig, NgramModConfig
 from uad.base.errors import DecodeError, NoKvRoomError, UadError
 from uad.base.types import Draft, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
@@ -38,7 +38,6 @@ from uad.engine.decode.engine import Engine
 from uad.engine.policy.auto import AutoPolicy
 from uad.engine.policy.cost import CostCurve, CostSample
 from uad.engine.policy.machine import Machine
-from uad.runtime import parts
 from uad.text.vocab.encode import Encoder
 
 START = TARGET_VOCAB.specials["<|im_start|>"]
@@ -420,15 +419,6 @@ def test_fail_all_tells_everyone_though_a_drafter_cannot_end() -> None:
 
 
 # --- at start
-
-
-def test_a_drafter_that_cannot_be_made_is_named_and_left_out(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("uad.drafts.lookup.suffix.drafter", lambda *_: 1 / 0)
-    built = parts.build_lookups(DraftingConfig(types=(Origin.SUFFIX, Origin.NGRAM_SIMPLE)), TARGET_VOCAB, 1)
-    assert [one.origin for one in built] == [Origin.NGRAM_SIMPLE]
-    assert "suffix failed at start (ZeroDivisionError" in caplog.text
 
 
 @pytest.mark.parametrize("owner", ["Running", "begin"])
