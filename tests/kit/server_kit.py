@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -51,11 +51,22 @@ def post(
     path: str, body: Any, fake: FakeRuntime | None = None, config: ServerConfig = CONFIG, **options: Any
 ) -> tuple[int, Any]:
     """One POST to a fresh server: status and JSON."""
+    (answered,) = post_each(path, [body], fake, config, **options)
+    return answered
 
-    async def test(session: ClientSession) -> tuple[int, Any]:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        async with session.post(path, data=io.BytesIO(data), **options) as answer:
-            return answer.status, json.loads(await answer.read())
+
+def post_each(
+    path: str, bodies: Iterable[Any], fake: FakeRuntime | None = None, config: ServerConfig = CONFIG, **options: Any
+) -> list[tuple[int, Any]]:
+    """POSTs to one fresh server, one after the other: status and JSON of each."""
+
+    async def test(session: ClientSession) -> list[tuple[int, Any]]:
+        answered = []
+        for body in bodies:
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            async with session.post(path, data=io.BytesIO(data), **options) as answer:
+                answered.append((answer.status, json.loads(await answer.read())))
+        return answered
 
     return with_server(test, fake, config)
 

@@ -101,11 +101,27 @@ def test_a_prompt_from_stdin_is_utf_8_on_any_console():
         assert b"(7, 1)" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize(
-    "closed",
-    [">&-", "2>&-", ">&- 2>&-", "<&-", ">/dev/full", "2>/dev/full", "| true", "2>&1 | true", "2>&1 >/dev/null | true"],
+CLOSED = (
+    ">&-",
+    "2>&-",
+    ">&- 2>&-",
+    "<&-",
+    ">/dev/full",
+    "2>/dev/full",
+    "| true",
+    "2>&1 | true",
+    "2>&1 >/dev/null | true",
 )
-@pytest.mark.parametrize("words", ["generate -m x -p Hi", "--help", "serve -m x --port no"])
+
+
+@pytest.mark.parametrize(
+    ("words", "closed"),
+    [
+        *(("generate -m x -p Hi", one) for one in CLOSED),
+        *(("--help", one) for one in (">&-", ">/dev/full", "| true")),
+        *(("serve -m x --port no", one) for one in ("2>&-", "2>/dev/full", "2>&1 >/dev/null | true")),
+    ],
+)
 def test_closed_and_full_outputs_end_without_a_traceback(tmp_path, closed, words):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.replace('print("asked", ascii(runtime.requests), file=sys.stderr)', ""))
