@@ -165,7 +165,7 @@ ENGINE = (
         "engine/sampling/noise.py",
         "else Position(self.offset, self.n_empty + 1)",
         "else Position(self.offset, self.n_empty)",
-        ("coupling", "samplers", "decode_loop"),
+        ("noise",),
         "ids without bytes do not count their place",
     ),
     Mutant(
