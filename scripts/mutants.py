@@ -102,7 +102,7 @@ ENGINE = (
         "engine/decode/rounds.py",
         "n_past = self._target.take_back(part.running.slot, part.running.n_past)\n            raise",
         "n_past = part.running.n_past\n            raise",
-        ("prefill", "first_token"),
+        ("prefill",),
         "an interrupted decode leaves its rows",
     ),
     Mutant(
@@ -158,7 +158,7 @@ ENGINE = (
         "engine/decode/prefill.py",
         "self.seconds(one, n) > _ROUND_S and may_lose",
         "self.seconds(one, n) > _ROUND_S",
-        ("first_token", "prefill"),
+        ("prefill",),
         "a prompt is interrupted for ever",
     ),
     Mutant(

@@ -255,3 +255,16 @@ def test_a_prompt_is_read_by_the_kernel_for_prompts_at_any_speed(
             break
     assert sum(sizes) == n_prompt
     assert min(sizes) >= min(64, n_prompt)
+
+
+def test_a_prompt_is_interrupted_no_more_once_too_much_was_lost() -> None:
+    """Until so much was read that the loss is a tenth of it again."""
+    reader = SimpleNamespace(rate=0.0, number=1, n_unread=4096)
+    prefill = Prefill(512, 4096, SimulatedClock())
+    prefill.took(reader, 100, 1.0)
+    assert prefill.may_stop(reader, 512), "it takes five seconds, and nothing was lost yet"
+    assert not prefill.may_stop(reader, 64), "it is over soon"
+    prefill.lost(0.9)
+    assert not prefill.may_stop(reader, 512)
+    prefill.took(reader, 800, 8.0)
+    assert prefill.may_stop(reader, 512)
