@@ -16,7 +16,7 @@ from hypothesis import settings
 from kit.signals import pass_signals_on
 from kit.source_imports import TESTS, keep, needs_llama
 
-pytest_plugins = ["kit.crashes"]
+pytest_plugins = ["kit.crashes", "kit.learned"]
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Before llama.cpp is loaded, here or in a process that a test starts: teams of OpenMP threads that share cores wait

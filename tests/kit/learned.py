@@ -1,18 +1,18 @@
-"""What tests with models share."""
+"""A plugin of pytest: what a start measures of a model, measured once for many tests."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 
 from uad.base.config import Config, ModelConfig
 from uad.engine.decode.layout import Least
 from uad.engine.policy.cost import CostSample
-from uad.llama.context import Context
-from uad.runtime import open as opening
-from uad.runtime import target
-from uad.runtime.costs import profile_store
+
+if TYPE_CHECKING:
+    from uad.llama.context import Context
 
 CURVES: dict[object, tuple[tuple[CostSample, ...], bool]] = {}
 LEAST: dict[object, tuple[Least, tuple[str, ...], bool]] = {}
@@ -23,6 +23,10 @@ def learned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a start measures of a model is measured once in a process: how long its passes take, and which of them give
     the same bits. Two thirds of a start are that. Not for tests of these measurements.
     """
+    from uad.runtime import open as opening
+    from uad.runtime import target
+    from uad.runtime.costs import profile_store
+
     curve, exactness = opening.curve, target.exactness
 
     def curve_once(
