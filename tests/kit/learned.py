@@ -27,7 +27,7 @@ def learned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from uad.runtime import target
     from uad.runtime.costs import profile_store
 
-    curve, exactness = opening.curve, target.exactness
+    curve, exactness = profile_store.curve, target.exactness
 
     def curve_once(
         context: Context, config: ModelConfig, role: str, sizes: Sequence[int], seconds: float
