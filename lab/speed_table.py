@@ -274,7 +274,7 @@ def prepare(wanted: Wanted) -> None:
 
 def check_memory(settings: Settings) -> None:
     """Raises UnavailableError where the servers of one cell do not fit into memory together."""
-    from uad.runtime.costs.available import available
+    from uad.base.common.available import available
 
     sizes = {one: fetch_models.path_of(WEIGHTS[one]).stat().st_size for one in settings.weights}
     draft = fetch_models.path_of(DRAFT).stat().st_size

@@ -17,12 +17,12 @@ from kit.models import DRAFTS, TARGET, config
 from kit.process import ENV
 from kit.tiny_models import NAMES, make
 
+from uad.base.common.available import Limit
 from uad.base.config import ModelConfig, load_config
 from uad.base.errors import ConfigError
 from uad.base.gguf import all_tensors
 from uad.llama.footprint import Footprint, NeedUnknownError, offloaded, read
 from uad.llama.kernels import use
-from uad.runtime.costs.available import Limit
 from uad.runtime.costs.fit import Total, choose, fitted, fitted_alone, room
 
 use.started()  # before a model without them is loaded: llama.cpp reads its list of buffers once

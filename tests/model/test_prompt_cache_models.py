@@ -9,11 +9,11 @@ import pytest
 from kit.models import DRAFTS, TARGET, Waiter, config, finish
 from kit.tiny_models import NAMES, make
 
+from uad.base.common.available import Limit
 from uad.base.config import Config, DraftingConfig, ModelConfig
 from uad.base.events import CacheCounts
 from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.engine.decode import prompt_cache
-from uad.runtime.costs.available import Limit
 from uad.runtime.parts import room
 from uad.runtime.runtime import Runtime
 

@@ -13,6 +13,7 @@ from statistics import median
 from time import perf_counter
 from typing import Self
 
+from uad.base.common.available import available
 from uad.base.config import Config, ModelConfig
 from uad.base.errors import ConfigError
 from uad.base.events import Delta, Event, Failed
@@ -34,7 +35,6 @@ from uad.runtime.check_rows import (
     compare_rows,
     stretches,
 )
-from uad.runtime.costs.available import available
 from uad.runtime.loaded import Loaded
 from uad.runtime.open import Wiring
 from uad.runtime.parts import Parts, build, room

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from uad.base.common.available import Limit, available
 from uad.base.common.files import size_text
 from uad.base.config import Config, DraftingConfig, LookupConfig
 from uad.base.config.drafter_types import LOOKUP_TYPES
@@ -36,7 +37,6 @@ from uad.llama.memory import SavedSequence, SequenceCopies
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.runtime.adapters import AdapterTurns
-from uad.runtime.costs.available import Limit, available
 from uad.runtime.costs.fit import fitted
 from uad.runtime.draft_model import OpenedDraft, open_draft
 from uad.runtime.heads import open_head, plan_head

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from uad.runtime.costs.available import available
+from uad.base.common.available import available
 
 GIB = 1 << 30
 MEMINFO = f"MemTotal: {16 * GIB // 1024} kB\nMemFree: 1000 kB\nMemAvailable: {8 * GIB // 1024} kB\n"

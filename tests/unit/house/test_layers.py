@@ -33,8 +33,11 @@ PACKAGES = {
     "uad.runtime": Package(("uad.base", "uad.text", "uad.engine", "uad.drafts", "uad.llama")),
     "uad.vllm": Package(("uad.base", "uad.text", "uad.engine", "uad.drafts", "uad.runtime")),
     "uad.http": Package(("uad.base", "uad.text")),
+    "uad.pairs": Package(("uad.base",)),
+    "uad.router": Package(("uad.base", "uad.http", "uad.pairs", "uad.__version__")),
     "uad.tools": Package(
-        ("uad.base", "uad.__version__"), lazy=("uad.text", "uad.engine", "uad.llama", "uad.runtime", "uad.http")
+        ("uad.base", "uad.__version__"),
+        lazy=("uad.text", "uad.engine", "uad.llama", "uad.runtime", "uad.http", "uad.pairs", "uad.router"),
     ),
 }
 INSIDE: dict[str, tuple[str, ...]] = {
@@ -58,7 +61,7 @@ INSIDE: dict[str, tuple[str, ...]] = {
 """What these rooms may import of their own package. Those that are missing may import all of it."""
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "PIL": ("uad.http.requests.decoding",),
-    "aiohttp": ("uad.http.server", "uad.tools.bench"),
+    "aiohttp": ("uad.http.server", "uad.router", "uad.tools.bench"),
     "huggingface_hub": ("uad.tools.hub",),
     "jinja2": ("uad.text.templates",),
     "llama_cpp": ("uad.llama",),
@@ -78,6 +81,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "torch": ("uad.vllm.proposer",),
     "vllm": ("uad.vllm.proposer",),
     "yaml": ("uad.base",),
+    "yarl": ("uad.router",),
 }
 """Who may import what others wrote."""
 

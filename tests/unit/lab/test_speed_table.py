@@ -286,7 +286,7 @@ def test_what_is_left_is_told_from_what_was_measured(cluster: Cluster) -> None:
 def test_servers_that_do_not_fit_into_memory_are_refused_before_anything_starts(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from uad.runtime.costs import available
+    from uad.base.common import available
 
     (tmp_path / "models").mkdir()
     for name in ("qwen2.5-coder-1.5b-q8_0", "qwen2.5-coder-1.5b", "smollm2-135m"):

@@ -16,6 +16,7 @@ from uad.base.common.settings import INT32_MAX, Setting, settings_of
 from uad.base.config.drafter_types import LOOKUP_TYPES, DrafterType, LookupConfig
 from uad.base.config.kinds import FILE, SWITCH, Kind, integer, number
 from uad.base.config.model_config import ModelConfig
+from uad.base.config.router_config import RouterConfig
 from uad.base.config.slices import (
     SAMPLING_FLAGS,
     SPECULATIVE_FLAGS,
@@ -164,6 +165,7 @@ def _slices() -> Iterator[tuple[str, str, Mapping[str, Setting]]]:
     yield "sampling.", SAMPLING, {name: one for name, one in SETTINGS.items() if one.flags}
     yield "sampling.", SAMPLING, _with_defaults(SamplingParams, SAMPLING_FLAGS)
     yield "templates.", TEMPLATES, settings_of(TemplateConfig)
+    yield "router.", SERVER, settings_of(RouterConfig)
     yield "server.", SERVER, settings_of(ServerConfig)
     yield "", CONTEXT, settings_of(Config)
     yield "log.", GENERAL, settings_of(LogConfig)
@@ -207,11 +209,25 @@ FLAGS = tuple(flag for flags in GROUPS.values() for flag in flags)
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One value of one flag. `where` is how the user wrote it: "--port", "LLAMA_ARG_PORT" or "uad.yaml:3: port"."""
+    """One value of one flag. `where` is how the user wrote it: "--port", "LLAMA_ARG_PORT" or "uad.yaml:3: port";
+    `texts` are what it was read from.
+    """
 
     flag: Flag
     value: Any
     where: str
+    texts: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> list[str]:
+        """The same for a command line."""
+        if (n := self.flag.kind.arity) == 1:
+            return [f"{self.flag.name}={text}" for text in self.texts]
+        if n > 1:
+            at_once = zip(*(self.texts[i::n] for i in range(n)), strict=True)
+            return [word for texts in at_once for word in (self.flag.name, *texts)]
+        names = (self.flag.names if self.value else self.flag.off).split()
+        return [name for name in names if name.startswith("--")][:1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +247,12 @@ def read(flag: Flag, texts: Sequence[str], where: str, negated: bool = False) ->
         value = checked(flag.kind, texts)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
-    return Given(flag, not value if negated else value, where)
+    return Given(flag, not value if negated else value, where, tuple(texts))
+
+
+def given(name: str, *texts: str) -> Given:
+    """A flag as the program itself gives it. Raises ConfigError."""
+    return read(next(flag for flag in FLAGS if name in flag.all_names), texts, name)
 
 
 def checked(kind: Kind, texts: Sequence[str]) -> object:

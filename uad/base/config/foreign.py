@@ -12,8 +12,7 @@ IGNORED: dict[int, str] = {
         "--cont-batching -cb --no-cont-batching -nocb --kv-unified -kvu --no-kv-unified -no-kvu --no-context-shift "
         "--warmup --no-warmup --perf --no-perf --escape -e --no-escape "
         "--spec-draft-backend-sampling --no-spec-draft-backend-sampling "
-        "--log-jsonl --no-log-jsonl "
-        "--models-autoload --no-models-autoload"
+        "--log-jsonl --no-log-jsonl"
     ),
     1: (
         "--keep --threads-http --slot-prompt-similarity -sps --defrag-thold -dt "
@@ -71,7 +70,6 @@ REFUSED: dict[str, str] = {
         "--ui-mcp-proxy --webui-mcp-proxy --no-ui-mcp-proxy --no-webui-mcp-proxy --tools --tools-runtime "
         "--mcp-servers-config --mcp-servers-json -ag --agent -no-ag --no-agent"
     ),
-    "it serves one target model": "--models-dir --models-preset --models-max",
     "see `uad serve --help`": "--completion-bash --usage",
 }
 """Names of flags whose effect the user would miss, by the reason, which completes "not supported by uad: …"."""

@@ -111,6 +111,10 @@ def _path(text: str) -> Path:
     return path_of(some_text(text))
 
 
+AUTO = Path("auto")
+"""In place of a draft's file: it is chosen. A file of that name is given with its folder."""
+
+
 def _draft_path(text: str) -> Path:
     if text.isdecimal():  # llama.cpp's --draft was a number once
         raise ConfigError(

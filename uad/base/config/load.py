@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,6 +19,7 @@ from uad.base.config.flags import CONFIG_FILE, FLAGS, GROUPS, VARIABLE, Given, L
 from uad.base.config.foreign import REFUSED, check_refused
 from uad.base.config.kinds import FALSE
 from uad.base.config.model_config import ModelConfig
+from uad.base.config.router_config import RouterConfig
 from uad.base.config.slices import Config, DraftingConfig, LogConfig, ServerConfig, TemplateConfig, VisionConfig
 from uad.base.config.sources import HubConfig, HubModel
 from uad.base.config.yamlfile import from_yaml
@@ -48,14 +49,58 @@ class NoTargetError(ConfigError):
 
 def config_from(args: argparse.Namespace, environ: Mapping[str, str]) -> Config:
     """The configuration that parsed arguments, the environment and the file of --config give. Raises ConfigError."""
-    line = layer_of(args)
-    files = [given.value for given in line.given if given.flag is CONFIG_FILE]
-    layers = [*(from_yaml(path) for path in files[-1:]), from_environ(environ), line]
+    layers = _layers(args, environ)
     values = merge(layers)
     config = replace(_build(values), notes=(*_notes(layers), *_draft_note(values)))
     _check(config, values)
     _check_shared(config, layers)
     return config
+
+
+def _layers(args: argparse.Namespace, environ: Mapping[str, str]) -> list[Layer]:
+    line = layer_of(args)
+    files = [given.value for given in line.given if given.flag is CONFIG_FILE]
+    return [*(from_yaml(path) for path in files[-1:]), from_environ(environ), line]
+
+
+@dataclass(frozen=True, slots=True)
+class FolderConfig:
+    """What `uad serve` without a target needs to know: its own slices, and what it was given for every model alike, on
+    the command line and elsewhere.
+    """
+
+    router: RouterConfig
+    server: ServerConfig
+    log: LogConfig
+    verbose: bool
+    line: Layer
+    elsewhere: tuple[Layer, ...]
+    notes: tuple[str, ...]
+
+
+def folder_from(args: argparse.Namespace, environ: Mapping[str, str]) -> FolderConfig | None:
+    """The configuration of a router; None without a folder of models. Raises ConfigError, also where a target is given
+    beside it.
+    """
+    layers = _layers(args, environ)
+    values = merge(layers)
+    router = RouterConfig(**_section(values, "router"))
+    if not router.is_on:
+        return None
+    if "target.path" in values:
+        folder = values["router.models_dir" if router.models_dir is not None else "router.models_preset"].where
+        raise ConfigError(f"{folder} serves several models, {values['target.path'].where} one; leave one of them out")
+    server = ServerConfig(**_section(values, "server"))
+    _check_tls(server, partial(_fail, values))
+    return FolderConfig(
+        router=router,
+        server=server,
+        log=LogConfig(**_section(values, "log")),
+        verbose=bool(_section(values, "").get("verbose", False)),
+        line=layers[-1],
+        elsewhere=tuple(layers[:-1]),
+        notes=tuple(_notes(layers)),
+    )
 
 
 def models_from(
@@ -119,7 +164,8 @@ def merge(layers: Iterable[Layer]) -> dict[str, Given]:
             for path, value in zip(given.flag.paths, several, strict=True):
                 before = own.get(path)
                 total = before.value + value if before and given.flag.kind.many else value
-                own[path] = Given(given.flag, total, given.where)
+                texts = (before.texts + given.texts) if before and given.flag.kind.many else given.texts
+                own[path] = Given(given.flag, total, given.where, texts)
         values |= own
     return values
 
@@ -191,6 +237,7 @@ def _build(values: Mapping[str, Given]) -> Config:
         server=ServerConfig(**_section(values, "server")),
         vision=_vision(_section(values, "vision")),
         hub=hub,
+        router=RouterConfig(**_section(values, "router")),
         log=LogConfig(**_section(values, "log")),
         **_section(values, ""),
     )
@@ -277,10 +324,14 @@ def _check(config: Config, values: Mapping[str, Given]) -> None:
         fail("drafting.defaults.n_max", f"a draft of {n_max} and its next token need --ubatch-size {n_max + 1} or more")
     if 0 < target.n_ctx < config.n_parallel:
         fail("target.n_ctx", f"{target.n_ctx} tokens of context leave none for each of {config.n_parallel} slots")
-    for one, other in (("ssl_key", "ssl_cert"), ("ssl_cert", "ssl_key")):
-        if getattr(config.server, one) is not None and getattr(config.server, other) is None:
-            fail(f"server.{one}", f"needs --{other.replace('_', '-')}-file too: a key and its certificate")
+    _check_tls(config.server, fail)
     _check_lookup(config.drafting.lookup, fail)
+
+
+def _check_tls(server: ServerConfig, fail: Callable[[str, str], NoReturn]) -> None:
+    for one, other in (("ssl_key", "ssl_cert"), ("ssl_cert", "ssl_key")):
+        if getattr(server, one) is not None and getattr(server, other) is None:
+            fail(f"server.{one}", f"needs --{other.replace('_', '-')}-file too: a key and its certificate")
 
 
 def _check_lookup(lookup: LookupConfig, fail: Callable[[str, str], NoReturn]) -> None:

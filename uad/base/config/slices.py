@@ -17,6 +17,7 @@ from uad.base.config import kinds
 from uad.base.config.drafter_types import BESIDE_A_MODEL, MODEL_TYPE, SPEC_TYPE, SPEC_TYPES, LookupConfig
 from uad.base.config.kinds import choice
 from uad.base.config.model_config import ModelConfig
+from uad.base.config.router_config import RouterConfig
 from uad.base.config.sources import HubConfig
 from uad.base.types import N_MAX_AUTO, N_MAX_FIXED, Constraint, SamplingParams, SpeculativeParams
 
@@ -520,6 +521,8 @@ class Config:
     server: ServerConfig = field(default_factory=ServerConfig)
     vision: VisionConfig = field(default_factory=VisionConfig)
     hub: HubConfig = field(default_factory=HubConfig)
+    router: RouterConfig = field(default_factory=RouterConfig)
+    """Only `uad serve` without a target has one."""
     verbose: bool = setting(False, "show llama.cpp's log too", "-v --verbose --log-verbose", group="general")
     log: LogConfig = field(default_factory=LogConfig)
     notes: tuple[str, ...] = ()

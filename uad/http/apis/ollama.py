@@ -575,14 +575,14 @@ def _details(engine: Backend) -> Json:
         "format": "gguf",
         "family": family,
         "families": [family],
-        "parameter_size": _count(target.n_params),
+        "parameter_size": count(target.n_params),
         "quantization_level": target.ftype.replace(" - Small", "_S")
         .replace(" - Medium", "_M")
         .replace(" - Large", "_L"),
     }
 
 
-def _count(n: int) -> str:
+def count(n: int) -> str:
     """1543714304 as 1.54B."""
     for unit, name in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
         if n >= unit:

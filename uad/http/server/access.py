@@ -14,9 +14,9 @@ from aiohttp import web
 from uad.base.config import ServerConfig
 from uad.http.apis.listed import APIS, api_of
 from uad.http.apis.problems import AuthenticationError, ForbiddenError
+from uad.http.server.edge import EDGE
 from uad.http.server.page import is_page
 from uad.http.server.replies import ID_HEADER, Handler
-from uad.http.server.state import STATE
 
 KEY_HEADERS = tuple(header for api in APIS for header in api.key_headers)
 """In any case. A client may send those of another API than it asks."""
@@ -135,7 +135,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Let in only requests that may: with the key, or without one from this machine's own programs and pages."""
-    config = request.app[STATE].config
+    config = request.app[EDGE].config
     if not config.api_keys:
         check_host(request, config.hosts)
     if request.method == "OPTIONS" and (config.api_keys or config.cors_origins):
@@ -157,5 +157,5 @@ async def allow_origin(request: web.Request, response: web.StreamResponse) -> No
         return
     response.headers["Vary"] = "Origin"
     response.headers["Access-Control-Expose-Headers"] = ID_HEADER
-    if may_use(origin, request.host, request.app[STATE].config):
+    if may_use(origin, request.host, request.app[EDGE].config):
         response.headers["Access-Control-Allow-Origin"] = origin

@@ -17,6 +17,7 @@ from uad.http.server.access import allow_origin, guard
 from uad.http.server.bodies import WITH_PICTURES
 from uad.http.server.completions import answer, count
 from uad.http.server.connection import PATIENCE, PhasedServer
+from uad.http.server.edge import EDGE, Edge
 from uad.http.server.replies import Handler, errors, name_request
 from uad.http.server.state import STATE, Admission, State
 
@@ -61,7 +62,8 @@ ABSENT_BY_ANY_METHOD = tuple(path for api in APIS for path in api.absent)
 def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
     """The application over `runtime`, which it neither opens nor closes."""
     app = web.Application(client_max_size=MAX_BODY, middlewares=[errors, guard])
-    app[STATE] = State(runtime, config, Admission(runtime.info.n_slots + config.max_queue))
+    state = app[STATE] = State(runtime, config, Admission(runtime.info.n_slots + config.max_queue))
+    app[EDGE] = Edge(config, state.bodies)
     for path, handler in POST_ROUTES.items():
         app.router.add_post(config.api_prefix + path, handler)
     for path, handler in GET_ROUTES.items():
@@ -101,7 +103,7 @@ class Runner(web.AppRunner):
         await super().setup()
         own = super().server
         assert own is not None
-        self._phases = self._phases or PhasedServer(min(self.app[STATE].config.timeout, PATIENCE))
+        self._phases = self._phases or PhasedServer(min(self.app[EDGE].config.timeout, PATIENCE))
         self._phases.open(own)
 
     async def shutdown(self) -> None:

@@ -17,7 +17,7 @@ from uad.base.common.request_id import REQUEST_ID, request_id
 from uad.http.apis.listed import api_of
 from uad.http.apis.problems import KINDS, Problem, problem_of
 from uad.http.server.bodies import LEAST_RATE
-from uad.http.server.state import STATE
+from uad.http.server.edge import EDGE
 
 log = logging.getLogger("uad.http")
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -74,7 +74,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         log.info("%s %s: %d, %s", request.method, request.path[:_PATH_SHOWN], problem.status, problem.message)
         return await _tell(request, problem)
     finally:
-        request.app[STATE].bodies.release(request)
+        request.app[EDGE].bodies.release(request)
 
 
 def refused(problem: Problem, path: str, name: str) -> web.Response:
@@ -161,7 +161,7 @@ async def _tell(request: web.Request, problem: Problem) -> web.StreamResponse:
 
 def _own_path(request: web.Request) -> str:
     """Without what the server was told to put in front."""
-    return request.path.removeprefix(request.app[STATE].config.api_prefix)
+    return request.path.removeprefix(request.app[EDGE].config.api_prefix)
 
 
 def _give_up(request: web.Request) -> web.StreamResponse:

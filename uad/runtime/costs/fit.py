@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from uad.base.common.available import Limit, available
 from uad.base.common.files import size_text
 from uad.base.config import Config, ModelConfig
 from uad.base.errors import ConfigError
 from uad.llama.backend import native
 from uad.llama.backend.devices import memory_left
 from uad.llama.footprint import Footprint, NeedUnknownError
-from uad.runtime.costs.available import Limit, available
 
 _STEP = 256  # llama.cpp's grain of contexts, in positions of a sequence
 # positions that are chosen though weights have to be read from the file again and again, as in llama-server's --fit-ctx

@@ -14,12 +14,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from uad.base.common.files import path_of
+from uad.base.common.files import is_folder, path_of
 from uad.base.config import HEAD_TYPE, Config
 from uad.base.config.argv import Parser
 from uad.base.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMPLATES, TOKENIZERS
 from uad.base.console import progress
 from uad.base.errors import ConfigError
+from uad.tools.cli import cost_plot, pairs
 from uad.tools.cli.models import add_models, parse
 from uad.tools.hub import fetched
 
@@ -43,9 +44,13 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser("uad inspect", _DESCRIPTION, _EPILOG, "[TARGET DRAFT]")
     add_models(parser, "?")
     _add_flags(parser)
+    if "--all" in argv or any(word.startswith("--all=") for word in argv):
+        return _inspect_all(argv)
     args, config = parse(
         parser, argv, _GROUPS, ("target", "draft"), logging.WARNING if "--json" in argv else logging.INFO
     )
+    if args.plot is not None:
+        raise ConfigError("--plot: only the pairs of a folder are drawn; add --all FOLDER")
     if args.json and not (args.measure or args.text):
         raise ConfigError("--json: only measurements are printed as JSON; add --measure")
     if config.draft is None:
@@ -59,8 +64,31 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _inspect_all(argv: Sequence[str]) -> int:
+    """The pairs of a folder, in a table and in a picture. Raises ConfigError."""
+    parser = Parser("uad inspect", _DESCRIPTION, _EPILOG, "--all FOLDER")
+    _add_flags(parser)
+    args = parser.parse(argv)
+    if args.measure or args.text or args.json:
+        raise ConfigError("--all shows what is known of a folder; --measure, --text and --json are of one pair")
+    folder, plot = path_of(args.all), None if args.plot is None else path_of(args.plot)
+    if not is_folder(folder):
+        raise ConfigError(f"--all: {folder} is not a directory")
+    if plot is not None:
+        cost_plot.check(plot)
+    matrix = pairs.matrix_of(folder)
+    pairs.print_matrix(matrix, Console())
+    if plot is not None:
+        pairs.draw_matrix(matrix, plot)
+    return 0
+
+
 def _add_flags(parser: Parser) -> None:
     """The command's own."""
+    parser.add_argument(
+        "--all", metavar="FOLDER", help="show what each model of a folder would gain from each smaller one in it"
+    )
+    parser.add_argument("--plot", metavar="FILE", help="with --all: draw that, as .png, .svg or .pdf")
     parser.add_argument(
         "--measure", action="store_true", help="measure what drafting gains, on a server with these flags (minutes)"
     )

@@ -185,7 +185,7 @@ def _room(wanted: int, matrices: Sequence[int], size: tuple[int, int]) -> int:
     """Bytes of weights in a pass: those wanted, as far as there is memory. matrices: bytes of one of each type. Raises
     ConfigError for matrices that are too large for it, or too small.
     """
-    from uad.runtime.costs.available import available
+    from uad.base.common.available import available
 
     shape = f"--size {size[0]}x{size[1]}"
     wanted = max(wanted, _LEAST_BYTES)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from uad.base.config import Config
 from uad.base.config.argv import Parser, add_flags, give
 from uad.base.config.flags import GROUPS, SERVER
-from uad.base.config.load import NoTargetError, config_from
+from uad.base.config.load import FolderConfig, NoTargetError, config_from
 from uad.base.console import LogLines, note, progress, set_up_logging
 from uad.base.errors import ConfigError
+from uad.tools.cli.pairs import with_draft
 from uad.tools.hub import fetched
 
 if TYPE_CHECKING:
@@ -58,6 +59,12 @@ def parse(
         if "target" not in positional:
             raise
         raise NoTargetError(f"give its GGUF file: {parser.prog} TARGET") from None
+    begin_log(config, log_level)
+    return args, with_draft(config, _log.info if log_level == logging.INFO else note)
+
+
+def begin_log(config: Config | FolderConfig, log_level: int = logging.INFO) -> None:
+    """Log as this configuration has it, first what was ignored. Raises ConfigError."""
     level = logging.DEBUG if config.verbose else _LEVELS.get(config.log.verbosity, log_level)
     try:
         lines = LogLines(config.log.timestamps, config.log.prefix, config.log.colors)
@@ -66,7 +73,6 @@ def parse(
         raise ConfigError(f"--log-file: {config.log.file} cannot be written ({error.strerror})") from error
     for line in config.notes:
         (_log.warning if log_level == logging.INFO else note)(line)
-    return args, config
 
 
 @contextmanager

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from uad.base.common.parent import end_with_parent
 from uad.base.config import ServerConfig
-from uad.base.config.argv import Parser
+from uad.base.config.argv import Parser, add_flags
 from uad.base.config.flags import GROUPS
+from uad.base.config.load import FolderConfig, folder_from
 from uad.base.console import note
 from uad.base.errors import AddressError
 from uad.base.model_files import wrong_files
-from uad.tools.cli.models import has_template, parse, runtime
+from uad.tools.cli.models import begin_log, has_template, parse, runtime
 
 if TYPE_CHECKING:
     from uad.http.requests.generation import Backend
@@ -25,22 +28,79 @@ _DESCRIPTION = (
 _EPILOG = """Flags are spelled as llama-server's. The command line wins over the environment, that over the file of
 --config.
 
-example: uad serve --target TARGET.gguf --draft DRAFT.gguf --port 8080"""
+example: uad serve --target TARGET.gguf --draft DRAFT.gguf --port 8080
+         uad serve --models-dir FOLDER"""
+_SHOWN = 8  # names of models
 _ANY = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
 
 
 def main(argv: Sequence[str]) -> int:
     """Serve until interrupted. Raises UadError."""
-    _, config = parse(Parser("uad serve", _DESCRIPTION, _EPILOG), argv, tuple(GROUPS))
-    from uad.http.server import serve
+    end_with_parent(os.environ)
+    folder = _folder(argv)
+    if folder is not None:
+        _serve_folder(folder)
+    else:
+        _serve_one(argv)
+    return 0
+
+
+def _folder(argv: Sequence[str]) -> FolderConfig | None:
+    """The configuration of a router; None where one model is served."""
+    parser = _parser()
+    add_flags(parser, tuple(GROUPS))
+    return folder_from(parser.parse(argv), os.environ)
+
+
+def _parser() -> Parser:
+    return Parser("uad serve", _DESCRIPTION, _EPILOG)
+
+
+def _warn_of_strangers(config: ServerConfig) -> None:
+    """Where others may reach the server without a key."""
     from uad.http.server.access import is_loopback
 
-    if not config.server.api_keys and (open_to := [one for one in config.server.hosts if not is_loopback(one)]):
+    if not config.api_keys and (open_to := [one for one in config.hosts if not is_loopback(one)]):
         _log.warning(
             "--host %s lets other machines in, and no --api-key is set: whoever reaches port %d may use this server",
             ",".join(open_to),
-            config.server.port,
+            config.port,
         )
+
+
+def _serve_folder(config: FolderConfig) -> None:
+    """Serve several models, each in a process of its own. Raises ConfigError."""
+    from uad.router.serving import serve_folder
+
+    begin_log(config)
+    _warn_of_strangers(config.server)
+
+    def tell(model: str, line: str) -> None:
+        if not config.log.is_off:
+            note(f"[{model}] {line}")
+
+    def ready(names: Sequence[str], url: str) -> None:
+        print("\n".join((f"listening on {url}", *_folder_lines(names, config))), flush=True)
+
+    serve_folder(config, os.environ, tell, ready)
+
+
+def _folder_lines(names: Sequence[str], config: FolderConfig) -> Iterator[str]:
+    """What is printed of the models."""
+    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    yield (
+        f"{len(names)} models, loaded on demand: {shown}"
+        if names
+        else (f"no model yet: put GGUF files into {config.router.models_dir or config.router.models_preset}")
+    )
+
+
+def _serve_one(argv: Sequence[str]) -> None:
+    """Serve one target."""
+    _, config = parse(_parser(), argv, tuple(GROUPS))
+    from uad.http.server import serve
+
+    _warn_of_strangers(config.server)
 
     def ready(opened: Backend, url: str) -> None:
         for line in opened.info.notes:
@@ -53,7 +113,6 @@ def main(argv: Sequence[str]) -> int:
         for wrong in wrong_files(config):
             note(f"error: {wrong}")
         raise error from None
-    return 0
 
 
 def greeting(url: str, server: ServerConfig, can_chat: bool) -> Iterator[str]:

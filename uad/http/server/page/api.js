@@ -3,6 +3,18 @@
 const KEY = "uad.key";
 const base = new URL("./", location.href); // the page lies at --api-prefix, and so does the API
 let askForKey = async () => null;
+let model = null; // of several that the server has
+
+/** From now on requests are for this one of the server's models; null: it has but one. */
+export function askModel(name) {
+  model = name;
+}
+
+const placeOf = (path, isPost) => {
+  const place = new URL(path, base);
+  if (model !== null && !isPost) place.searchParams.set("model", model);
+  return place;
+};
 
 /** `ask(problem)` resolves to a key, or to null where the user gives none. */
 export function onKeyWanted(ask) {
@@ -20,11 +32,11 @@ export async function request(path, body = undefined, signal = undefined) {
       ...(key ? { Authorization: `Bearer ${key}` } : {}),
       ...(body ? { "Content-Type": "application/json" } : {}),
     };
-    const response = await fetch(new URL(path, base), {
+    const response = await fetch(placeOf(path, Boolean(body)), {
       method: body ? "POST" : "GET",
       headers,
       signal,
-      body: body && JSON.stringify(body),
+      body: body && JSON.stringify(model === null ? body : { ...body, model }),
     }).catch(plainly("The server cannot be reached."));
     if (response.ok) return response;
     if (response.status !== 401) throw new Error(await words(response));

@@ -1,12 +1,14 @@
 // The page: which view is shown, whose model answers, the key.
 
-import { json, onKeyWanted } from "./api.js";
+import { askModel, json, onKeyWanted } from "./api.js";
 import * as chat from "./chat.js";
-import { $ } from "./dom.js";
+import { $, h } from "./dom.js";
 import * as live from "./live.js";
 import * as pictures from "./pictures.js";
 import * as race from "./race.js";
 
+const MODEL = "uad.model";
+let isNamed = false; // which model is asked is known
 const VIEWS = ["chat", "race", "live"];
 
 function show() {
@@ -19,7 +21,7 @@ function show() {
   const isSeen = document.visibilityState === "visible";
   if (name === "chat" && isSeen) chat.appears();
   else chat.disappears();
-  live.look(name === "live" && isSeen);
+  live.look(name === "live" && isSeen && isNamed);
 }
 
 /** Asks for the key in a dialog; one question for all who wait. */
@@ -41,12 +43,46 @@ function askForKey(problem) {
   return question;
 }
 
+function name(one) {
+  pictures.allow(one.architecture.input_modalities.includes("image"));
+  document.title = `${one.id} · uad`;
+}
+
+/** A list of a router's models, those that are loaded with a word. A tab keeps its choice. */
+function chooseOf(models) {
+  const list = h(
+    "select",
+    { id: "models", "aria-label": "Model" },
+    ...models.map(({ id, status }) =>
+      h("option", { value: id }, status.value === "unloaded" ? id : `${id} (${status.value})`),
+    ),
+  );
+  const take = () => {
+    const one = models.find((each) => each.id === list.value);
+    sessionStorage.setItem(MODEL, one.id);
+    askModel(one.id);
+    name(one);
+    live.look(false); // the stream of another model
+    show();
+  };
+  const before = sessionStorage.getItem(MODEL);
+  const first = models.find((one) => one.status.value === "loaded") ?? models[0];
+  list.value = models.some((one) => one.id === before) ? before : first.id;
+  list.addEventListener("change", take);
+  $("model").replaceChildren(list);
+  take();
+}
+
 async function nameModel() {
   try {
     const { data } = await json("v1/models");
+    if (!data.length) throw new Error("The server has no models.");
+    if (data[0].status) {
+      chooseOf(data);
+      return;
+    }
     $("model").textContent = data[0].id;
-    pictures.allow(data[0].architecture.input_modalities.includes("image"));
-    document.title = `${data[0].id} · uad`;
+    name(data[0]);
   } catch (error) {
     $("model").textContent = error.message;
   }
@@ -59,4 +95,7 @@ race.start();
 addEventListener("hashchange", show);
 document.addEventListener("visibilitychange", show);
 show();
-nameModel();
+nameModel().finally(() => {
+  isNamed = true;
+  show();
+});

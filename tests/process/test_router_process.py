@@ -1,0 +1,268 @@
+"""`uad serve --models-dir` with real processes: what it costs nobody when one of them ends, a file is replaced, clients
+leave or signals come.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from kit.models import DRAFTS, TARGET
+from kit.process import Server, uad
+
+pytestmark = [pytest.mark.llama, pytest.mark.long]
+N_REQUESTS = int(os.environ.get("UAD_ROUTER_REQUESTS", "200"))
+NAMES = ("chatml", "gemma", "zephyr")
+FILES = {"chatml": TARGET, "gemma": DRAFTS["gemma"], "zephyr": DRAFTS["zephyr"]}
+PROMPTS = ("Count from 1", "Once upon a time", "The river", "def add(a, b):")
+N_TOKENS = 12
+FLAGS = ("--threads", "1", "--ctx-size", "512", "--models-max", "2")
+PATIENCE = 90.0
+
+
+def ask(url: str, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE)
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body))
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def completion(name: str, prompt: str, **more: Any) -> dict[str, Any]:
+    return {"model": name, "prompt": prompt, "max_tokens": N_TOKENS, "temperature": 0, **more}
+
+
+def text_of(url: str, name: str, prompt: str) -> str:
+    status, body = ask(url, "POST", "/v1/completions", completion(name, prompt))
+    assert status == 200, body
+    return str(body["choices"][0]["text"])
+
+
+def until(done: Callable[[], Any]) -> Any:
+    """What `done` returns once it is true."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := done()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def states(url: str) -> dict[str, str]:
+    return {one["id"]: one["status"]["value"] for one in ask(url, "GET", "/models")[1]["data"]}
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == pid and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], str]:
+    """What each model says to each prompt, served alone."""
+    log = tmp_path_factory.mktemp("alone")
+    said = {}
+    for name in NAMES:
+        with Server(log / name, ["--target", str(FILES[name]), "--threads", "1", "--ctx-size", "512"]) as server:
+            said |= {(name, prompt): text_of(server.url, name, prompt) for prompt in PROMPTS}
+    return said
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "models"
+    made.mkdir()
+    for name, file in FILES.items():
+        shutil.copy(file, made / f"{name}.gguf")
+    return made
+
+
+@pytest.fixture
+def router(folder: Path, tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path / "log", ["--models-dir", str(folder), *FLAGS]) as server:
+        yield server
+
+
+def test_a_process_that_is_killed_costs_its_own_requests_and_comes_back(router: Server) -> None:
+    assert text_of(router.url, "gemma", "Count")
+    (gemma,) = children(router.process.pid)
+    assert text_of(router.url, "zephyr", "Count")
+    os.kill(gemma, signal.SIGKILL)
+    until(lambda: states(router.url)["gemma"] == "unloaded")
+    status = ask(router.url, "GET", "/v1/models/gemma")[1]["status"]
+    assert (status["failed"], status["exit_code"]) == (True, -9)
+    assert states(router.url)["zephyr"] == "loaded"
+    until(lambda: ask(router.url, "POST", "/v1/completions", completion("gemma", "Count"))[0] == 200)
+
+
+def test_a_file_that_is_replaced_is_another_model(router: Server, folder: Path) -> None:
+    before = text_of(router.url, "gemma", PROMPTS[1])
+    shutil.copy(FILES["zephyr"], folder / "new")
+    (folder / "new").rename(folder / "gemma.gguf")
+    router.process.send_signal(signal.SIGHUP)
+    until(lambda: states(router.url)["gemma"] == "unloaded")
+    after = text_of(router.url, "gemma", PROMPTS[1])
+    assert after == text_of(router.url, "zephyr", PROMPTS[1])
+    assert after != before
+
+
+def test_a_file_that_cannot_be_loaded_says_why(router: Server, folder: Path) -> None:
+    (folder / "cut.gguf").write_bytes(FILES["gemma"].read_bytes()[:5000])
+    assert ask(router.url, "GET", "/models?reload=1")[0] == 200
+    status, body = ask(router.url, "POST", "/v1/completions", completion("cut", "Count"))
+    assert status == 502
+    assert "model 'cut' could not be loaded" in body["error"]["message"]
+    assert "cut.gguf" in body["error"]["message"]
+    status, body = ask(router.url, "POST", "/v1/completions", completion("cut", "Count"))
+    assert (status, "loaded again on demand" in body["error"]["message"]) == (503, True)
+
+
+def test_what_runs_is_answered_when_the_router_is_stopped(router: Server) -> None:
+    assert text_of(router.url, "gemma", "Count")
+    pids = children(router.process.pid)
+    with ThreadPoolExecutor() as threads:
+        body = completion("gemma", "Count", max_tokens=200, ignore_eos=True)
+        asking = threads.submit(ask, router.url, "POST", "/v1/completions", body)
+        until(lambda: any(slot["is_processing"] for slot in ask_slots(router.url)) or asking.done())
+        code = router.stop()
+        status, answer = asking.result()
+    assert (status, code, answer["usage"]["completion_tokens"]) == (200, 0, 200)
+    assert not any(map(is_there, pids))
+
+
+def ask_slots(url: str) -> Any:
+    return ask(url, "GET", "/slots?model=gemma")[1]
+
+
+def test_no_process_outlives_a_router_that_is_killed(router: Server) -> None:
+    assert text_of(router.url, "gemma", "Count")
+    pids = children(router.process.pid)
+    assert pids
+    router.process.kill()
+    router.process.wait()
+    until(lambda: not any(map(is_there, pids)))
+
+
+def test_a_preset_loads_a_model_at_the_start_with_its_options(folder: Path, tmp_path: Path) -> None:
+    preset = tmp_path / "p.ini"
+    preset.write_text(
+        "[*]\nthreads = 1\n[gemma]\nctx-size = 256\nalias = small\nload-on-startup = on\n", encoding="utf-8"
+    )
+    with Server(tmp_path / "log", ["--models-dir", str(folder), "--models-preset", str(preset)]) as server:
+        until(lambda: states(server.url)["gemma"] == "loaded")
+        assert ask(server.url, "GET", "/props?model=small")[1]["default_generation_settings"]["n_ctx"] == 256
+        assert ask(server.url, "POST", "/api/show", {"model": "small:latest"})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("preset", "words"),
+    [
+        ("[gemma]\nctx-sise = 1\n", "p.ini:2: option 'ctx-sise' is not known; did you mean ctx-size?"),
+        ("[nothing]\nctx-size = 1\n", "p.ini:1: [nothing] is no model of the folder"),
+    ],
+)
+def test_a_wrong_preset_ends_the_start(folder: Path, tmp_path: Path, preset: str, words: str) -> None:
+    (tmp_path / "p.ini").write_text(preset, encoding="utf-8")
+    done = uad("serve", "--models-dir", str(folder), "--models-preset", str(tmp_path / "p.ini"), "--port", "0")
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_random_requests_are_answered_by_the_model_they_name_or_refused_clearly(
+    router: Server, folder: Path, alone: dict[tuple[str, str], str]
+) -> None:
+    """Clients that leave, processes that are killed and files that are replaced by themselves meanwhile."""
+    chance = random.Random(N_REQUESTS)
+    counts = {"same": 0, "left": 0, "refused": 0}
+    lock = threading.Lock()
+
+    def one(number: int) -> None:
+        name, prompt = plan[number]
+        if number % 10 == 3:
+            leave(router.url, name, prompt)
+            outcome = "left"
+        else:
+            status, body = ask(router.url, "POST", "/v1/completions", completion(name, prompt))
+            if status == 200:
+                assert (body["choices"][0]["text"], body["model"]) == (alone[name, prompt], name)
+                outcome = "same"
+            else:
+                assert status in (502, 503), body
+                assert name in body["error"]["message"] or "process of the model ended" in body["error"]["message"]
+                outcome = "refused"
+        with lock:
+            counts[outcome] += 1
+
+    # models come in runs, since each change of the two that are loaded starts a process
+    runs = [chance.choice(NAMES) for _ in range(max(N_REQUESTS // 40, 4))]
+    plan = [
+        (name if chance.random() < 0.97 else chance.choice(NAMES), chance.choice(PROMPTS))
+        for name in runs
+        for _ in range(N_REQUESTS // len(runs))
+    ]
+    with ThreadPoolExecutor(4) as threads:
+        asked = []
+        for number in range(len(plan)):
+            asked.append(threads.submit(one, number))
+            if number % 50 == 25:
+                asked[-1].result()
+                disturb(router, folder, chance)
+        for each in asked:
+            each.result()
+    assert counts["same"] > 0.5 * len(plan), counts
+    assert counts["left"] > 0
+    for name in NAMES:
+        until(lambda name=name: ask(router.url, "POST", "/v1/completions", completion(name, "Count"))[0] == 200)
+    assert len(children(router.process.pid)) <= 2
+
+
+def leave(url: str, name: str, prompt: str) -> None:
+    """Ask for a long stream, and close the connection."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE)
+    body = completion(name, prompt, max_tokens=400, ignore_eos=True, stream=True)
+    connection.request("POST", "/v1/completions", json.dumps(body))
+    time.sleep(0.02)
+    connection.close()
+
+
+def disturb(router: Server, folder: Path, chance: random.Random) -> None:
+    """Kill a process, or put a file in its own place."""
+    pids = children(router.process.pid)
+    if chance.random() < 0.5 and pids:
+        os.kill(chance.choice(pids), signal.SIGKILL)
+    else:
+        name = chance.choice(NAMES)
+        shutil.copy(FILES[name], folder / "new")
+        (folder / "new").rename(folder / f"{name}.gguf")
+        assert ask(router.url, "GET", "/models?reload=1")[0] == 200

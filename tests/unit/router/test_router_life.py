@@ -1,0 +1,108 @@
+"""How a router follows its folder, and what signals do, without processes."""
+
+import asyncio
+import logging
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+from kit.router_kit import FakeLauncher, folder_config, folder_model, folder_of
+
+from uad.base.errors import ConfigError
+from uad.router import serving
+from uad.router.pool import ModelPool
+from uad.router.serving import FolderWatch
+
+
+class Folder:
+    """What is read from a folder, look by look; the last one again and again."""
+
+    def __init__(self, *looks):
+        self._looks = list(looks)
+        self.n_left = len(looks)
+
+    def __call__(self, config):
+        look = self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
+        self.n_left = len(self._looks)
+        if isinstance(look, Exception):
+            raise look
+        return look
+
+
+def watched(monkeypatch, first, *looks):
+    """The models after each look."""
+
+    async def main():
+        folder = Folder(*looks)
+        monkeypatch.setattr(serving, "read_folder", folder)
+        pool, found = ModelPool(FakeLauncher(), 2, 10), []
+        pool.reload(first)
+        watch = FolderWatch(folder_config(), pool)
+
+        async def look(pause):
+            if len(found) == len(looks):
+                raise asyncio.CancelledError
+            found.append(sorted(pool.models))
+
+        monkeypatch.setattr(serving.asyncio, "sleep", look)
+        with pytest.raises(asyncio.CancelledError):
+            await watch.watch(0.0)
+        return [*found[1:], sorted(pool.models)]
+
+    return asyncio.run(main())
+
+
+def test_a_change_is_taken_once_it_has_settled(monkeypatch):
+    growing = [{**folder_of("a"), "b": folder_model("b", files=(("b", n, 0, 0),))} for n in (1, 2, 2)]
+    assert watched(monkeypatch, folder_of("a"), *growing) == [["a"], ["a"], ["a", "b"]]
+
+
+def test_a_broken_preset_changes_nothing_and_is_told_once(monkeypatch, caplog):
+    broken = ConfigError("p.ini:1: wrong")
+    with caplog.at_level(logging.WARNING):
+        found = watched(monkeypatch, folder_of("a"), broken, broken, folder_of("b"), folder_of("b"))
+    assert found == [["a"], ["a"], ["a"], ["b"]]
+    assert caplog.text.count("p.ini:1: wrong") == 1
+
+
+def test_on_request_it_is_taken_at_once(monkeypatch):
+    async def main():
+        pool = ModelPool(FakeLauncher(), 2, 10)
+        pool.reload(folder_of("a"))
+        watch = FolderWatch(folder_config(), pool)
+        monkeypatch.setattr(serving, "read_folder", Folder(folder_of("b")))
+        await watch.read()
+        return sorted(pool.models)
+
+    assert asyncio.run(main()) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("terminals", "stops"), [([True, True], False), ([True, False], True), ([False, False], False)]
+)
+def test_a_hangup_reads_the_folder_unless_the_terminal_is_gone(monkeypatch, terminals, stops):
+    async def main():
+        stop, read = asyncio.Event(), asyncio.Event()
+        monkeypatch.setattr(serving, "has_terminal", iter(terminals).__next__)
+        watch = FolderWatch(folder_config(), ModelPool(FakeLauncher(), 2, 10))
+        monkeypatch.setattr(watch, "hang_up", read.set)
+        with serving._signals(stop, watch):
+            os.kill(os.getpid(), signal.SIGHUP)
+            while not (stop.is_set() or read.is_set()):
+                await asyncio.sleep(0)
+        return stop.is_set(), read.is_set()
+
+    old = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert asyncio.run(main()) == (stops, not stops)
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def test_too_many_models_at_the_start_are_refused():
+    pool = ModelPool(FakeLauncher(), 1, 10)
+    pool.reload({name: replace(folder_model(name), loads_at_start=True) for name in "ab"})
+    with pytest.raises(ConfigError, match="load-on-startup: 2 models, of which --models-max lets 1 be loaded"):
+        serving._load_first(pool, 1)

@@ -1,0 +1,23 @@
+"""A process that ends when the one that started it does, however that ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import MutableMapping
+
+PARENT = "UAD_PARENT"
+"""Set in the environment of a process that is to end with its parent, which holds the other end of its stdin."""
+_FAILED = 1
+
+
+def end_with_parent(environ: MutableMapping[str, str]) -> None:
+    """Where the parent asked for it, watch for its end from now on. Nothing else reads stdin then."""
+    if environ.pop(PARENT, ""):
+        threading.Thread(target=_watch, name="uad-parent", daemon=True).start()
+
+
+def _watch() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(_FAILED)

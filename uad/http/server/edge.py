@@ -1,0 +1,21 @@
+"""What the edge of any application needs of it: its settings, and the bodies that are being read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from uad.base.config import ServerConfig
+from uad.http.server.bodies import Bodies
+
+
+@dataclass(slots=True)
+class Edge:
+    """Of one application."""
+
+    config: ServerConfig
+    bodies: Bodies = field(default_factory=Bodies)
+
+
+EDGE = web.AppKey("EDGE", Edge)

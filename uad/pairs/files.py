@@ -1,0 +1,77 @@
+"""Which files of a folder are models: whole ones, the first parts of split ones, and the projectors beside them."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from uad.base.errors import ConfigError
+from uad.base.gguf import part_of
+
+_log = logging.getLogger("uad")
+_END = ".gguf"
+_PROJECTOR = re.compile(r"mmproj", re.IGNORECASE)
+_PRECISION = re.compile(r"[-_.](?:f16|bf16|f32|q\d\w*|iq\d\w*)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A model's file in the folder, and its projector."""
+
+    path: Path
+    projector: Path | None = None
+
+
+def find_models(folder: Path) -> dict[str, ModelFile]:
+    """GGUF files of a folder and of its folders, by the names of their models. Of a split file the first part counts.
+
+    A folder that holds one model gives it its name, as in llama-server; of several each has that of its file.
+    """
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise ConfigError(f"--models-dir: {folder} cannot be read ({error.strerror})") from None
+    found = _in_one(entries)
+    for inner in (one for one in entries if one.is_dir()):
+        try:
+            below = _in_one(sorted(inner.iterdir()))
+        except OSError as error:
+            _log.warning("%s cannot be read (%s)", inner, error.strerror)
+            continue
+        for name, one in below.items() if len(below) > 1 else ((inner.name, one) for one in below.values()):
+            name = name.replace(",", "_")
+            if name in found:
+                _log.warning("%s is left out: there is a model %s already, %s", one.path, name, found[name].path)
+            else:
+                found[name] = one
+    return found
+
+
+def _in_one(entries: Sequence[Path]) -> dict[str, ModelFile]:
+    """The models among the entries of one folder."""
+    files = [one for one in entries if one.name.lower().endswith(_END) and not one.is_dir()]
+    projectors = [one for one in files if _PROJECTOR.search(one.name)]
+    named: dict[str, ModelFile] = {}
+    models = [
+        one for one in files if one not in projectors and ((part := part_of(one.name)) is None or part.index == 1)
+    ]
+    for one in models:
+        part = part_of(one.name)
+        name = (one.name[: -len(_END)] if part is None else part.stem).replace(",", "_")
+        named[name] = ModelFile(one, _projector(name, projectors, len(models) == 1))
+    return named
+
+
+def _projector(name: str, projectors: Sequence[Path], is_alone: bool) -> Path | None:
+    """The projector of a model: any where the model has a folder for itself, else one that has its name.
+
+    gemma-3-4b-it-Q4_K_M.gguf has mmproj-gemma-3-4b-it-f16.gguf: without the precision that name begins the model's.
+    """
+    for one in projectors:
+        own = _PRECISION.sub("", _PROJECTOR.sub("", one.name[: -len(_END)]).strip("-_.")).casefold()
+        if is_alone or (own and name.casefold().startswith(own)):
+            return one
+    return None

@@ -1,0 +1,127 @@
+"""What the header of a model's file says, without llama.cpp: for lists of models, and for the choice of a draft."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from uad.base.errors import ModelLoadError
+from uad.base.gguf import GgufFile, files_of
+
+Stamp = tuple[tuple[str, int, int, int], ...]
+"""Of each file of a model its name, size, time of change and number: another file has another one."""
+_FTYPES = {
+    0: "F32",
+    1: "F16",
+    2: "Q4_0",
+    3: "Q4_1",
+    7: "Q8_0",
+    8: "Q5_0",
+    9: "Q5_1",
+    10: "Q2_K",
+    11: "Q3_K_S",
+    12: "Q3_K_M",
+    13: "Q3_K_L",
+    14: "Q4_K_S",
+    15: "Q4_K_M",
+    16: "Q5_K_S",
+    17: "Q5_K_M",
+    18: "Q6_K",
+    19: "IQ2_XXS",
+    20: "IQ2_XS",
+    21: "Q2_K_S",
+    22: "IQ3_XS",
+    23: "IQ3_XXS",
+    24: "IQ1_S",
+    25: "IQ4_NL",
+    26: "IQ3_S",
+    27: "IQ3_M",
+    28: "IQ2_S",
+    29: "IQ2_M",
+    30: "IQ4_XS",
+    31: "IQ1_M",
+    32: "BF16",
+    36: "TQ1_0",
+    37: "TQ2_0",
+    38: "MXFP4",
+}
+"""llama.cpp's numbers of file types."""
+_MODEL = "model"
+_FIM = ("tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.fim_mid_token_id")
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderFacts:
+    """Sizes are in bytes; a number that the file does not have is 0."""
+
+    arch: str = ""
+    name: str = ""
+    n_params: int = 0
+    size: int = 0
+    ftype: str = ""
+    n_ctx_train: int = 0
+    n_embd: int = 0
+    n_vocab: int = 0
+    chat_template: str = ""
+    fills_in: bool = False
+    """Whether it has tokens for filling in the middle."""
+    is_model: bool = True
+    """Whether it is no adapter, projector or vocabulary."""
+    problem: str = ""
+    """Why the file cannot be read."""
+
+
+def stamp(path: Path) -> Stamp:
+    """That of a model's files as they are now; those that are missing are left out."""
+    return tuple(one for part in files_of(path) if (one := _stamp(part)) is not None)
+
+
+def _stamp(path: Path) -> tuple[str, int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return str(path), found.st_size, found.st_mtime_ns, found.st_ino
+
+
+@lru_cache(maxsize=1024)
+def facts(path: Path, of: Stamp) -> HeaderFacts:
+    """What the header says; `of` is the stamp of the files, for which the answer holds. Takes a tenth of a second for a
+    large vocabulary: for worker threads.
+    """
+    size = sum(n_bytes for _, n_bytes, _, _ in of)
+    try:
+        with GgufFile(path) as file:
+            arch = file.text("general.architecture") or ""
+            n_params = _parameters(file, path)
+            return HeaderFacts(
+                arch=arch,
+                name=file.text("general.name") or "",
+                n_params=n_params,
+                size=size,
+                ftype=_FTYPES.get(_whole(file, "general.file_type", -1), "unknown"),
+                n_ctx_train=_whole(file, f"{arch}.context_length"),
+                n_embd=_whole(file, f"{arch}.embedding_length"),
+                n_vocab=len(file.elements("tokenizer.ggml.tokens")) if "tokenizer.ggml.tokens" in file.values else 0,
+                chat_template=file.text("tokenizer.chat_template") or "",
+                fills_in=all(key in file.values for key in _FIM),
+                is_model=(file.text("general.type") or _MODEL) == _MODEL and arch != "clip" and n_params > 0,
+            )
+    except ModelLoadError as error:
+        return HeaderFacts(size=size, problem=str(error))
+
+
+def _whole(file: GgufFile, key: str, default: int = 0) -> int:
+    found = file.number(key)
+    return default if found is None else int(found)
+
+
+def _parameters(file: GgufFile, path: Path) -> int:
+    """Numbers in all tensors, those of other parts of a split file included. Raises ModelLoadError."""
+    n = sum(math.prod(one.shape) for one in file.tensors)
+    for part in files_of(path)[1:]:
+        with GgufFile(part) as other:
+            n += sum(math.prod(one.shape) for one in other.tensors)
+    return n

@@ -1,0 +1,80 @@
+"""What a draft is expected to gain, before anything was measured: by the sizes of both files and their vocabularies.
+
+The model is that of docs/design.md with one acceptance for all ids. A draft of k ids brings 1 + p + … + p^k ids, and
+takes T(1 + k) of the target and k steps of the draft. It ranks candidates; what a pair really gains is measured.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from uad.base.gguf import read_texts
+from uad.pairs.header import HeaderFacts, Stamp
+
+LONGEST = 8
+"""Ids of a draft that are tried in the arithmetic."""
+_TOKENS = "tokenizer.ggml.tokens"
+_BLANKS = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n"})
+"""How byte-level and SentencePiece vocabularies write the same."""
+_ROW = 0.12
+"""What a further row costs the target, in plain decodes: weights are read once, and products grow."""
+_STEP = 0.004
+"""What a step of a draft costs beside reading its weights, in plain decodes of a target of 1 GB."""
+_BEST, _PER_DOUBLING, _LEAST = 0.86, 0.05, 0.2
+"""Acceptance of a draft as large as the target, what each halving of its size takes, and the least."""
+_OTHER_WORDS = 0.6
+"""The part of that acceptance that is left where no token of the draft is one of the target's: ids are cut anew."""
+_NO_CHAT = 0.8
+"""The same for a draft without a chat template, where the target has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """gain: expected speed, in that of the target alone. n: the length of drafts with it; 0: none pays."""
+
+    gain: float
+    n: int
+    acceptance: float
+    coverage: float
+    """Of the draft's tokens, those that the target has, weighted by how common they are."""
+    cost: float
+    """Of a step of the draft, in plain decodes of the target."""
+
+
+def predicted(target: HeaderFacts, draft: HeaderFacts, covered: float) -> Prediction:
+    """Of a pair whose vocabularies have so much in common."""
+    halvings = math.log2(max(target.n_params, 1) / max(draft.n_params, 1))
+    acceptance = max(_BEST - _PER_DOUBLING * max(halvings, 0.0), _LEAST)
+    acceptance *= _OTHER_WORDS + (1 - _OTHER_WORDS) * covered
+    if target.chat_template and not draft.chat_template:
+        acceptance *= _NO_CHAT
+    cost = draft.size / max(target.size, 1) + _STEP * 1e9 / max(target.size, 1)
+    gain, n = max((_speed(acceptance, cost, k), k) for k in range(LONGEST + 1))
+    return Prediction(gain, n, acceptance, covered, cost)
+
+
+def _speed(acceptance: float, cost: float, k: int) -> float:
+    """Ids per plain decode with drafts of k ids. With p = 0.8, k = 2: 1 + 0.8 + 0.64 ids for 1 + 2 rows and steps."""
+    return sum(acceptance**i for i in range(k + 1)) / (1 + k * (_ROW + cost))
+
+
+@lru_cache(maxsize=256)
+def coverage(target: Path, target_stamp: Stamp, draft: Path, draft_stamp: Stamp) -> float:
+    """How much of a draft's vocabulary the target has, common tokens counting more: numbers of tokens follow how common
+    they are in most vocabularies. The stamps are those of the files, for which the answer holds. For worker threads.
+    """
+    ours, theirs = _words(target, target_stamp), _words(draft, draft_stamp)
+    known = frozenset(ours)
+    weights = [1 / (100 + i) for i in range(len(theirs))]
+    return sum(weight for weight, word in zip(weights, theirs, strict=True) if word in known) / (sum(weights) or 1)
+
+
+@lru_cache(maxsize=64)
+def _words(path: Path, of: Stamp) -> array[int]:
+    """Hashes of a vocabulary's tokens: the texts of fifty would take half a gigabyte."""
+    found = read_texts(path, (_TOKENS,)).get(_TOKENS, [])
+    return array("q", (hash(word.translate(_BLANKS)) for word in found))

@@ -1,0 +1,79 @@
+"""What pairs of a target and a draft were measured to gain on real requests: one JSON file for each in the user's cache
+directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from uad.base.common.cache import cache_folder
+from uad.base.common.files import write_atomically
+from uad.base.errors import ConfigError
+
+_log = logging.getLogger("uad")
+_VERSION = 1
+_FORGOTTEN = 20_000
+"""Tokens past which older ones count half: machines and kernels change."""
+ENOUGH = 400
+"""Tokens after which a pair's gain is known."""
+_EDGE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PairRecord:
+    """Tokens that a pair wrote, in so many seconds, and how long the target alone would have taken."""
+
+    tokens: float = 0.0
+    seconds: float = 0.0
+    plain_seconds: float = 0.0
+
+    @property
+    def gain(self) -> float | None:
+        """Measured speed, in that of the target alone; None where too little was written."""
+        return self.plain_seconds / self.seconds if self.tokens >= ENOUGH and self.seconds > 0 else None
+
+    def plus(self, more: PairRecord) -> PairRecord:
+        """Both together; of many tokens the older ones count half."""
+        kept = 0.5 if self.tokens >= _FORGOTTEN else 1.0
+        return PairRecord(*(kept * getattr(self, one.name) + getattr(more, one.name) for one in fields(PairRecord)))
+
+
+def record_of(target: Path, draft: Path) -> PairRecord:
+    """What is known of a pair; a record of nothing where that cannot be read."""
+    try:
+        found = json.loads(_file(target, draft).read_text(encoding="utf-8"))
+        if found["version"] == _VERSION:
+            return PairRecord(*(float(found[one.name]) for one in fields(PairRecord)))
+    except (OSError, ValueError, KeyError, TypeError, ConfigError):
+        pass
+    return PairRecord()
+
+
+def add_record(target: Path, draft: Path, more: PairRecord) -> PairRecord:
+    """Keep what a pair has written since the last time; what is known of it then. A cache that cannot be written is
+    told in the log.
+    """
+    record = record_of(target, draft).plus(more)
+    facts = {"version": _VERSION, "target": target.name, "draft": draft.name, **asdict(record)}
+    try:
+        path = _file(target, draft)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(facts).encode())
+    except (OSError, ConfigError) as error:
+        _log.warning("the gain of %s with %s is not kept: %s", target.name, draft.name, error)
+    return record
+
+
+def _file(target: Path, draft: Path) -> Path:
+    name = hashlib.sha256(f"{_mark(target)} {_mark(draft)}".encode()).hexdigest()
+    return cache_folder() / "pairs" / f"{name[:32]}.json"
+
+
+def _mark(path: Path) -> str:
+    """Of a file's content, by its size and its first MiB, which holds its header: a copy elsewhere has the same."""
+    with path.open("rb") as file:
+        return f"{path.stat().st_size}-{hashlib.sha256(file.read(_EDGE)).hexdigest()}"

@@ -1,0 +1,171 @@
+"""The process of one model: `uad serve` on a port of loopback, with a key that only the router has."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Protocol
+
+from uad.base.common.parent import PARENT
+from uad.base.config.flags import VARIABLE
+from uad.router.folder import FolderModel
+
+_LISTENING = re.compile(r"listening on (http://\S+)")
+_WORDS = ("--host=127.0.0.1", "--port=0", "--no-ui", "--metrics")
+_KEY = "LLAMA_API_KEY"
+_LONGEST_LINE = 1 << 20
+_LAST_LINES = 20
+_ERROR = re.compile(r"(?:^|\s)error: ")
+Tell = Callable[[str], None]
+
+
+class LoadFailedError(Exception):
+    """The process of a model ended before it was ready. The text is the last that it said of it."""
+
+    def __init__(self, reason: str, code: int) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class Child(Protocol):
+    """A loaded model. `url` is where it listens, `key` what it asks for."""
+
+    url: str
+    key: str
+
+    async def wait(self) -> int:
+        """The exit code, once it has ended."""
+
+    async def stop(self, seconds: float) -> None:
+        """Ask it to end, wait for so long, and end it then."""
+
+    @property
+    def reason(self) -> str:
+        """The last that it said."""
+
+    @property
+    def pid(self) -> int:
+        """Its number in the system."""
+
+
+class Launcher(Protocol):
+    """What starts processes."""
+
+    async def start(self, model: FolderModel) -> Child:
+        """The process of a model, once it answers. Raises LoadFailedError; cancelled, it leaves no process."""
+
+
+class ChildProcess:
+    """A process, and what it says: stderr goes to `tell`, line by line."""
+
+    def __init__(self, process: Process, key: str, tell: Tell) -> None:
+        self.url, self.key, self.pid = "", key, process.pid
+        self._process, self._tell = process, tell
+        self._lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._is_ready = asyncio.Event()
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._reading = [
+            asyncio.create_task(self._read(process.stdout, self._announced)),
+            asyncio.create_task(self._read(process.stderr, self._said)),
+        ]
+
+    async def ready(self) -> None:
+        """Wait until it listens. Raises LoadFailedError where it ends before."""
+        waited = [asyncio.create_task(self._is_ready.wait()), asyncio.create_task(self.wait())]
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waited:
+                one.cancel()
+        if not self._is_ready.is_set():
+            code = await self.wait()
+            raise LoadFailedError(self.reason or f"its process ended with code {code}", code)
+
+    async def wait(self) -> int:
+        code = await self._process.wait()
+        await asyncio.wait(self._reading)  # to the last line
+        return code
+
+    async def stop(self, seconds: float) -> None:
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._process.wait()
+        except TimeoutError:
+            self.kill()
+        await self.wait()
+
+    def kill(self) -> None:
+        """End it at once."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
+
+    @property
+    def reason(self) -> str:
+        errors = [line for line in self._lines if _ERROR.search(line)]
+        last = (errors or list(self._lines) or [""])[-1]
+        return _ERROR.split(last)[-1].strip()
+
+    async def _read(self, stream: asyncio.StreamReader, take: Tell) -> None:
+        while True:
+            try:
+                line = await stream.readline()
+            except ValueError:  # longer than the limit, and dropped
+                continue
+            if not line:
+                return
+            take(line.decode(errors="replace").rstrip())
+
+    def _announced(self, line: str) -> None:
+        if (found := _LISTENING.search(line)) and not self._is_ready.is_set():
+            self.url = found[1]
+            self._is_ready.set()
+
+    def _said(self, line: str) -> None:
+        if line:
+            self._lines.append(line)
+            self._tell(line)
+
+
+class ProcessLauncher:
+    """Starts `uad serve`."""
+
+    def __init__(self, environ: Mapping[str, str], tell: Callable[[str, str], None]) -> None:
+        """environ: of the router. tell: gets a model's name and a line that its process wrote."""
+        # what the router read there is in the words of each model; keys of a hub and the like are left
+        self._environ = {name: text for name, text in environ.items() if not name.startswith(VARIABLE)}
+        self._tell = tell
+
+    async def start(self, model: FolderModel) -> ChildProcess:
+        key = secrets.token_urlsafe(32)
+        process = await asyncio.create_subprocess_exec(
+            *command(model),
+            stdin=PIPE,  # closed by the system when the router ends, however it does
+            stdout=PIPE,
+            stderr=PIPE,
+            env={**self._environ, **dict(model.secrets), _KEY: key, PARENT: "1", "PYTHONUNBUFFERED": "1"},
+            limit=_LONGEST_LINE,
+            start_new_session=True,  # Ctrl-C is for the router, which stops the others itself
+        )
+        child = ChildProcess(process, key, lambda line: self._tell(model.name, line))
+        try:
+            await child.ready()
+        except BaseException:
+            child.kill()
+            await child.wait()
+            raise
+        return child
+
+
+def command(model: FolderModel) -> list[str]:
+    """What is run for a model."""
+    return [sys.executable, "-m", "uad", "serve", *model.words, *_WORDS, f"--alias={','.join(sorted(model.names))}"]

@@ -1,0 +1,63 @@
+"""What becomes of models, as it happens: GET /models/sse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+from aiohttp import web
+
+from uad.base.common.json_out import PING, dumps, frame
+from uad.http.server.replies import begin_stream
+
+_MOST_BEHIND = 256
+MAX_LISTENERS = 64
+
+
+class Broadcast:
+    """Events go to all who listen. One who does not read is left out once so many wait for it."""
+
+    def __init__(self) -> None:
+        self._listeners: set[asyncio.Queue[bytes]] = set()
+        self._is_closed = asyncio.Event()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody else may listen."""
+        return len(self._listeners) >= MAX_LISTENERS
+
+    def tell(self, model: str, event: str, data: Mapping[str, object]) -> None:
+        """Send an event; `data` may be empty."""
+        text = frame(dumps({"model": model, "event": event, **({"data": data} if data else {})}))
+        for one in list(self._listeners):
+            try:
+                one.put_nowait(text)
+            except asyncio.QueueFull:
+                self._listeners.discard(one)
+
+    async def send(self, request: web.Request, pause: float | None) -> web.StreamResponse:
+        """Events until the client leaves or the server stops, with a ping after so many seconds without one."""
+        queue: asyncio.Queue[bytes] = asyncio.Queue(_MOST_BEHIND)
+        self._listeners.add(queue)
+        closed = asyncio.create_task(self._is_closed.wait())
+        try:
+            response = await begin_stream(request)
+            while not closed.done() and queue in self._listeners:
+                taken = asyncio.create_task(queue.get())
+                await asyncio.wait((taken, closed), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                if taken.done():
+                    await response.write(taken.result())
+                else:
+                    taken.cancel()
+                    await response.write(PING)
+            with suppress(ConnectionError):
+                await response.write_eof()
+            return response
+        finally:
+            closed.cancel()
+            self._listeners.discard(queue)
+
+    def close(self) -> None:
+        """The streams end."""
+        self._is_closed.set()

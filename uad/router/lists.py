@@ -1,0 +1,294 @@
+"""Routes that a router answers itself: which models there are and what they do, in the words of llama-server, OpenAI
+and Ollama.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import PurePath
+
+import aiohttp
+from aiohttp import web
+
+from uad import __version__
+from uad.base.common.json_out import Json
+from uad.base.errors import NotSupportedError
+from uad.http.apis import ollama
+from uad.http.server.edge import EDGE
+from uad.http.server.json_in import parse_object
+from uad.http.server.replies import reply
+from uad.router.child import Child
+from uad.router.metrics import CONTENT_TYPE, render
+from uad.router.pool import PooledModel
+from uad.router.refusal import later, wrong
+from uad.router.routing import members_of, model_named, to_model
+from uad.router.state import ROUTER, RouterState
+
+_PATIENCE_S = 2.0
+"""For what a process says of itself; it is left out where that takes longer."""
+
+
+async def health(request: web.Request) -> web.Response:
+    """GET /health."""
+    return reply({"status": "ok"})
+
+
+async def models(request: web.Request) -> web.Response:
+    """GET /v1/models: all, with their states; with ?reload=1 the folder is read before."""
+    state = request.app[ROUTER]
+    if request.query.get("reload"):
+        await state.reload()
+    entries = await asyncio.gather(*(_entry(state, one) for one in state.pool.models.values()))
+    return reply({"object": "list", "data": entries})
+
+
+async def model(request: web.Request) -> web.Response:
+    """GET /v1/models/{id}."""
+    state = request.app[ROUTER]
+    return reply(await _entry(state, model_named(state, request.match_info["id"])))
+
+
+async def _entry(state: RouterState, pooled: PooledModel) -> Json:
+    one = pooled.model
+    kinds = ["text", *(["image"] if one.sees else [])]
+    own = {
+        "id": one.name,
+        "aliases": [*one.aliases],
+        "tags": [*one.tags],
+        "object": "model",
+        "created": state.started,
+        "owned_by": "llamacpp",
+        "path": "" if one.path is None else str(one.path),
+        "source": one.source,
+        "can_remove": False,
+        "status": await _status(state, pooled),
+        "architecture": {"input_modalities": kinds, "output_modalities": ["text"]},
+    }
+    facts = one.facts
+    meta = {
+        "n_ctx_train": facts.n_ctx_train,
+        "n_embd": facts.n_embd,
+        "n_vocab": facts.n_vocab,
+        "n_params": facts.n_params,
+        "size": facts.size,
+        "ftype": facts.ftype,
+    }
+    said = await _said(state, pooled, "/v1/models")
+    (loaded, *_) = (*_objects(said.get("data")), {"meta": meta})
+    return {**loaded, **own}
+
+
+async def _status(state: RouterState, pooled: PooledModel) -> Json:
+    value: str = pooled.state
+    if pooled.is_ready and not (await _said(state, pooled, "/api/ps")).get("models", True):
+        value = "sleeping"
+    failure = pooled.failure
+    failed = {} if failure is None else {"failed": True, "exit_code": failure.code, "reason": failure.reason}
+    return {"value": value, "args": ["uad", "serve", *pooled.model.words], **failed}
+
+
+async def _said(state: RouterState, pooled: PooledModel, path: str) -> Json:
+    """What the model's process says of itself; nothing where it is not loaded or does not answer soon."""
+    text = await _asked(state, pooled, path)
+    return parse_object(text) if text else {}
+
+
+async def _asked(state: RouterState, pooled: PooledModel, path: str) -> bytes:
+    if pooled.running is None:
+        return b""
+    child: Child = pooled.running.child
+    with suppress(aiohttp.ClientError, OSError, TimeoutError):
+        async with (
+            asyncio.timeout(_PATIENCE_S),
+            state.session.get(child.url + path, headers={"Authorization": f"Bearer {child.key}"}) as answer,
+        ):
+            if answer.ok:
+                return await answer.read()
+    return b""
+
+
+def _objects(value: object) -> list[Json]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+async def load(request: web.Request) -> web.Response:
+    """POST /models/load {model}: begin to load it."""
+    state = request.app[ROUTER]
+    state.pool.load(await _asked_for(request, state))
+    return reply({"success": True})
+
+
+async def unload(request: web.Request) -> web.Response:
+    """POST /models/unload {model}: begin to end its process."""
+    state = request.app[ROUTER]
+    state.pool.unload(await _asked_for(request, state))
+    return reply({"success": True})
+
+
+async def _asked_for(request: web.Request, state: RouterState) -> PooledModel:
+    """The model that the body names."""
+    shared = request.app[EDGE]
+    members = await members_of(await shared.bodies.read(request, shared.config.timeout))
+    name = members.get("model")
+    if not isinstance(name, str) or not name:
+        raise wrong("model: name the model, as GET /models lists it")
+    return state.pool.find(name)
+
+
+async def events(request: web.Request) -> web.StreamResponse:
+    """GET /models/sse: what becomes of models."""
+    state = request.app[ROUTER]
+    if state.events.is_full:
+        raise later("too many listen to /models/sse; close one", 1)
+    pause = state.config.server.sse_ping_interval
+    return await state.events.send(request, pause if pause > 0 else None)
+
+
+async def props(request: web.Request) -> web.StreamResponse:
+    """GET /props: the router's, with ?model= those of a model."""
+    if request.query.get("model"):
+        return await to_model(request)
+    config = request.app[ROUTER].config
+    return reply(
+        {
+            "role": "router",
+            "max_instances": config.router.models_max,
+            "models_autoload": config.router.autoload,
+            "model_alias": "uad",
+            "model_path": "none",
+            "default_generation_settings": {"params": {}, "n_ctx": 0},
+            "ui_settings": {},
+            "build_info": f"b-uad-{__version__}",
+            "cors_proxy_enabled": False,
+        }
+    )
+
+
+async def metrics(request: web.Request) -> web.StreamResponse:
+    """GET /metrics: those of all loaded models with a label `model`, and the router's; with ?model= those of one."""
+    state = request.app[ROUTER]
+    if not state.config.server.metrics:
+        raise NotSupportedError("the metrics endpoint is off; start the server with --metrics")
+    if request.query.get("model"):
+        return await to_model(request)
+    running = state.pool.running
+    texts = await asyncio.gather(*(_asked(state, one, "/metrics") for one in running))
+    named = {one.model.name: text.decode(errors="replace") for one, text in zip(running, texts, strict=True)}
+    headers = {"Content-Type": CONTENT_TYPE, "Process-Start-Time-Unix": str(state.started)}
+    return web.Response(text=render(state.pool, named), headers=headers)
+
+
+async def models_are_files(request: web.Request) -> web.Response:
+    """POST and DELETE /models: llama-server downloads and deletes there."""
+    raise NotSupportedError(
+        "models are files of the folder: put one there or take it away, and the list follows; a section of "
+        "--models-preset with hf-repo = USER/REPO fetches one"
+    )
+
+
+# --- Ollama's
+
+
+async def version(request: web.Request) -> web.Response:
+    """GET /api/version."""
+    return reply({"version": ollama.VERSION})
+
+
+async def tags(request: web.Request) -> web.Response:
+    """GET /api/tags: all models."""
+    return reply({"models": [_listed(one) for one in request.app[ROUTER].pool.models.values()]})
+
+
+async def running(request: web.Request) -> web.Response:
+    """GET /api/ps: the models that are loaded."""
+    state = request.app[ROUTER]
+    loaded = state.pool.running
+    said = await asyncio.gather(*(_said(state, one, "/api/ps") for one in loaded))
+    found = [
+        {**one, **_listed(pooled)}
+        for pooled, each in zip(loaded, said, strict=True)
+        for one in _objects(each.get("models"))
+    ]
+    return reply({"models": found})
+
+
+async def show(request: web.Request) -> web.Response:
+    """POST /api/show {model}: what its file says; it is not loaded for that."""
+    state = request.app[ROUTER]
+    shared = request.app[EDGE]
+    body = await shared.bodies.read(request, shared.config.timeout)
+    pooled = state.pool.find(ollama.ShowBody.model_validate(await members_of(body)).model)
+    one, facts = pooled.model, pooled.model.facts
+    arch = facts.arch or "unknown"
+    return reply(
+        {
+            "modelfile": f"FROM {one.name if one.path is None else PurePath(one.path).name}\n",
+            "parameters": "",
+            # clients look in it for `.Suffix` to know whether the model fills in the middle
+            "template": facts.chat_template + ("{# .Suffix #}" if facts.fills_in else ""),
+            "details": _details(pooled),
+            "model_info": {
+                "general.architecture": arch,
+                "general.basename": facts.name,
+                "general.parameter_count": facts.n_params,
+                f"{arch}.context_length": facts.n_ctx_train,
+                f"{arch}.embedding_length": facts.n_embd,
+            },
+            "capabilities": _capabilities(pooled),
+            "modified_at": _listed(pooled)["modified_at"],
+        }
+    )
+
+
+async def absent_route(request: web.Request) -> web.Response:
+    """Routes of other servers that change which models there are, or make no text."""
+    raise NotSupportedError(
+        f"{request.path} is not supported: models are files of the folder that this server was started with, and "
+        "generate text"
+    )
+
+
+def _listed(pooled: PooledModel) -> Json:
+    """`digest` is not that of the file, whose reading would take minutes: of the names, sizes and times of its
+    files.
+    """
+    one = pooled.model
+    name = ollama.tagged(one.name)
+    changed = max((ns for _, _, ns, _ in one.files), default=0) / 1e9
+    return {
+        "name": name,
+        "model": name,
+        "size": one.facts.size,
+        "digest": hashlib.sha256(repr((one.name, one.files)).encode("utf-8", "replace")).hexdigest(),
+        "details": _details(pooled),
+        "modified_at": datetime.fromtimestamp(changed, UTC).isoformat().replace("+00:00", "Z"),
+    }
+
+
+def _details(pooled: PooledModel) -> Json:
+    facts = pooled.model.facts
+    family = facts.arch or "unknown"
+    return {
+        "parent_model": "",
+        "format": "gguf",
+        "family": family,
+        "families": [family],
+        "parameter_size": ollama.count(facts.n_params),
+        "quantization_level": facts.ftype,
+    }
+
+
+def _capabilities(pooled: PooledModel) -> list[str]:
+    """As far as the file shows them: a template that has tools or thoughts has the words."""
+    one, template = pooled.model, pooled.model.facts.chat_template
+    has = {
+        "completion": True,
+        "tools": "tools" in template,
+        "insert": one.facts.fills_in,
+        "vision": one.sees,
+        "thinking": "<think>" in template or "enable_thinking" in template,
+    }
+    return [name for name, there in has.items() if there]

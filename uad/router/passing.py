@@ -1,0 +1,157 @@
+"""One request on its way to the process of its model, and the answer on its way back: bytes, as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+
+import aiohttp
+from aiohttp import hdrs, web
+from yarl import URL
+
+from uad.base.common.json_out import PING, dumps, frame
+from uad.base.errors import InvalidRequestError
+from uad.http.apis.listed import api_of
+from uad.http.apis.problems import KINDS, Problem
+from uad.http.server.access import KEY_HEADERS
+from uad.http.server.json_in import SMALL, parse_object
+from uad.http.server.replies import FAILED, HEADERS, ID_HEADER, STREAM, id_of_request
+from uad.router.child import Child
+from uad.router.refusal import RoutingError, broken
+
+_HOPS = ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "upgrade")
+_OURS = ("host", "transfer-encoding", "content-length", "content-encoding", "expect", "origin", "referer", "cookie")
+_NOT_THERE = frozenset((*_HOPS, *_OURS, *map(str.lower, KEY_HEADERS), ID_HEADER.lower()))
+"""Headers of clients that a process does not get: of the connection, of the body before it was read, and keys."""
+_NOT_BACK = frozenset((*_HOPS, "transfer-encoding", "date", "server", "vary", ID_HEADER.lower(), "request-id"))
+_ADDED = (hdrs.CONTENT_TYPE, hdrs.USER_AGENT, hdrs.ACCEPT, hdrs.ACCEPT_ENCODING)
+"""Headers that the client of a process would add by itself."""
+_EVENTS = "text/event-stream"
+_LINES = "application/x-ndjson"
+
+
+class PassedStream(web.StreamResponse):
+    """An answer whose bytes come from elsewhere. Pings go between its events only."""
+
+    _is_between = True
+
+    async def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send more of it."""
+        if data is PING:
+            if self.content_type != _EVENTS or not self._is_between:
+                return
+        else:
+            self._is_between = bytes(data[-2:]) == b"\n\n"
+        await super().write(data)
+
+
+class LoadPings:
+    """Pings for a client whose model is not loaded yet, once it has waited for `pause` seconds; None: never. Use with
+    `with`.
+    """
+
+    def __init__(self, request: web.Request, pause: float | None) -> None:
+        self._request, self._pause = request, pause
+        self._pinging: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> LoadPings:
+        if self._pause is not None:
+            self._pinging = asyncio.create_task(self._ping(self._pause))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pinging is not None:
+            self._pinging.cancel()
+
+    async def end(self) -> None:
+        """The model is there."""
+        if self._pinging is not None:
+            self._pinging.cancel()
+            await asyncio.wait((self._pinging,))
+
+    async def _ping(self, pause: float) -> None:
+        await asyncio.sleep(pause)
+        response = PassedStream(headers={hdrs.CONTENT_TYPE: _EVENTS, **HEADERS})
+        await response.prepare(self._request)
+        _begun(self._request, response)
+        while True:
+            await response.write(PING)
+            await asyncio.sleep(pause)
+
+
+async def pass_on(
+    request: web.Request, session: aiohttp.ClientSession, child: Child, path: str, body: bytes | None
+) -> web.StreamResponse:
+    """The answer of a model's process to a request at `path`, sent already. Where the client leaves, this is cancelled,
+    and the connection to the process is closed. Raises RoutingError where the process fails.
+    """
+    headers = {**_kept(request.headers, _NOT_THERE), ID_HEADER: id_of_request(request)}
+    headers[hdrs.AUTHORIZATION] = f"Bearer {child.key}"
+    sending = session.request(
+        request.method,
+        URL(child.url + path, encoded=True),
+        data=body if body is None or len(body) <= SMALL else io.BytesIO(body),  # long ones are sent in pieces
+        headers=headers,
+        skip_auto_headers=_ADDED,
+        allow_redirects=False,
+    )
+    try:
+        async with sending as answer:
+            return await _pass_back(request, answer)
+    except (aiohttp.ClientError, ConnectionError) as error:
+        if request.transport is None or request.transport.is_closing():
+            raise ConnectionError("the client is gone") from error
+        raise broken(f"the process of the model ended while it answered: {child.reason or error}") from error
+
+
+async def _pass_back(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+    begun = request.get(STREAM)
+    if begun is not None and answer.status != HTTPStatus.OK:  # too late for a status
+        raise RoutingError(_problem_in(answer.status, await answer.read()))
+    response = begun
+    if response is None:
+        response = request[STREAM] = PassedStream(status=answer.status, headers=_kept(answer.headers, _NOT_BACK))
+        await response.prepare(request)
+        if answer.content_length is None:
+            _begun(request, response)
+    while data := await answer.content.readany():
+        await response.write(data)
+    await response.write_eof()
+    return response
+
+
+def _begun(request: web.Request, response: PassedStream) -> None:
+    """From now on errors are the last words of this stream."""
+    request[STREAM] = response
+    request[FAILED] = lambda problem: last_words(problem, response.content_type, request.path)
+
+
+def _problem_in(status: int, body: bytes) -> Problem:
+    """The error of an answer, in whatever API's form."""
+    try:
+        error = parse_object(body)["error"]
+        message = error["message"] if isinstance(error, dict) else error
+    except (InvalidRequestError, KeyError):
+        message = f"the model's process answered {status}"
+    return Problem(status, str(message), KINDS.get(status, "server_error"))
+
+
+def _kept(headers: Mapping[str, str], but: Iterable[str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in headers.items()
+        if name.lower() not in but and not name.lower().startswith("access-control-")
+    }
+
+
+def last_words(problem: Problem, content_type: str, path: str) -> bytes:
+    """How a stream ends whose process failed, in the words of its API."""
+    if "/responses" in path:
+        text = {"type": "error", "code": str(problem.status), "message": problem.message, "param": None}
+        return b"event: error\n" + frame(dumps(text))
+    text = dict(api_of(path).error(problem, ""))
+    if content_type == _LINES:
+        return f"{dumps(text)}\n".encode("ascii")
+    return (b"event: error\n" if "/v1/messages" in path else b"") + frame(dumps(text))

@@ -1,0 +1,192 @@
+"""The life of a router: it listens, follows its folder, and stops on a signal with all its processes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from aiohttp import web
+
+from uad.base.config.load import FolderConfig
+from uad.base.errors import ConfigError
+from uad.http.server.app import SHUTDOWN_SECONDS, make_runner
+from uad.http.server.connection import PATIENCE, PhasedServer
+from uad.http.server.listener import Listener
+from uad.router.app import make_app
+from uad.router.child import ProcessLauncher
+from uad.router.events import Broadcast
+from uad.router.folder import FolderModel, read_folder
+from uad.router.gains import GainWatch
+from uad.router.memory import has_memory
+from uad.router.pool import ModelPool
+from uad.router.state import RouterState, connections
+
+log = logging.getLogger("uad")
+_LOOK_SECONDS = 2.0
+"""Between two looks at the folder."""
+_GAIN_SECONDS = 5.0
+"""Between two looks at what drafts gain."""
+Ready = Callable[[Sequence[str], str], None]
+
+
+def serve_folder(
+    config: FolderConfig, environ: Mapping[str, str], tell: Callable[[str, str], None], ready: Ready
+) -> None:
+    """Serve until SIGINT or SIGTERM; what runs then has `shutdown_timeout` seconds to end, and a second signal ends the
+    process at once. SIGHUP reads the folder anew, unless it is that of a terminal that was closed. Main thread only.
+
+    `tell` gets what processes of models write, `ready` the names of models and the base URL. Raises ConfigError.
+    """
+    asyncio.run(_serve(config, environ, tell, ready))
+
+
+async def _serve(
+    config: FolderConfig, environ: Mapping[str, str], tell: Callable[[str, str], None], ready: Ready
+) -> None:
+    models = await asyncio.to_thread(read_folder, config)
+    events = Broadcast()
+    router = config.router
+    pool = ModelPool(
+        ProcessLauncher(environ, tell), router.models_max, config.server.max_queue, has_memory, events.tell
+    )
+    pool.reload(models)
+    folder = FolderWatch(config, pool)
+    stop = asyncio.Event()
+    server = PhasedServer(min(config.server.timeout, PATIENCE))
+    sockets = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
+    await sockets.setup()
+    async with connections() as session:
+        runner = make_runner(make_app(RouterState(pool, config, session, events, folder.read)), server)
+        with await Listener.open(config.server) as listener, _signals(stop, folder):
+            watching = [
+                asyncio.create_task(folder.watch(_LOOK_SECONDS)),
+                asyncio.create_task(GainWatch(pool, session).watch(_GAIN_SECONDS)),
+            ]
+            try:
+                await listener.answer_with(sockets)
+                await runner.setup()
+                ready(list(pool.models), listener.url)
+                _load_first(pool, router.models_max)
+                await stop.wait()
+                log.info("stopping: %d requests are being answered", server.n_answering)
+                events.close()
+                await server.drain(config.server.shutdown_timeout)
+            finally:
+                for one in watching:
+                    one.cancel()
+                listener.close()
+                await pool.close()
+                await runner.cleanup()
+                await sockets.cleanup()
+
+
+def _load_first(pool: ModelPool, most: int) -> None:
+    """Load the models that are to be there before anybody asks. Raises ConfigError where there are too many."""
+    first = [one for one in pool.models.values() if one.model.loads_at_start]
+    if most and len(first) > most:
+        raise ConfigError(f"load-on-startup: {len(first)} models, of which --models-max lets {most} be loaded")
+    for one in first:
+        pool.load(one)
+
+
+class FolderWatch:
+    """Reads the folder again when something in it changes, and when it is asked to."""
+
+    def __init__(self, config: FolderConfig, pool: ModelPool) -> None:
+        self._config, self._pool = config, pool
+        self._last = pool_models(pool)
+        self._lock = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
+
+    async def read(self) -> None:
+        """Have the pool serve what is there now. Raises ConfigError where the preset file is wrong; then all stays as
+        it was.
+        """
+        async with self._lock:
+            self._take(await asyncio.to_thread(read_folder, self._config))
+
+    async def watch(self, pause: float) -> None:
+        """Look again and again. What changed between two looks is taken at the next one where it is the same: a file
+        that is being copied grows.
+        """
+        before, problem = self._last, ""
+        while True:
+            await asyncio.sleep(pause)
+            async with self._lock:
+                try:
+                    found = await asyncio.to_thread(read_folder, self._config)
+                except ConfigError as error:
+                    if str(error) != problem:
+                        problem = str(error)
+                        log.warning("the list of models stays as it was: %s", problem)
+                    continue
+                problem = ""
+                if found != self._last and found == before:
+                    self._take(found)
+                before = found
+
+    def hang_up(self) -> None:
+        """SIGHUP: read it now."""
+        self._reading = asyncio.create_task(self._read_or_warn())
+
+    async def _read_or_warn(self) -> None:
+        try:
+            await self.read()
+            log.info("the folder was read again: %d models", len(self._last))
+        except ConfigError as error:
+            log.warning("the list of models stays as it was: %s", error)
+
+    def _take(self, found: Mapping[str, FolderModel]) -> None:
+        self._last = dict(found)
+        self._pool.reload(found)
+
+
+def has_terminal() -> bool:
+    """Whether this process belongs to a terminal that is there."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def pool_models(pool: ModelPool) -> dict[str, FolderModel]:
+    """The models of a pool by name."""
+    return {name: one.model for name, one in pool.models.items()}
+
+
+@contextmanager
+def _signals(stop: asyncio.Event, folder: FolderWatch) -> Iterator[None]:
+    """SIGINT and SIGTERM stop the router, a second one ends it at once, and with it all processes of models. SIGHUP
+    reads the folder.
+    """
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def handle() -> None:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        stop.set()
+
+    had_terminal = has_terminal()
+
+    def hang_up() -> None:
+        """A terminal that is closed sends the same, and nobody would be left to stop the router."""
+        if had_terminal and not has_terminal():
+            handle()
+        else:
+            folder.hang_up()
+
+    for number in numbers:
+        loop.add_signal_handler(number, handle)
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
+    try:
+        yield
+    finally:
+        for number in (*numbers, signal.SIGHUP):
+            loop.remove_signal_handler(number)
