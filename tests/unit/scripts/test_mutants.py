@@ -28,6 +28,7 @@ def test_each_says_another_thing() -> None:
 
 
 TOY = {
+    "uad/__init__.py": "",  # or the package that is installed comes first
     "uad/toy.py": "def twice(n):\n    return 2 * n\n",
     "tests/test_toy.py": "from uad.toy import twice\n\n\ndef test_two():\n    assert twice(2) == 4\n",
 }
