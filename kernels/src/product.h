@@ -308,113 +308,62 @@ template <class T, int N, int P> inline void quantized_tile(const uint8_t * grou
     }
 }
 
-// ---- the same tile on matrix units: 16 rows of weights by 9 to 16 columns
+// ---- the same tile of Q8_0 on matrix units: 16 rows of weights by 9 to 16 columns
+//
+// Weights of other types would have to be unpacked into memory first: their tiles are faster on vectors (docs/kernels.md).
 
-template <class T> constexpr bool kInHalves = T::SCALE == Scale::Halves || T::SCALE == Scale::HalvesMin;
-constexpr int kWide = 16;            // columns of such a tile
-constexpr int kNarrow = 8;           // up to so many are multiplied by vectors, which need no unpacked copy
-constexpr int64_t kNear = 1 << 20;   // bytes of weights that stay in a core's second cache: these processors have 2 MiB
-constexpr int kUnpacked = kRows * kCell;  // bytes of a cell whose values are bytes
+constexpr int kWide = 16;           // columns of such a tile
+constexpr int kNarrow = 8;          // up to so many are multiplied by vectors
+constexpr int64_t kNear = 1 << 20;  // bytes of weights that stay in a core's second cache: these processors have 2 MiB
 
 #if defined(UAD_AMX)
-constexpr bool kHasMatrixUnits = true;
+using Bytes = Format<ggml::Q8_0>;
 
-inline void configure(bool in_halves, int n) {
+inline void configure(int n) {
     TileShapes shapes;
-    for (int t = 0; t < 4; t++) shapes.rows[t] = (uint8_t) n, shapes.bytes[t] = 4 * kRows;  // sums
-    for (int t = 4; t < 6; t++) shapes.rows[t] = (uint8_t) n, shapes.bytes[t] = in_halves ? kCell / 2 : kCell;  // columns
-    for (int t = 6; t < 8; t++) shapes.rows[t] = in_halves ? kCell / 8 : kCell / 4, shapes.bytes[t] = 4 * kRows;  // weights
+    for (int t = 0; t < 2; t++) shapes.rows[t] = (uint8_t) n, shapes.bytes[t] = 4 * kRows;  // sums
+    for (int t = 2; t < 4; t++) shapes.rows[t] = (uint8_t) n, shapes.bytes[t] = kCell;      // columns
+    for (int t = 4; t < 6; t++) shapes.rows[t] = kCell / 4, shapes.bytes[t] = 4 * kRows;    // weights
     configure_tiles(shapes);
 }
 
-// Cells whose values are bytes, one after the other, out of a group.
-template <class T> void unpack(const uint8_t * group, int64_t n_cells, uint8_t * to) {
-    using At = Place<T>;
-    for (int64_t b = 0; b < n_cells; b++, to += kUnpacked) {
-        const uint8_t * cell = group + b / At::N_CELLS * At::BLOCK + At::CELLS + b % At::N_CELLS * At::CELL;
-        each(std::make_integer_sequence<int, 8>(), [&](auto i) { istore(to + 64 * decltype(i)::value, unpacked<T, decltype(i)::value>(cell)); });
-    }
-}
-
-// Dot products of a cell, or of each of its halves: to[half][column][row]. Cells of other parity use other tiles, so that
-// one is multiplied while the last one's products are scaled.
-template <class T, int PARITY> inline void multiply_cell(const uint8_t * values, const Cell * y, int32_t (*to)[kWide * kRows]) {
-    constexpr int SUMS = 2 * PARITY, COLUMNS = 4 + PARITY, WEIGHTS = 6 + PARITY;
+// Dot products of a cell: to[column][row]. Cells of other parity use other tiles, so that one is multiplied while the last
+// one's products are scaled.
+template <int PARITY> inline void multiply_cell(const uint8_t * block, const Cell * y, int32_t * to) {
+    constexpr int SUMS = PARITY, COLUMNS = 2 + PARITY, WEIGHTS = 4 + PARITY;
     zero_tile<SUMS>();
     load_tile<COLUMNS>(y, sizeof(Cell));
-    load_tile<WEIGHTS>(values, 4 * kRows);
-    multiply_tiles<T::SIGNED, SUMS, COLUMNS, WEIGHTS>();
-    store_tile<SUMS>(to[0], 4 * kRows);
-    if constexpr (kInHalves<T>) {
-        zero_tile<SUMS + 1>();
-        load_tile<COLUMNS>(y->y + kCell / 2, sizeof(Cell));
-        load_tile<WEIGHTS>(values + kUnpacked / 2, 4 * kRows);
-        multiply_tiles<T::SIGNED, SUMS + 1, COLUMNS, WEIGHTS>();
-        store_tile<SUMS + 1>(to[1], 4 * kRows);
-    }
+    load_tile<WEIGHTS>(block + Place<Bytes>::CELLS, 4 * kRows);
+    multiply_tiles<SUMS, COLUMNS, WEIGHTS>();
+    store_tile<SUMS>(to, 4 * kRows);
 }
 
-// Adds a cell's products to the sums, in the order of quantized_tile.
-template <class T> inline void add_cell(const uint8_t * block, int c, const Cell * y, const int32_t (*products)[kWide * kRows], int n, F * sums) {
-    using At = Place<T>;
-    const F d = block_scale<T>(block + At::D);
-    F m{};
-    if constexpr (T::HAS_MIN) m = halves((const uint16_t *) (block + At::M));
-    if constexpr (!kInHalves<T>) {
-        F scale = d, least = m;
-        if constexpr (T::N_SCALES > 0) {
-            const uint8_t * s = block + At::SCALES + c * kRows;
-            scale = mul(scale, to_float(T::HAS_TABLE ? signed_bytes(s) : unsigned_bytes(s)));
-        }
-        if constexpr (T::N_MINS > 0) least = mul(least, to_float(unsigned_bytes(block + At::MINS + c * kRows)));
-        for (int j = 0; j < n; j++) {
-            I dot = iload(products[0] + j * kRows);
-            if constexpr (T::OFFSET != 0) dot = iadd(dot, iset(y[j].off));
-            F sum = fma(to_float(dot), mul(scale, set(y[j].scale)), sums[j]);
-            if constexpr (T::HAS_MIN && T::N_MINS > 0) sum = nfma(least, set(y[j].scaled_sum), sum);
-            else if constexpr (T::HAS_MIN) sum = fma(least, set(y[j].scaled_sum), sum);
-            sums[j] = sum;
-        }
-    } else {
-        const Halves<T> in(block + At::SCALES + 2 * c * kRows);
-        for (int j = 0; j < n; j++) {
-            const I of_mins = dot_two(in.mins, word(y[j].sum));
-            I whole = iadd(imul(iload(products[0] + j * kRows), in.scales[0]), imul(iload(products[1] + j * kRows), in.scales[1]));
-            if constexpr (T::SCALE == Scale::Halves) whole = iadd(whole, of_mins);
-            F sum = fma(to_float(whole), mul(d, set(y[j].scale)), sums[j]);
-            if constexpr (T::SCALE == Scale::HalvesMin) sum = nfma(to_float(of_mins), mul(m, set(y[j].scale)), sum);
-            sums[j] = sum;
-        }
-    }
-}
-
-// 16 rows by n columns. values: what `unpack` made of the group; N: n where it is known, so that sums stay in registers.
-template <class T, int N> void matrix_tile(const uint8_t * group, const uint8_t * values, int64_t n_cells, const Cell * columns, int n_columns, float * out) {
-    using At = Place<T>;
+// 16 rows by n columns, in the order of quantized_tile. N: n where it is known, so that sums stay in registers.
+template <int N> void matrix_tile(const uint8_t * group, int64_t n_cells, const Cell * columns, int n_columns, float * out) {
     const int n = N ? N : n_columns;
-    alignas(64) int32_t products[2][2][kWide * kRows];
+    alignas(64) int32_t products[2][kWide * kRows];
     F sums[kWide];
     for (F & sum : sums) sum = zero();
-    auto cell = [&](int64_t b) { return T::BITS == 8 ? group + b * At::BLOCK + At::CELLS : values + b * kUnpacked; };
-    multiply_cell<T, 0>(cell(0), columns, products[0]);
+    multiply_cell<0>(group, columns, products[0]);
     for (int64_t b = 0; b < n_cells; b++) {
+        const uint8_t * block = group + b * Place<Bytes>::BLOCK;
+        const Cell * y = columns + b * n;
         if (b + 1 < n_cells) {
-            const Cell * y = columns + (b + 1) * n;
-            if (b % 2) multiply_cell<T, 0>(cell(b + 1), y, products[0]);
-            else multiply_cell<T, 1>(cell(b + 1), y, products[1]);
+            if (b % 2) multiply_cell<0>(block + Place<Bytes>::BLOCK, y + n, products[0]);
+            else multiply_cell<1>(block + Place<Bytes>::BLOCK, y + n, products[1]);
         }
-        add_cell<T>(group + b / At::N_CELLS * At::BLOCK, (int) (b % At::N_CELLS), columns + b * n, products[b % 2], n, sums);
+        const F d = block_scale<Bytes>(block + Place<Bytes>::D);
+        for (int j = 0; j < n; j++) sums[j] = fma(to_float(iload(products[b % 2] + j * kRows)), mul(d, set(y[j].scale)), sums[j]);
     }
     for (int j = 0; j < n; j++) store(out + j * kRows, sums[j]);
 }
 
-template <class T> void wide_tile(const uint8_t * group, const uint8_t * values, int64_t n_cells, const void * columns, int n, float * out) {
-    if (n == kWide) matrix_tile<T, kWide>(group, values, n_cells, (const Cell *) columns, n, out);
-    else matrix_tile<T, 0>(group, values, n_cells, (const Cell *) columns, n, out);
+inline void wide_tile(const uint8_t * group, int64_t n_cells, const void * columns, int n, float * out) {
+    if (n == kWide) matrix_tile<kWide>(group, n_cells, (const Cell *) columns, n, out);
+    else matrix_tile<0>(group, n_cells, (const Cell *) columns, n, out);
 }
 #else
-constexpr bool kHasMatrixUnits = false;
-inline void configure(bool, int) {}
+inline void configure(int) {}
 inline void release_tiles() {}
 #endif
 
@@ -512,10 +461,8 @@ struct Type {
     size_t block;     // bytes of a group's block
     void (*pack)(int64_t k, int64_t rows, const uint8_t * from, uint8_t * to, int64_t first, int64_t last);
     void (*tiles[9])(const uint8_t * group, int64_t n_cells, const void * columns, float * out);  // by number of columns
-    // on matrix units, where there are any
-    bool is_unpacked = false, in_halves = false;
-    void (*unpack)(const uint8_t * group, int64_t n_cells, uint8_t * to) = nullptr;
-    void (*wide)(const uint8_t * group, const uint8_t * values, int64_t n_cells, const void * columns, int n, float * out) = nullptr;
+    // the tile on matrix units, where there are any
+    void (*wide)(const uint8_t * group, int64_t n_cells, const void * columns, int n, float * out) = nullptr;
 };
 
 template <int TYPE, int N> void one_tile(const uint8_t * group, int64_t n_cells, const void * columns, float * out) {
@@ -530,9 +477,9 @@ template <int TYPE> constexpr Type row_of() {
         row = {TYPE, 1, 0, kFloatTile, true, (TYPE == ggml::F32 ? 4u : 2u) * kRows * kCell, pack_floats<TYPE>, {}};
     else {
         using T = Format<TYPE>;
-        row = {TYPE, T::COLUMNS, T::SIGNED ? kBias : T::OFFSET, kHasMatrixUnits ? kWide : kTile, false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
+        row = {TYPE, T::COLUMNS, T::SIGNED ? kBias : T::OFFSET, kTile, false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
 #if defined(UAD_AMX)
-        row.is_unpacked = T::BITS != 8, row.in_halves = kInHalves<T>, row.unpack = unpack<T>, row.wide = wide_tile<T>;
+        if (TYPE == ggml::Q8_0) row.tile = kWide, row.wide = wide_tile;
 #endif
     }
     row.tiles[1] = one_tile<TYPE, 1>, row.tiles[2] = one_tile<TYPE, 2>, row.tiles[3] = one_tile<TYPE, 3>, row.tiles[4] = one_tile<TYPE, 4>;
@@ -616,7 +563,6 @@ struct Plan {
     Part * parts = nullptr;  // of matrices, and their columns: tables for experts only
     Column * columns = nullptr;
     char * cells;
-    uint8_t * unpacked;  // of all threads
 
     explicit Plan(const ggml::Tensor * product) {
         op = product;
@@ -644,16 +590,12 @@ struct Plan {
 
     // Groups that a thread takes at once: what it reads again and again for each tile of columns stays in a near cache.
     int64_t most_groups() const {
-        const size_t bytes = is_wide() ? kUnpacked * n_cells : group_bytes(*type, k);
-        return std::max<int64_t>(1, (is_wide() ? kNear : 128 << 10) / bytes);
+        const int64_t near = type->wide && n_columns > kNarrow ? kNear : 128 << 10;
+        return std::max<int64_t>(1, near / (int64_t) group_bytes(*type, k));
     }
-    // Whether some tile may be as wide as those of matrix units.
-    bool is_wide() const { return type->wide && n_columns > kNarrow; }
-    size_t unpacked_bytes() const { return is_wide() && type->is_unpacked ? (size_t) most_groups() * n_cells * kUnpacked : 0; }  // of a thread
 
-    size_t size(int n_threads) const {
-        const size_t lists = ids ? sizeof(Part) * n_matrices + sizeof(Column) * n_columns : 0;
-        return 256 + lists + cell_bytes * n_cells * n_columns + 128 + unpacked_bytes() * n_threads;
+    size_t size() const {
+        return 256 + (ids ? sizeof(Part) * n_matrices + sizeof(Column) * n_columns : 0) + cell_bytes * n_cells * n_columns + 64;
     }
 
     void lay_out(void * scratch) {
@@ -664,7 +606,6 @@ struct Plan {
             columns = (Column *) at, at += sizeof(Column) * n_columns;
         }
         cells = (char *) aligned((void *) at);
-        unpacked = (uint8_t *) aligned(cells + cell_bytes * n_cells * n_columns);
     }
 
     Part part(int64_t m) const {
@@ -736,23 +677,20 @@ struct Plan {
 
     // Groups of a matrix by all the columns of its part. Several groups are taken by one tile of columns after the
     // other, so that both stay in the nearest caches.
-    void multiply(int64_t m, int64_t first, int64_t last, int ith) const {
+    void multiply(int64_t m, int64_t first, int64_t last) const {
         const Part part = this->part(m);
         const size_t bytes = group_bytes(*type, k);
         const uint8_t * groups = weights + m * matrix;
-        uint8_t * const values = unpacked + ith * unpacked_bytes();
-        if (type->is_unpacked && part.n > kNarrow)
-            for (int64_t g = first; g < last; g++) type->unpack(groups + g * bytes, n_cells, values + (g - first) * n_cells * kUnpacked);
         float out[kWide * kRows];
         int64_t configured = 0;
         for (int64_t at = 0; at < part.n; at += type->tile) {
             const int64_t n = std::min<int64_t>(type->tile, part.n - at);
             float * to[kWide];
             for (int64_t j = 0; j < n; j++) to[j] = column(m, at + j).y;
-            if (n > kNarrow && n != configured) configure(type->in_halves, (int) (configured = n));
+            if (n > kNarrow && n != configured) configure((int) (configured = n));
             for (int64_t g = first; g < last; g++) {
                 const int64_t n_rows = std::min<int64_t>(kRows, rows - g * kRows);
-                if (n > kNarrow) type->wide(groups + g * bytes, values + (g - first) * n_cells * kUnpacked, n_cells, tile(part.first + at), (int) n, out);
+                if (n > kNarrow) type->wide(groups + g * bytes, n_cells, tile(part.first + at), (int) n, out);
                 else type->tiles[n](groups + g * bytes, n_cells, tile(part.first + at), out);
                 for (int64_t j = 0; j < n; j++) memcpy(to[j] + g * kRows, out + j * kRows, n_rows * sizeof(float));
             }
@@ -761,7 +699,7 @@ struct Plan {
     }
 };
 
-inline size_t product_size(int n_threads, const ggml::Tensor * op) { return Plan(op).size(n_threads); }
+inline size_t product_size(int, const ggml::Tensor * op) { return Plan(op).size(); }
 
 inline void product(ggml::Compute * compute, ggml::Tensor * op) {
     Plan plan(op);
@@ -802,7 +740,7 @@ inline void product(ggml::Compute * compute, ggml::Tensor * op) {
         int64_t g = first % plan.n_groups;
         for (int64_t left = std::min(take, total - first); left > 0;) {
             const int64_t n = std::min(left, plan.n_groups - g);
-            plan.multiply(m, g, g + n, (int) ith);
+            plan.multiply(m, g, g + n);
             left -= n, g = 0;
             if (left > 0) while (!plan.part(++m).n) {}
         }

@@ -22,11 +22,8 @@ inline void release_tiles() {}
 template <int t> inline void zero_tile() { amx_emulated::zero(t); }
 template <int t> inline void load_tile(const void * p, int64_t stride) { amx_emulated::load(t, p, stride); }
 template <int t> inline void store_tile(void * p, int64_t stride) { amx_emulated::store(t, p, stride); }
-// c[i][j] += the sum over k of a[i][k], signed bytes, times b[k][j], signed or unsigned ones
-template <bool SIGNED, int c, int a, int b> inline void multiply_tiles() {
-    if (SIGNED) amx_emulated::multiply<int8_t, int8_t>(c, a, b);
-    else amx_emulated::multiply<int8_t, uint8_t>(c, a, b);
-}
+// c[i][j] += the sum over k of a[i][k] times b[k][j], signed bytes
+template <int c, int a, int b> inline void multiply_tiles() { amx_emulated::multiply<int8_t, int8_t>(c, a, b); }
 #else
 inline void configure_tiles(const TileShapes & shapes) { asm volatile("ldtilecfg %0" : : "m"(shapes)); }
 inline void release_tiles() { asm volatile("tilerelease"); }
@@ -37,9 +34,8 @@ template <int t> inline void load_tile(const void * p, int64_t stride) {
 template <int t> inline void store_tile(void * p, int64_t stride) {
     asm volatile("tilestored %%tmm%c0, (%1,%2,1)" : : "i"(t), "r"(p), "r"(stride) : "memory");
 }
-template <bool SIGNED, int c, int a, int b> inline void multiply_tiles() {
-    if (SIGNED) asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
-    else asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
+template <int c, int a, int b> inline void multiply_tiles() {
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
 }
 #endif
 
