@@ -377,7 +377,7 @@ def test_who_leaves_while_its_text_is_read_leaves_nothing_behind(tmp_path: Path,
         assert say(runtime, ids(runtime, OTHER)).ids
         slow.go.set()
         runtime._parts.disk.settle()
-        assert runtime._engine._texts.arrivals._coming == {}
+        assert runtime._engine.texts.arrivals._coming == {}
         assert say(runtime, ids(runtime)).ids == expected
     assert not gone.over.is_set()
 

@@ -197,7 +197,8 @@ def test_its_memory_is_reckoned_and_its_price_measured(folder: Path) -> None:
     with Runtime.open(config(path, slots=2)) as runtime:
         policies = runtime._parts.policies
         assert policies is not None
-        assert 0 < policies.last.known.machine.head.ms(2) < policies.last.known.machine.target.ms(2)
+        machine = policies.last.known.machine
+        assert 0 < machine.head.ms(2) < 2 * machine.target.ms(2), "of layers this small most of the time is overhead"
     with Footprint(ModelConfig(path, with_head=True), "head", 2) as footprint:
         trunk, head = footprint.of(4096), footprint.of(4096, is_head=True)
     assert 0 < head.kv < trunk.kv, "one layer of keys and values, no state"

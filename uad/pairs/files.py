@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from uad.base.common.files import is_folder
 from uad.base.errors import ConfigError
 from uad.base.gguf import part_of
 
@@ -35,7 +36,7 @@ def find_models(folder: Path) -> dict[str, ModelFile]:
     except OSError as error:
         raise ConfigError(f"--models-dir: {folder} cannot be read ({error.strerror})") from None
     found = _in_one(entries)
-    for inner in (one for one in entries if one.is_dir()):
+    for inner in (one for one in entries if is_folder(one)):
         try:
             below = _in_one(sorted(inner.iterdir()))
         except OSError as error:
@@ -52,7 +53,7 @@ def find_models(folder: Path) -> dict[str, ModelFile]:
 
 def _in_one(entries: Sequence[Path]) -> dict[str, ModelFile]:
     """The models among the entries of one folder."""
-    files = [one for one in entries if one.name.lower().endswith(_END) and not one.is_dir()]
+    files = [one for one in entries if one.name.lower().endswith(_END) and not is_folder(one)]
     projectors = [one for one in files if _PROJECTOR.search(one.name)]
     named: dict[str, ModelFile] = {}
     models = [

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from uad.base.common.files import is_file
 from uad.base.config.flags import Given, Layer, given
 from uad.base.config.kinds import AUTO
 from uad.base.config.load import FolderConfig, merge
@@ -131,7 +132,7 @@ def _model(
         draft=draft,
         loads_at_start=loads_at_start(own if "load-on-startup" in own.own else common),
         stop_seconds=stop_seconds(own if "stop-timeout" in own.own else common),
-        files=own_files + tuple(one for other in sorted(set(paths)) for one in stamp(other) if other.is_file()),
+        files=own_files + tuple(one for other in sorted(set(paths)) for one in stamp(other) if is_file(other)),
         facts=HeaderFacts() if path is None else facts(path, own_files),
     )
 
