@@ -6,9 +6,11 @@ Speed is measured by `uad bench`, never by a deadline in a test.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if _only_unit(config):
         sys.modules["llama_cpp"] = None  # type: ignore[assignment]
         settings.load_profile("unit")
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """A command that a test runs in this process sets the level of uad's log; other tests count its lines."""
+    log = logging.getLogger("uad")
+    before = log.level
+    yield
+    log.setLevel(before)
 
 
 def is_controller(config: pytest.Config) -> bool:
