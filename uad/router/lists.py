@@ -229,7 +229,7 @@ async def show(request: web.Request) -> web.Response:
             "parameters": "",
             # clients look in it for `.Suffix` to know whether the model fills in the middle
             "template": facts.chat_template + ("{# .Suffix #}" if facts.fills_in else ""),
-            "details": _details(pooled),
+            "details": ollama.details(facts.arch, facts.n_params, facts.ftype),
             "model_info": {
                 "general.architecture": arch,
                 "general.basename": facts.name,
@@ -263,21 +263,8 @@ def _listed(pooled: PooledModel) -> Json:
         "model": name,
         "size": one.facts.size,
         "digest": hashlib.sha256(repr((one.name, one.files)).encode("utf-8", "replace")).hexdigest(),
-        "details": _details(pooled),
+        "details": ollama.details(one.facts.arch, one.facts.n_params, one.facts.ftype),
         "modified_at": datetime.fromtimestamp(changed, UTC).isoformat().replace("+00:00", "Z"),
-    }
-
-
-def _details(pooled: PooledModel) -> Json:
-    facts = pooled.model.facts
-    family = facts.arch or "unknown"
-    return {
-        "parent_model": "",
-        "format": "gguf",
-        "family": family,
-        "families": [family],
-        "parameter_size": ollama.count(facts.n_params),
-        "quantization_level": facts.ftype,
     }
 
 

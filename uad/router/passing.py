@@ -11,11 +11,12 @@ import aiohttp
 from aiohttp import hdrs, web
 from yarl import URL
 
-from uad.base.common.json_out import PING, dumps, frame
+from uad.base.common.json_out import PING
 from uad.base.errors import InvalidRequestError
 from uad.http.apis.listed import api_of
 from uad.http.apis.problems import KINDS, Problem
 from uad.http.server.access import KEY_HEADERS
+from uad.http.server.edge import EDGE
 from uad.http.server.json_in import SMALL, parse_object
 from uad.http.server.replies import FAILED, HEADERS, ID_HEADER, STREAM, id_of_request
 from uad.router.child import Child
@@ -114,7 +115,7 @@ async def _pass_back(request: web.Request, answer: aiohttp.ClientResponse) -> we
     if response is None:
         response = request[STREAM] = PassedStream(status=answer.status, headers=_kept(answer.headers, _NOT_BACK))
         await response.prepare(request)
-        if answer.content_length is None:
+        if answer.content_length is None and response.content_type in (_EVENTS, _LINES):
             _begun(request, response)
     while data := await answer.content.readany():
         await response.write(data)
@@ -125,7 +126,8 @@ async def _pass_back(request: web.Request, answer: aiohttp.ClientResponse) -> we
 def _begun(request: web.Request, response: PassedStream) -> None:
     """From now on errors are the last words of this stream."""
     request[STREAM] = response
-    request[FAILED] = lambda problem: last_words(problem, response.content_type, request.path)
+    path = request.path.removeprefix(request.app[EDGE].config.api_prefix)
+    request[FAILED] = api_of(path).last_words
 
 
 def _problem_in(status: int, body: bytes) -> Problem:
@@ -144,14 +146,3 @@ def _kept(headers: Mapping[str, str], but: Iterable[str]) -> dict[str, str]:
         for name, value in headers.items()
         if name.lower() not in but and not name.lower().startswith("access-control-")
     }
-
-
-def last_words(problem: Problem, content_type: str, path: str) -> bytes:
-    """How a stream ends whose process failed, in the words of its API."""
-    if "/responses" in path:
-        text = {"type": "error", "code": str(problem.status), "message": problem.message, "param": None}
-        return b"event: error\n" + frame(dumps(text))
-    text = dict(api_of(path).error(problem, ""))
-    if content_type == _LINES:
-        return f"{dumps(text)}\n".encode("ascii")
-    return (b"event: error\n" if "/v1/messages" in path else b"") + frame(dumps(text))

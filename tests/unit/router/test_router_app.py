@@ -17,6 +17,7 @@ from uad.http.server.app import GET_ROUTES, POST_ROUTES
 from uad.router.app import OWN_GETS, OWN_POSTS
 
 CHAT = "/v1/chat/completions"
+GEMINI = "/v1beta/models/a:streamGenerateContent"
 PASSED_POSTS = sorted(POST_ROUTES.keys() - OWN_POSTS.keys() - {"/lora-adapters"})
 
 
@@ -252,6 +253,7 @@ def test_a_client_that_leaves_is_gone_for_the_model_too():
         ("/v1/messages", "text/event-stream", b'event: error\ndata: {"type":"error","error":{"type":"invalid'),
         ("/v1/responses", "text/event-stream", b'event: error\ndata: {"type":"error","code":"502","message":"the proc'),
         ("/api/chat", "application/x-ndjson", b'{"error":"the process of the model ended'),
+        (f"{GEMINI}?alt=sse", "text/event-stream", b'data: {"error":{"code":502,"message":"the process of the model'),
     ],
 )
 def test_a_stream_whose_process_dies_ends_with_the_reason(path, content_type, last):
@@ -266,16 +268,17 @@ def test_a_stream_whose_process_dies_ends_with_the_reason(path, content_type, la
     assert last in routed(test, make=streaming)
 
 
-def test_an_answer_with_a_length_that_breaks_off_is_a_lost_connection():
+@pytest.mark.parametrize(("path", "length"), [(CHAT, 100), (GEMINI, None)])
+def test_an_answer_in_which_no_error_fits_is_a_lost_connection_where_it_breaks_off(path, length):
     async def test(one):
         streaming.pieces.put_nowait(b"x")
-        async with one.session.post(CHAT, data=b'{"model": "a"}') as answer:
+        async with one.session.post(path, data=b'{"model": "a"}') as answer:
             await answer.content.readany()
             streaming.pieces.put_nowait("die")
             with pytest.raises(Exception, match=r"payload|closed|reset|[Dd]isconnected"):
                 await answer.read()
 
-    streaming = Streaming("application/json", 100)
+    streaming = Streaming("application/json", length)
     routed(test, make=streaming)
 
 

@@ -618,6 +618,8 @@ MESSAGES = Api(
     counts={"/v1/messages/count_tokens": CountRoute(read_message, lambda n: {"input_tokens": n})},
     owns=lambda path: "/v1/messages" in path,
     error=error_json,
+    event=named_frame,
+    broken=error_json,
     key_headers=("X-Api-Key",),
     id_headers=("request-id",),
 )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from uad.base.common.json_out import dumps, frame
 from uad.http.apis.dialect import AtOnce, Dialect, Members, Served, Translated
 from uad.http.apis.problems import Problem
 from uad.http.requests.chat import Reading
@@ -81,8 +82,16 @@ class Api:
     """Whether errors of a path are its own, also of one that no route has, and below a prefix."""
     error: Callable[[Problem, str], Members] = lambda problem, name: problem.body()
     """The body of an error of the request with this name."""
+    event: Callable[[str], bytes] = frame
+    """What a stream has for the JSON text of a frame."""
+    broken: Callable[[Problem], Members] = Problem.body
+    """The last frame of a stream that breaks off, where no dialect made the frames before it."""
     key_headers: tuple[str, ...] = ()
     key_params: tuple[str, ...] = ()
     """Where a query of its paths may have the key."""
     id_headers: tuple[str, ...] = ()
     """Headers in which answers have the name of the request, beside the one that all have."""
+
+    def last_words(self, problem: Problem) -> bytes:
+        """How a stream ends that is passed on from another process and breaks off."""
+        return self.event(dumps(self.broken(problem)))

@@ -774,6 +774,7 @@ GEMINI = Api(
     ),
     owns=lambda path: "/v1beta/" in path or path.endswith(tuple(f":{name}" for name in _METHODS)),
     error=error_json,
+    broken=error_json,
     key_headers=("X-Goog-Api-Key",),
     key_params=("key",),
 )

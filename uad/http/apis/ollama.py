@@ -569,20 +569,24 @@ def _model(about: About) -> Json:
 
 def _details(engine: Backend) -> Json:
     target = engine.info.target
-    family = target.arch or "unknown"
+    quantization = target.ftype.replace(" - Small", "_S").replace(" - Medium", "_M").replace(" - Large", "_L")
+    return details(target.arch, target.n_params, quantization)
+
+
+def details(arch: str, n_params: int, quantization: str) -> Json:
+    """What lists of models say of each."""
+    family = arch or "unknown"
     return {
         "parent_model": "",
         "format": "gguf",
         "family": family,
         "families": [family],
-        "parameter_size": count(target.n_params),
-        "quantization_level": target.ftype.replace(" - Small", "_S")
-        .replace(" - Medium", "_M")
-        .replace(" - Large", "_L"),
+        "parameter_size": _count(n_params),
+        "quantization_level": quantization,
     }
 
 
-def count(n: int) -> str:
+def _count(n: int) -> str:
     """1543714304 as 1.54B."""
     for unit, name in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
         if n >= unit:
@@ -619,4 +623,6 @@ OLLAMA = Api(
     ),
     owns=lambda path: "/api/" in path and "/v1/" not in path,  # below --api-prefix /api are the others' paths, too
     error=error_json,
+    event=_line,
+    broken=error_json,
 )

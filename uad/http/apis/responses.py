@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictBool, StrictStr
 
 from uad.base.checkpoint import checkpoint
-from uad.base.common.json_out import Json, chunks
+from uad.base.common.json_out import Json, chunks, named_frame
 from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.events import Delta
 from uad.base.types import Finish, TokenProb
@@ -530,7 +530,17 @@ def _repeated(job: Job, body: ResponsesBody) -> Json:
 
 _RESPONSE = AnswerRoute(read_response, ResponsesDialect)
 _TOKENS = CountRoute(read_response, lambda n: {"object": "response.input_tokens", "input_tokens": n})
+
+
+def _broken(problem: Problem) -> Members:
+    """The error event of OpenAI's streams, without a number: those of the events before it are not known."""
+    return {"type": "error", "code": str(problem.status), "message": problem.message, "param": None}
+
+
 RESPONSES = Api(
     answers={"/v1/responses": _RESPONSE, "/responses": _RESPONSE},
     counts={"/v1/responses/input_tokens": _TOKENS, "/responses/input_tokens": _TOKENS},
+    owns=lambda path: "/responses" in path,
+    event=named_frame,
+    broken=_broken,
 )
