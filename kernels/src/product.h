@@ -188,25 +188,6 @@ template <class T> inline F block_scale(const uint8_t * p) {  // p: of W rows
     } else return halves((const uint16_t *) p);
 }
 
-// Scales of a cell's two halves in W rows, and what the sums of a column's halves are multiplied by.
-template <class T> struct Halves {
-    I scales[2], mins;
-    explicit Halves(const uint8_t * s) {
-        if constexpr (T::SCALE == Scale::Halves) {
-            for (int h = 0; h < 2; h++) scales[h] = signed_bytes(s + h * kRows);
-            mins = two(imul(scales[0], iset(-T::OFFSET)), imul(scales[1], iset(-T::OFFSET)));
-        } else {
-            I low[2], high[2];
-            for (int h = 0; h < 2; h++) {
-                low[h] = unsigned_bytes(s + h * kRows);
-                high[h] = right<4>(low[h]);
-                scales[h] = iand(low[h], iset(15));
-            }
-            mins = two(high[0], high[1]);
-        }
-    }
-};
-
 // P vectors of W rows by N columns. out: N times 16 floats.
 template <class T, int N, int P> inline void quantized_tile(const uint8_t * group, int64_t n_cells, const Cell * columns, float * out) {
     using At = Place<T>;
@@ -274,8 +255,19 @@ template <class T, int N, int P> inline void quantized_tile(const uint8_t * grou
                 } else {
                     I scales[2][P], mins[P];
                     for (int p = 0; p < P; p++) {
-                        const Halves<T> in(block + At::SCALES + 2 * c * kRows + (part + p) * W);
-                        scales[0][p] = in.scales[0], scales[1][p] = in.scales[1], mins[p] = in.mins;
+                        const uint8_t * s = block + At::SCALES + 2 * c * kRows + (part + p) * W;
+                        if constexpr (T::SCALE == Scale::Halves) {
+                            for (int h = 0; h < 2; h++) scales[h][p] = signed_bytes(s + h * kRows);
+                            mins[p] = two(imul(scales[0][p], iset(-T::OFFSET)), imul(scales[1][p], iset(-T::OFFSET)));
+                        } else {
+                            I low[2], high[2];
+                            for (int h = 0; h < 2; h++) {
+                                low[h] = unsigned_bytes(s + h * kRows);
+                                high[h] = right<4>(low[h]);
+                                scales[h][p] = iand(low[h], iset(15));
+                            }
+                            mins[p] = two(high[0], high[1]);
+                        }
                     }
                     each(std::make_integer_sequence<int, 2>(), [&](auto half) {
                         constexpr int h = decltype(half)::value;

@@ -4,10 +4,6 @@
 #pragma once
 #include <cstdint>
 
-#if defined(UAD_EMULATED)
-#include "../../lab/amx_emulated.h"
-#endif
-
 namespace {
 
 struct TileShapes {  // as LDTILECFG reads them
