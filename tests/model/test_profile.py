@@ -12,6 +12,7 @@ from kit.models import DRAFTS, TARGET
 
 from uad.base.config import ModelConfig, load_config
 from uad.base.errors import ConfigError, ModelLoadError
+from uad.base.model_files import fingerprint
 from uad.engine.policy.cost import CostSample
 from uad.llama.backend.devices import devices
 from uad.runtime.costs import profile_store
@@ -171,7 +172,7 @@ def test_devices_are_named_with_their_kernels():
 def test_the_fingerprint_tells_files_of_one_size_apart(tmp_path):
     for name, ends in (("a", (b"x", b"y")), ("b", (b"z", b"y")), ("c", (b"x", b"z"))):
         (tmp_path / name).write_bytes(ends[0] + bytes(3 << 20) + ends[1])
-    assert len({profile_store.fingerprint(tmp_path / name) for name in "abc"}) == 3
+    assert len({fingerprint(tmp_path / name) for name in "abc"}) == 3
     with pytest.raises(ModelLoadError, match="nowhere"):
         profile_store.key(ModelConfig(Path("/nowhere/m.gguf")), "target")
 

@@ -1,7 +1,9 @@
-"""Files of models, before anything of llama.cpp is loaded: whether they are there, and GGUF files."""
+"""Files of models, before anything of llama.cpp is loaded: whether they are there, GGUF files, and which they are."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +11,8 @@ from uad.base.common.files import is_file, is_there, no_such_file
 from uad.base.config import Config, ModelConfig
 from uad.base.errors import ModelLoadError
 from uad.base.gguf import GgufFile, files_of, part_of
+
+_EDGE = 1 << 20
 
 
 def check_files(config: ModelConfig, role: str) -> None:
@@ -64,3 +68,19 @@ def _wrong(path: Path, role: str) -> Iterator[ModelLoadError]:
             GgufFile(part).close()
     except ModelLoadError as error:
         yield error
+
+
+def fingerprint(path: Path, role: str = "model") -> str:
+    """Size and hash of the first and the last MiB: distinguishes models and weight types without reading gigabytes."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            # the header lies at the beginning, the last layer's weights at the end: a model that was quantized anew, or
+            # fine-tuned, differs in one of them
+            digest = hashlib.sha256(file.read(_EDGE))
+            file.seek(max(size - _EDGE, 0))
+            digest.update(file.read(_EDGE))
+    except OSError as error:
+        raise ModelLoadError(f"{role} {path}: cannot be read ({error.strerror})") from None
+    return f"{size}-{digest.hexdigest()[:32]}"

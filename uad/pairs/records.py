@@ -12,7 +12,8 @@ from pathlib import Path
 
 from uad.base.common.cache import cache_folder
 from uad.base.common.files import write_atomically
-from uad.base.errors import ConfigError
+from uad.base.errors import ConfigError, ModelLoadError
+from uad.base.model_files import fingerprint
 
 _log = logging.getLogger("uad")
 _VERSION = 1
@@ -20,7 +21,6 @@ _FORGOTTEN = 20_000
 """Tokens past which older ones count half: machines and kernels change."""
 ENOUGH = 400
 """Tokens after which a pair's gain is known."""
-_EDGE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def record_of(target: Path, draft: Path) -> PairRecord:
         found = json.loads(_file(target, draft).read_text(encoding="utf-8"))
         if found["version"] == _VERSION:
             return PairRecord(*(float(found[one.name]) for one in fields(PairRecord)))
-    except (OSError, ValueError, KeyError, TypeError, ConfigError):
+    except (OSError, ValueError, KeyError, TypeError, ConfigError, ModelLoadError):
         pass
     return PairRecord()
 
@@ -63,17 +63,11 @@ def add_record(target: Path, draft: Path, more: PairRecord) -> PairRecord:
         path = _file(target, draft)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(facts).encode())
-    except (OSError, ConfigError) as error:
+    except (OSError, ConfigError, ModelLoadError) as error:
         _log.warning("the gain of %s with %s is not kept: %s", target.name, draft.name, error)
     return record
 
 
 def _file(target: Path, draft: Path) -> Path:
-    name = hashlib.sha256(f"{_mark(target)} {_mark(draft)}".encode()).hexdigest()
+    name = hashlib.sha256(f"{fingerprint(target)} {fingerprint(draft)}".encode()).hexdigest()
     return cache_folder() / "pairs" / f"{name[:32]}.json"
-
-
-def _mark(path: Path) -> str:
-    """Of a file's content, by its size and its first MiB, which holds its header: a copy elsewhere has the same."""
-    with path.open("rb") as file:
-        return f"{path.stat().st_size}-{hashlib.sha256(file.read(_EDGE)).hexdigest()}"

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from uad.base.errors import ModelLoadError, UadError, UnavailableError
 from uad.base.events import SleepState
+from uad.base.model_files import fingerprint
 from uad.engine.decode.guard import reason
 from uad.llama.backend import abort, native
 from uad.runtime.commands import Commands
-from uad.runtime.costs.profile_store import fingerprint
 from uad.runtime.parts import Parts
 from uad.runtime.slots.actions import SlotActions
 

@@ -119,6 +119,19 @@ def test_records_add_up_and_outlast_the_process(tmp_path):
     assert record_of(copy, draft).gain == 1.5
 
 
+def test_a_target_that_was_trained_further_has_a_record_of_its_own(tmp_path):
+    """It has the header of the other one, and its size: only weights differ."""
+    target, other, draft = (tmp_path / f"{name}.gguf" for name in ("target", "other", "draft"))
+    for path in (target, other, draft):
+        write(path, ["a", "b"], rows=600)
+    with other.open("r+b") as file:
+        file.seek(-4, 2)
+        file.write(b"\x01\x02\x03\x04")
+    add_record(target, draft, PairRecord(ENOUGH, 2.0, 3.0))
+    assert record_of(target, draft).gain == 1.5
+    assert record_of(other, draft).gain is None
+
+
 def test_old_tokens_count_less():
     old = PairRecord(20_000, 100.0, 200.0)
     assert old.plus(PairRecord(10_000, 100.0, 100.0)) == PairRecord(20_000, 150.0, 200.0)

@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,7 +20,8 @@ from uad.base.common.cache import cache_folder
 from uad.base.common.cores import cpu_quota, usable_cores
 from uad.base.common.files import is_there, read_text, why_hidden, why_not_writable, write_atomically
 from uad.base.config import ModelConfig
-from uad.base.errors import ConfigError, ModelLoadError
+from uad.base.errors import ConfigError
+from uad.base.model_files import fingerprint
 from uad.engine.policy.cost import CostSample
 from uad.llama.backend import native
 from uad.llama.backend.devices import devices, has_cpu_kernels, offloads
@@ -31,7 +31,6 @@ from uad.llama.rearranged import rearranged
 from uad.runtime.costs import profile
 
 VERSION = 1
-_EDGE = 1 << 20
 _MOST_BYTES = 1 << 22
 _log = logging.getLogger("uad")
 
@@ -94,22 +93,6 @@ def _held_back(config: ModelConfig) -> float | None:
     quota = cpu_quota()
     n_threads = max(config.n_threads or usable_cores(), config.n_threads_batch)
     return None if quota is None or n_threads <= quota else round(quota, 2)
-
-
-def fingerprint(path: Path, role: str = "model") -> str:
-    """Size and hash of the first and the last MiB: distinguishes models and weight types without reading gigabytes."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(0)
-            # the header lies at the beginning, the last layer's weights at the end: a model that was quantized anew, or
-            # fine-tuned, differs in one of them
-            digest = hashlib.sha256(file.read(_EDGE))
-            file.seek(max(size - _EDGE, 0))
-            digest.update(file.read(_EDGE))
-    except OSError as error:
-        raise ModelLoadError(f"{role} {path}: cannot be read ({error.strerror})") from None
-    return f"{size}-{digest.hexdigest()[:32]}"
 
 
 def folder() -> Path:

@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from uad.base.config import ModelConfig
 from uad.base.gguf import files_of
+from uad.base.model_files import fingerprint
 from uad.drafts.lookup.store import fingerprint as vocabulary_of
 from uad.drafts.model.draft_cache import FormerText
 from uad.drafts.model.model_drafter import ModelDrafter
@@ -19,7 +20,6 @@ from uad.llama.context import Context
 from uad.llama.kernels import use as kernels
 from uad.llama.memory import SequenceCopies
 from uad.llama.rearranged import rearranged
-from uad.runtime.costs.profile_store import fingerprint
 from uad.runtime.slots.file import Facts, SavedSlot, SavedState
 
 _log = logging.getLogger("uad")

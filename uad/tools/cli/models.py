@@ -54,13 +54,18 @@ def parse(
         if (text := getattr(args, name)) is not None:
             give(args, f"--{name}", text)
     try:
-        config = config_from(args, os.environ)
+        return args, configured(args, log_level)
     except NoTargetError:
         if "target" not in positional:
             raise
         raise NoTargetError(f"give its GGUF file: {parser.prog} TARGET") from None
+
+
+def configured(args: argparse.Namespace, log_level: int = logging.INFO) -> Config:
+    """The configuration from parsed flags, environment and file, whose log has begun. Raises ConfigError."""
+    config = config_from(args, os.environ)
     begin_log(config, log_level)
-    return args, with_draft(config, _log.info if log_level == logging.INFO else note)
+    return with_draft(config, _log.info if log_level == logging.INFO else note)
 
 
 def begin_log(config: Config | FolderConfig, log_level: int = logging.INFO) -> None:

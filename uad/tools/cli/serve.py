@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from uad.base.common.parent import end_with_parent
-from uad.base.config import ServerConfig
+from uad.base.config import Config, ServerConfig
 from uad.base.config.argv import Parser, add_flags
 from uad.base.config.flags import GROUPS
 from uad.base.config.load import FolderConfig, folder_from
 from uad.base.console import note
 from uad.base.errors import AddressError
 from uad.base.model_files import wrong_files
-from uad.tools.cli.models import begin_log, has_template, parse, runtime
+from uad.tools.cli.models import begin_log, configured, has_template, runtime
 
 if TYPE_CHECKING:
     from uad.http.requests.generation import Backend
@@ -37,23 +37,15 @@ _ANY = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
 def main(argv: Sequence[str]) -> int:
     """Serve until interrupted. Raises UadError."""
     end_with_parent(os.environ)
-    folder = _folder(argv)
+    parser = Parser("uad serve", _DESCRIPTION, _EPILOG)
+    add_flags(parser, tuple(GROUPS))
+    args = parser.parse(argv)
+    folder = folder_from(args, os.environ)
     if folder is not None:
         _serve_folder(folder)
     else:
-        _serve_one(argv)
+        _serve_one(configured(args))
     return 0
-
-
-def _folder(argv: Sequence[str]) -> FolderConfig | None:
-    """The configuration of a router; None where one model is served."""
-    parser = _parser()
-    add_flags(parser, tuple(GROUPS))
-    return folder_from(parser.parse(argv), os.environ)
-
-
-def _parser() -> Parser:
-    return Parser("uad serve", _DESCRIPTION, _EPILOG)
 
 
 def _warn_of_strangers(config: ServerConfig) -> None:
@@ -95,9 +87,8 @@ def _folder_lines(names: Sequence[str], config: FolderConfig) -> Iterator[str]:
     )
 
 
-def _serve_one(argv: Sequence[str]) -> None:
-    """Serve one target."""
-    _, config = parse(_parser(), argv, tuple(GROUPS))
+def _serve_one(config: Config) -> None:
+    """Serve one target. Raises UadError."""
     from uad.http.server import serve
 
     _warn_of_strangers(config.server)
