@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from kit.head_models import FAMILIES, Lesson, Part, make_with_head
 from kit.models import DRAFTS, finish
+from kit.pace import best_of
 from kit.tiny_models import make
 from measure_pair import Form, SampleText, measure_pair
 
@@ -194,11 +195,16 @@ def test_inspect_tells_whether_a_file_has_a_head(folder: Path) -> None:
 
 def test_its_memory_is_reckoned_and_its_price_measured(folder: Path) -> None:
     path = make_with_head("qwen35", folder)
-    with Runtime.open(config(path, slots=2)) as runtime:
-        policies = runtime._parts.policies
-        assert policies is not None
-        machine = policies.last.known.machine
-        assert 0 < machine.head.ms(2) < 2 * machine.target.ms(2), "of layers this small most of the time is overhead"
+
+    def prices() -> tuple[float, float]:
+        with Runtime.open(config(path, slots=2)) as runtime:
+            policies = runtime._parts.policies
+            assert policies is not None
+            machine = policies.last.known.machine
+            return machine.head.ms(2), machine.target.ms(2)
+
+    head_ms, target_ms = best_of(5, prices, lambda found: found[0] < found[1])
+    assert 0 < head_ms < target_ms
     with Footprint(ModelConfig(path, with_head=True), "head", 2) as footprint:
         trunk, head = footprint.of(4096), footprint.of(4096, is_head=True)
     assert 0 < head.kv < trunk.kv, "one layer of keys and values, no state"
