@@ -10,7 +10,8 @@ from uad.http.apis.ollama import OLLAMA
 from uad.http.apis.openai import OPENAI
 from uad.http.apis.responses import RESPONSES
 
-APIS: tuple[Api, ...] = (MESSAGES, GEMINI, OLLAMA, RESPONSES, NATIVE, OPENAI)
+APIS: tuple[Api, ...] = (MESSAGES, GEMINI, RESPONSES, OLLAMA, NATIVE, OPENAI)
+"""The first that owns a path has its errors: below --api-prefix /api, "/api/responses" is not Ollama's."""
 
 
 def api_of(path: str) -> Api:
