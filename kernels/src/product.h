@@ -82,6 +82,7 @@ template <class T> inline Weight weight(I q) {
     else return {q};
 }
 template <class T> struct Dot {
+    static constexpr int AT_ONCE = 1;
     I total;
     template <int i, int n, bool is_first> void step(const Weight & w, I y, I) {
 #if defined(UAD_AVX512)
@@ -111,6 +112,7 @@ template <class T> inline Weight weight(I q) {
 }
 template <class T> struct Dot {
     static constexpr int FITS = T::SIGNED ? 1 : 32767 / (2 * T::LARGEST * 127);
+    static constexpr int AT_ONCE = FITS == 2 ? 2 : 1;
     I total, pairs;
     template <int i, int n, bool is_first> void step(const Weight & w, I y, I factor) {
         if constexpr (T::SIGNED) {
@@ -137,6 +139,7 @@ struct Weight {
 };
 template <class T> inline Weight weight(I q) { return {q}; }
 template <class T> struct Dot {
+    static constexpr int AT_ONCE = 1;
     I total;
     template <int i, int n, bool is_first> void step(const Weight & w, I y, I) { total = vdotq_s32(total, vreinterpretq_s8_s32(w.q), vreinterpretq_s8_s32(y)); }
 };
@@ -214,15 +217,20 @@ template <class T, int N, int P> inline void quantized_tile(const uint8_t * grou
                 I whole[N][P];
                 auto multiply = [&](auto first, auto n, const I * factors) {  // n steps
                     constexpr bool is_first = decltype(first)::value == 0 && T::OFFSET == 0;
-                    each(std::make_integer_sequence<int, decltype(n)::value>(), [&](auto i) {
-                        constexpr int step = decltype(first)::value + decltype(i)::value;
-                        Weight w[P];
-                        for (int p = 0; p < P; p++) w[p] = weight<T>(unpacked<T, step>(cell + p * W * 4));
-                        for (int j = 0; j < N; j++) {
-                            const I values = word(y[j].y + 4 * step);
-                            for (int p = 0; p < P; p++)
-                                dots[j][p].template step<decltype(i)::value, decltype(n)::value, is_first>(w[p], values, factors[p]);
-                        }
+                    constexpr int AT_ONCE = Dot<T>::AT_ONCE, ALL = decltype(n)::value;
+                    each(std::make_integer_sequence<int, ALL / AT_ONCE>(), [&](auto chunk) {
+                        constexpr int begin = decltype(chunk)::value * AT_ONCE;
+                        Weight w[AT_ONCE][P];
+                        each(std::make_integer_sequence<int, AT_ONCE>(), [&](auto i) {
+                            constexpr int step = decltype(first)::value + begin + decltype(i)::value;
+                            for (int p = 0; p < P; p++) w[i][p] = weight<T>(unpacked<T, step>(cell + p * W * 4));
+                        });
+                        for (int j = 0; j < N; j++)
+                            each(std::make_integer_sequence<int, AT_ONCE>(), [&](auto i) {
+                                constexpr int step = begin + decltype(i)::value;
+                                const I values = word(y[j].y + 4 * (decltype(first)::value + step));
+                                for (int p = 0; p < P; p++) dots[j][p].template step<step, ALL, is_first>(w[i][p], values, factors[p]);
+                            });
                     });
                 };
                 using std::integral_constant;
@@ -269,11 +277,13 @@ template <class T, int N, int P> inline void quantized_tile(const uint8_t * grou
                             mins[p] = two(high[0], high[1]);
                         }
                     }
+                    // what minima add is where sums begin, unless these have to be scaled yet
+                    constexpr bool MINS_FIRST = kScalesPairs && T::SCALE == Scale::Halves;
                     each(std::make_integer_sequence<int, 2>(), [&](auto half) {
                         constexpr int h = decltype(half)::value;
                         for (int j = 0; j < N; j++)
                             for (int p = 0; p < P; p++)
-                                if (h == 0 || !kScalesPairs) dots[j][p].total = izero();
+                                if (h == 0 || !kScalesPairs) dots[j][p].total = MINS_FIRST ? dot_two(mins[p], word(y[j].sum)) : izero();
                         I factors[P];
                         for (int p = 0; p < P; p++) factors[p] = two(scales[h][p], scales[h][p]);
                         multiply(integral_constant<int, 4 * h>(), integral_constant<int, 4>(), factors);
@@ -286,11 +296,11 @@ template <class T, int N, int P> inline void quantized_tile(const uint8_t * grou
                     for (int j = 0; j < N; j++)
                         for (int p = 0; p < P; p++) {
                             F & sum = sums[j][p];
-                            const I of_mins = dot_two(mins[p], word(y[j].sum));
-                            if constexpr (T::SCALE == Scale::Halves) whole[j][p] = iadd(whole[j][p], of_mins);
+                            if constexpr (T::SCALE == Scale::Halves && !MINS_FIRST)
+                                whole[j][p] = iadd(whole[j][p], dot_two(mins[p], word(y[j].sum)));
                             sum = fma(to_float(whole[j][p]), mul(d[p], set(y[j].scale)), sum);
                             if constexpr (T::SCALE == Scale::HalvesMin)
-                                sum = nfma(to_float(of_mins), mul(m[p], set(y[j].scale)), sum);
+                                sum = nfma(to_float(dot_two(mins[p], word(y[j].sum))), mul(m[p], set(y[j].scale)), sum);
                         }
                 }
             }
@@ -441,14 +451,20 @@ constexpr int kTile = 8, kParts = 1, kFloatTile = 8, kFloatParts = 1;
 #elif defined(UAD_NEON)
 constexpr int kTile = 4, kParts = 4, kFloatTile = 4, kFloatParts = 4;
 #else
-constexpr int kTile = 8, kParts = 1, kFloatTile = 6, kFloatParts = 2;
+constexpr int kTile = 8, kParts = 2, kFloatTile = 6, kFloatParts = 2;
 #endif
+// Columns of a tile. With 16 registers the sums of 5 columns by 2 vectors stay in them, beside 2 vectors of weights. Where
+// unpacking or scaling takes longer than moving sums does, 8 columns are faster.
+template <class T> constexpr int tile_columns() {
+    constexpr bool is_quick = !kScalesPairs || (T::BITS == 4 && !T::SIGNED);
+    return W == 8 && is_quick ? 5 : kTile;
+}
 
 struct Type {
     int number;
     int columns;      // of a block
     int offset;       // that columns are quantized for
-    int tile;         // columns of a tile
+    int tile;         // columns of a tile, at most
     bool is_float;
     size_t block;     // bytes of a group's block
     void (*pack)(int64_t k, int64_t rows, const uint8_t * from, uint8_t * to, int64_t first, int64_t last);
@@ -460,7 +476,7 @@ struct Type {
 template <int TYPE, int N> void one_tile(const uint8_t * group, int64_t n_cells, const void * columns, float * out) {
     if constexpr (TYPE == ggml::F32 || TYPE == ggml::F16 || TYPE == ggml::BF16) {
         if constexpr (N <= kFloatTile) float_tile<TYPE, N, kFloatParts>(group, n_cells, (const float *) columns, out);
-    } else if constexpr (N <= kTile) quantized_tile<Format<TYPE>, N, kParts>(group, n_cells, (const Cell *) columns, out);
+    } else if constexpr (N <= tile_columns<Format<TYPE>>()) quantized_tile<Format<TYPE>, N, kParts>(group, n_cells, (const Cell *) columns, out);
 }
 
 template <int TYPE> constexpr Type row_of() {
@@ -469,7 +485,7 @@ template <int TYPE> constexpr Type row_of() {
         row = {TYPE, 1, 0, kFloatTile, true, (TYPE == ggml::F32 ? 4u : 2u) * kRows * kCell, pack_floats<TYPE>, {}};
     else {
         using T = Format<TYPE>;
-        row = {TYPE, T::COLUMNS, T::SIGNED ? kBias : T::OFFSET, kTile, false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
+        row = {TYPE, T::COLUMNS, T::SIGNED ? kBias : T::OFFSET, tile_columns<T>(), false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
 #if defined(UAD_AMX)
         if (TYPE == ggml::Q8_0) row.tile = kWide, row.wide = wide_tile;
 #endif
@@ -630,13 +646,20 @@ struct Plan {
             }
     }
 
+    // Columns of each tile but the last, where so many are shared out. Tiles of equal width beat wide ones and a remainder,
+    // but on matrix units a wide one costs no more.
+    int64_t width(int64_t n) const {
+        const int64_t n_tiles = (n + type->tile - 1) / type->tile;
+        return type->wide ? type->tile : (n + n_tiles - 1) / n_tiles;
+    }
+
     // Where the cells of the tile that begins at this column of a part lie: those of earlier columns are before it.
     char * tile(int64_t column) const { return cells + column * n_cells * cell_bytes; }
 
     // Quantizes (or copies) cells `first` to `last` of a column of matrix m's part into its tile.
     void prepare(int64_t m, int64_t at, int64_t first, int64_t last) const {
         const Part part = this->part(m);
-        const int64_t begin = at / type->tile * type->tile, n = std::min<int64_t>(type->tile, part.n - begin), j = at - begin;
+        const int64_t width = this->width(part.n), begin = at / width * width, n = std::min(width, part.n - begin), j = at - begin;
         char * to = tile(part.first + begin);
         const char * from = column(m, at).x;
         const size_t stride = x->nb[0];
@@ -675,8 +698,9 @@ struct Plan {
         const uint8_t * groups = weights + m * matrix;
         float out[kWide * kRows];
         int64_t configured = 0;
-        for (int64_t at = 0; at < part.n; at += type->tile) {
-            const int64_t n = std::min<int64_t>(type->tile, part.n - at);
+        const int64_t width = this->width(part.n);
+        for (int64_t at = 0; at < part.n; at += width) {
+            const int64_t n = std::min(width, part.n - at);
             float * to[kWide];
             for (int64_t j = 0; j < n; j++) to[j] = column(m, at + j).y;
             if (n > kNarrow && n != configured) configure((int) (configured = n));
