@@ -18,8 +18,6 @@ from uad.base.errors import NotSupportedError
 from uad.engine.sampling.stages import LogitBias, Stage, most_kept
 from uad.llama.backend import native
 
-_TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
-
 
 class SamplerChain:
     """Stages over a vocabulary of n_vocab ids. Close it, or its native memory stays."""
@@ -35,7 +33,7 @@ class SamplerChain:
         except BaseException:
             self.close()
             raise
-        self._data = np.zeros(n_vocab, _TOKEN_DATA)
+        self._data = np.zeros(n_vocab, np.dtype(lib.llama_token_data))
         self._ids, self._logits = self._data["id"], self._data["logit"]
         self._all_ids = _all_ids(n_vocab)
         self._most_kept = most_kept(stages)
@@ -63,7 +61,7 @@ class SamplerChain:
         array.sorted = False
         lib.llama_sampler_apply(self._chain, self._reference)
         # where XTC drops the first 10 of 40 candidates, `data` points 10 records further than before
-        first = (ctypes.addressof(array.data.contents) - self._address) // _TOKEN_DATA.itemsize
+        first = (ctypes.addressof(array.data.contents) - self._address) // self._data.itemsize
         left = slice(first, first + array.size)
         return self._ids[left], self._logits[left]
 

@@ -120,6 +120,36 @@ def test_no_other_place_has_signatures() -> None:
             assert not re.search(r"\._lib\b|\brestype\b|\bargtypes\b|CFUNCTYPE", text), path
 
 
+MIRRORED = {
+    "InitParams": "uad/llama/kernels/proof.py",
+    "_TensorPlace": "uad/llama/placing.py",
+    "NativeTensor": "uad/llama/rearranging.py",
+}
+"""Structures of C that the binding has no names for, and the process that tries each before a server relies on it."""
+
+
+def structures(path: Path) -> Iterator[str]:
+    """Classes laid out by hand in this file, and numpy's records of several fields."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef) and any("Structure" in ast.unparse(base) for base in node.bases):
+            yield node.name
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "np.dtype" and isinstance(node.args[0], ast.List):
+            yield ast.unparse(node)
+
+
+def test_every_structure_laid_out_by_hand_is_tried_in_another_process() -> None:
+    mirrored = [name for path in (ROOT / "uad").rglob("*.py") for name in structures(path)]
+    assert sorted(mirrored) == sorted(MIRRORED), "add the process that tries it, or take the binding's own structure"
+    for tried in MIRRORED.values():
+        assert '__name__ == "__main__"' in (ROOT / tried).read_text(encoding="utf-8"), tried
+
+
+def test_a_structure_in_two_spellings_is_noticed(tmp_path: Path) -> None:
+    file = tmp_path / "new.py"
+    file.write_text("class Pair(ctypes.Structure): ...\nROW = np.dtype([('id', int)])\nOTHER = np.dtype(lib.row)\n")
+    assert list(structures(file)) == ["Pair", "np.dtype([('id', int)])"]
+
+
 class Library:
     """A library with these functions."""
 

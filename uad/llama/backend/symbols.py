@@ -225,7 +225,9 @@ SAMPLING_GGML = (
 
 
 class InitParams(ctypes.Structure):
-    """ggml_init_params, which is passed by value."""
+    """ggml_init_params, which is passed by value. Processes of their own use it (`amx.py`, `rearranging.py`). A server does
+    so beside uad's kernels only, which `kernels/proof.py` has tried with it.
+    """
 
     _fields_ = (("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool))
 
@@ -299,7 +301,7 @@ GGML: Mapping[str, tuple[Any, ...]] = {
     "llama_graph_reserve": (_P, _P, c_uint32, c_uint32, c_uint32),
 }
 """Functions that the binding has no names for, looked up in its library (`ggml.py`): the result, then the arguments.
-C has no way to ask for these, so they are llama.cpp 0.3.36's.
+C has no way to ask for these, so they are those of llama.cpp 0.3.36.
 """
 REGISTERED: Mapping[str, tuple[Any, ...]] = {
     "ggml_backend_dev_get_extra_bufts": (POINTER(c_void_p), _P),
