@@ -52,7 +52,12 @@ _HEAD = (
     ),
     *("draft decodes", "answers with fewer target decodes than neither, more"),
 )
-_MODES = (("both", True, True), ("--no-heal", False, True), ("--no-salvage", True, False), ("neither", False, False))
+_MODES = (
+    ("both", True, True),
+    ("without healing", False, True),
+    ("without salvage", True, False),
+    ("neither", False, False),
+)
 
 
 @dataclass(frozen=True, slots=True)

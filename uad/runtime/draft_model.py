@@ -95,8 +95,6 @@ def draft_on(
         _row_by_row(wiring.draft(draft), draft, own),
         encoder.sharing(),
         rules.rules,
-        heal=config.drafting.heal,
-        salvage=config.drafting.salvage,
         window=config.drafting.window,
         clock=wiring.clock,
     )

@@ -68,7 +68,7 @@ class Proposer:
         batch = BatchDrafting(opened.drafting, limits, params, perf_counter, table.eog, opened.model)
         self._batch = Guarded("drafting", batch, perf_counter)
         is_ahead = settings.ahead if settings.ahead is not None else not is_on_cpu
-        if is_ahead and opened.model is not None and config.drafting.salvage:
+        if is_ahead and opened.model is not None:
             self._thread.between(batch.ahead)
         for note in opened.notes:
             _log.info("uad: %s", note)

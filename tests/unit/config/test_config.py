@@ -102,11 +102,7 @@ def test_model_aliases(name, draft):
         (["--api-key", "a,b"], lambda c: c.drafting.lookup.share, "slot"),
         (["--api-key", "a,b", "--spec-share", "server"], lambda c: c.drafting.lookup.share, "server"),
         (["--no-draft"], lambda c: (c.draft, c.drafting.defaults.enabled), (None, False)),
-        (
-            ["--exact", "--no-heal", "--no-salvage"],
-            lambda c: (c.drafting.exact, c.drafting.heal, c.drafting.salvage),
-            (True, False, False),
-        ),
+        (["--exact"], lambda c: c.drafting.exact, True),
         (
             ["--spec-replace", "<|a|>", "</s>", "--spec-replace", "x", ""],
             lambda c: c.templates.replace,
@@ -148,6 +144,7 @@ def test_the_draft_inherits_the_machine_but_not_the_cache():
     [
         (["--portt", "1"], ["--portt", "did you mean --port?"]),
         (["--ctx-sise", "1"], ["--ctx-sise", "--ctx-size"]),
+        (["--no-heal"], ["unknown flag --no-heal"]),
         (["-ctx", "1"], ["unknown flag -ctx", "did you mean -ct"]),
         (["--spec-draft-nmax=4"], ["--spec-draft-nmax;", "--spec-draft-n-max"]),
         (["--mod", "x"], ["unknown flag --mod", "--model"]),

@@ -122,10 +122,6 @@ class DraftingConfig:
         kind=kinds.ON_OFF,
         bare="on",
     )
-    heal: bool = setting(True, "re-choose draft bytes where words are cut at the edge", "--heal", no="--no-heal")
-    salvage: bool = setting(
-        True, "reuse what is left of a draft after other cut points", "--salvage", no="--no-salvage"
-    )
     lookup: LookupConfig = field(default_factory=LookupConfig)
 
 

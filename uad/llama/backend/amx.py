@@ -5,6 +5,9 @@ the first 8 bytes are read): the first pass of several rows through a quantized 
 issue 20824). `scripts/amx.h` keeps the configuration; where a build without it is found, weights are not rearranged for
 this processor, and AMX is not used. Where uad's kernels compute, they have taken these units' buffers off llama.cpp's
 list (kernels/src/library.cpp), and nothing is tried.
+
+This module can go once VERSIONS (`symbols.py`) begins with a llama.cpp that keeps the configuration under every GCC it
+compiles with: when issue 20824 is closed by a change of ggml-cpu/amx. Only `buffers` has other users.
 """
 
 from __future__ import annotations

@@ -225,8 +225,10 @@ SAMPLING_GGML = (
 
 
 class InitParams(ctypes.Structure):
-    """ggml_init_params, which is passed by value. Processes of their own use it (`amx.py`, `rearranging.py`). A server does
-    so beside uad's kernels only, which `kernels/proof.py` has tried with it.
+    """ggml_init_params, which is passed by value.
+
+    Processes of their own use it (`amx.py`, `rearranging.py`). A server does so beside uad's kernels only, which
+    `kernels/proof.py` has tried with it.
     """
 
     _fields_ = (("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool))
