@@ -154,12 +154,12 @@ def test_many_rows_of_a_sequence_are_whole(context) -> None:
 
 
 def test_a_backend_that_finds_others_is_not_used(model, monkeypatch) -> None:
-    found = BackendSampling.found
+    found = BackendSampling.likeliest
 
     def wrong(self, rows, at):
         return [(ids + 1, logits) for ids, logits in found(self, rows, at) or []]
 
-    monkeypatch.setattr(BackendSampling, "found", wrong)
+    monkeypatch.setattr(BackendSampling, "likeliest", wrong)
     with Context(model, CONFIG, 2) as context:
         assert any("has no effect" in note for note in context.notes)
         assert isinstance(likeliest(context, 1, (300, 301), 1), np.ndarray)

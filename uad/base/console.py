@@ -79,9 +79,9 @@ class LogLines(logging.Formatter):
         name, colour = _LEVELS.get(record.levelno, (record.levelname, ""))
         level = f"\x1b[{colour}m{name:5}\x1b[0m" if self._is_coloured and colour else f"{name:5}"
         request = REQUEST_ID.get()
-        said = record.message.translate(_CONTROLS)
+        message = record.message.translate(_CONTROLS)
         date = f"{self.formatTime(record, self.datefmt)}.{int(record.msecs):03}"
-        parts = (date * self._is_dated, level * self._has_level, f"[{request}]" if request else "", said)
+        parts = (date * self._is_dated, level * self._has_level, f"[{request}]" if request else "", message)
         return " ".join(part for part in parts if part)
 
 
@@ -186,7 +186,7 @@ LOOK_UP: Final = "text"
 
 WORDS: Final = {MODEL: "draft model", LOOK_UP: "look-up", GRAMMAR: "grammar", TARGET: "target"}
 COLOURS: Final = {MODEL: 32, LOOK_UP: 172, GRAMMAR: 36}
-"""Of a terminal's 256: blue, orange and green, which colour-blind readers can distinguish."""
+"""Numbers of a terminal's 256 colours: blue, orange and green, which colour-blind readers can distinguish."""
 _PLAIN: Final = "\x1b[0m"
 
 

@@ -143,8 +143,8 @@ class GgufFile:
     @property
     def alignment(self) -> int:
         """Tensors begin at multiples of it."""
-        found = self.number("general.alignment")
-        return _ALIGNMENT if found is None else int(found)
+        alignment = self.number("general.alignment")
+        return _ALIGNMENT if alignment is None else int(alignment)
 
     def bytes_of(self, span: Span) -> bytes:
         """A copy of the bytes of a span; what lies beyond the end of the file is missing."""
@@ -202,7 +202,7 @@ class GgufFile:
         # the weights begin at the next multiple of the alignment: a header of 1,001 bytes ends with 23 of padding
         start = cursor.at + -cursor.at % self.alignment
         placed = [self._placed(start + offset, name, shape, kind) for name, shape, kind, offset in infos]
-        self._tensors = tuple(one for one in placed if one is not None)
+        self._tensors = tuple(tensor for tensor in placed if tensor is not None)
 
     def _placed(self, start: int, name: str, shape: tuple[int, ...], kind: int) -> Tensor | None:
         """The tensor; None where its type is not known."""
@@ -231,14 +231,14 @@ class _Cursor:
         return start, self.at
 
     def u32(self) -> int:
-        (found,) = _U32.unpack_from(self._data, self.at)
+        (number,) = _U32.unpack_from(self._data, self.at)
         self.at += _U32.size
-        return int(found)
+        return int(number)
 
     def u64(self) -> int:
-        (found,) = _U64.unpack_from(self._data, self.at)
+        (number,) = _U64.unpack_from(self._data, self.at)
         self.at += _U64.size
-        return int(found)
+        return int(number)
 
     def text(self) -> Span:
         """Where a text stands, its length before it included."""
@@ -300,7 +300,7 @@ def ask_for_types(sizes: TypeSizes) -> None:
 
 def type_sizes(kind: int) -> tuple[int, int] | None:
     """How many numbers of a type share a block, and its bytes; None for a type that nobody knows."""
-    return next((found for ask in _askable if (found := ask(kind)) is not None), BLOCKS.get(kind))
+    return next((sizes for ask in _askable if (sizes := ask(kind)) is not None), BLOCKS.get(kind))
 
 
 def all_tensors(path: Path) -> Iterator[Tensor]:
@@ -314,8 +314,8 @@ def read_texts(path: Path, keys: Collection[str]) -> dict[str, list[str]]:
     """The arrays of texts under these keys, as far as the file has them; empty if it is damaged, or not such a file."""
     try:
         with GgufFile(path) as file:
-            found = {key: file.values[key] for key in keys if key in file.values}
-            return {key: file.texts(key) for key, value in found.items() if value.is_array and value.kind == STRING}
+            texts = {key: file.values[key] for key in keys if key in file.values}
+            return {key: file.texts(key) for key, value in texts.items() if value.is_array and value.kind == STRING}
     except ModelLoadError:
         return {}
 
@@ -399,8 +399,8 @@ class SplitPart:
 
 def part_of(name: str) -> SplitPart | None:
     """What a file's name says about the parts it belongs to; None for a file that is whole."""
-    found = _PART.fullmatch(name)
-    return SplitPart(found["stem"], int(found["index"]), int(found["count"]), found["end"]) if found else None
+    match = _PART.fullmatch(name)
+    return SplitPart(match["stem"], int(match["index"]), int(match["count"]), match["end"]) if match else None
 
 
 def files_of(path: Path) -> tuple[Path, ...]:

@@ -18,8 +18,8 @@ _EDGE = 1 << 20
 def check_files(config: ModelConfig, role: str) -> None:
     """Raises ModelLoadError unless the files of a model and of its adapters can be read and begin like GGUF files."""
     check_file(config.path, role)
-    for one in config.loras:
-        check_file(one.path, "adapter")
+    for lora in config.loras:
+        check_file(lora.path, "adapter")
 
 
 def check_file(path: Path, role: str) -> None:

@@ -65,7 +65,7 @@ class BackendSampling:
         self._n_vocab = n_vocab
         self.has_top_k = has_top_k
         self._wanted = [0] * n_seq
-        """Of each sequence how many of the likeliest ids its sampler needs: 0 for whole rows."""
+        """How many of the likeliest ids each sequence's sampler needs: 0 for whole rows."""
         self._chains: dict[int, tuple[int, Any]] = {}
         """By sequence: how many ids its chain finds, and the chain."""
         self._decoded: Sequence[Rows] = ()
@@ -95,25 +95,25 @@ class BackendSampling:
         """The likeliest ids of each row of the last decode that wants logits, or the row itself; None where one that
         was sampled must be whole. places: of these rows in the batch.
         """
-        found: list[Logits | Likeliest] = []
+        outputs: list[Logits | Likeliest] = []
         for row in self._decoded:
-            its = places[len(found) : len(found) + row.n_logits]
+            of_row = places[len(outputs) : len(outputs) + row.n_logits]
             if row.seq not in self._chains:
-                found += [*whole()[len(found) : len(found) + row.n_logits]] if its else []
-            elif its:
-                if (likeliest := self.found(row, its)) is None:
+                outputs += [*whole()[len(outputs) : len(outputs) + row.n_logits]] if of_row else []
+            elif of_row:
+                if (likeliest := self.likeliest(row, of_row)) is None:
                     return None
-                found += likeliest
-        return found
+                outputs += likeliest
+        return outputs
 
-    def found(self, rows: Rows, at: Sequence[int]) -> list[Likeliest] | None:
-        """What was found for the rows at these places of the batch; None where a row must be whole."""
+    def likeliest(self, rows: Rows, at: Sequence[int]) -> list[Likeliest] | None:
+        """The likeliest ids of the rows at these places of the batch; None where a row must be whole."""
         if self._chains[rows.seq][0] == 1:
             ids = [int(binding.llama_get_sampled_token_ith(self._context, i)) for i in at]
             return [(np.array([id_]), np.zeros(1, np.float32)) for id_ in ids] if min(ids) >= 0 else None
         self._n_found += len(at)
         likeliest = [self._top(i, self._wanted[rows.seq]) for i in at]
-        return None if None in likeliest else [one for one in likeliest if one is not None]
+        return None if None in likeliest else [ids for ids in likeliest if ids is not None]
 
     @contextmanager
     def decoded_again(self) -> Iterator[Sequence[Rows]]:

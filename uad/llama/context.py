@@ -263,8 +263,8 @@ class Context(native.Owner):
         """
         if self._sampling is None or not self._sampling.is_used:
             return self._whole.read(self._handle)
-        found = self._sampling.rows(self._batch.outputs.tolist(), lambda: self._whole.read(self._handle))
-        return self.logits() if found is None else found
+        sampled = self._sampling.rows(self._batch.outputs.tolist(), lambda: self._whole.read(self._handle))
+        return self.logits() if sampled is None else sampled
 
     def logits(self) -> Logits:
         """All rows that wanted logits in the last decode, [n_outputs, n_vocab], in batch order; a view that the next
@@ -354,8 +354,8 @@ def _finds_the_likeliest(context: Context, sampling: BackendSampling) -> bool:
             whole = context.logits().copy()
         for output, expected in zip(context.rows(), whole, strict=True):
             if isinstance(output, tuple):
-                found, logits = output
-                does_agree &= expected.argmax() in found and (n == 1 or np.array_equal(expected[found], logits))
+                likeliest, logits = output
+                does_agree &= expected.argmax() in likeliest and (n == 1 or np.array_equal(expected[likeliest], logits))
             elif n == 1:
                 does_agree = False
             elif n:  # the device cannot sort, or the model has 16-bit logits, which are often equal

@@ -99,7 +99,7 @@ class Footprint(native.Owner):
             before, after = (n * on_host // max(size, 1) for n in copied(own, all_tensors(config.path)))
             self.weights += after - (before if stays else 0)
             self.mapped -= 0 if stays else before
-        self.weights += self.n_vocab * _TOKEN + sum(one.path.stat().st_size for one in config.loras)
+        self.weights += self.n_vocab * _TOKEN + sum(lora.path.stat().st_size for lora in config.loras)
 
     def leave_out_weights(self) -> None:
         """They are in memory already."""
@@ -153,10 +153,10 @@ def _load(config: ModelConfig) -> ctypes.c_void_p | None:
 
 def offloaded(lines: list[str]) -> float:
     """The share of layers on devices, by what llama.cpp logs while it loads. Raises NeedUnknownError."""
-    found = [match for line in lines if (match := _OFFLOADED.search(line))]
-    if not found:
+    matches = [match for line in lines if (match := _OFFLOADED.search(line))]
+    if not matches:
         raise NeedUnknownError("how many layers are on devices")
-    return int(found[-1][1]) / int(found[-1][2])
+    return int(matches[-1][1]) / int(matches[-1][2])
 
 
 def read(lines: list[str], n_seq: int, n_caches: int = 1, has_devices: bool = False) -> Need:
@@ -168,14 +168,14 @@ def read(lines: list[str], n_seq: int, n_caches: int = 1, has_devices: bool = Fa
     kv = compute = device = cells = n_found = 0
     layers: Counter[bool] = Counter()
     for line in lines:
-        if found := _LAYER.search(line):
-            layers[_is_host(found[1])] += 1
-        elif found := _COMPUTE.search(line):
-            size = int(float(found[2]) * _MIB)
-            compute, device = (compute + size, device) if _is_host(found[1]) else (compute, device + size)
-        elif found := _KV.search(line):
+        if match := _LAYER.search(line):
+            layers[_is_host(match[1])] += 1
+        elif match := _COMPUTE.search(line):
+            size = int(float(match[2]) * _MIB)
+            compute, device = (compute + size, device) if _is_host(match[1]) else (compute, device + size)
+        elif match := _KV.search(line):
             n_found += 1
-            kv += int(float(found[1]) * _MIB)
+            kv += int(float(match[1]) * _MIB)
             cells += int(count[1]) if (count := _CELLS.search(line)) else 0
     for is_missing, what in (
         (n_found < n_caches or not kv, "the KV cache, or the state"),

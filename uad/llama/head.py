@@ -31,10 +31,10 @@ class HeadContext(Context):
         nextn.check()
         self.width = nextn.width(model.handle)
         self._target = target
-        if (its := nextn.width(target_model.handle)) != self.width:
+        if (width := nextn.width(target_model.handle)) != self.width:
             raise ModelLoadError(
-                f"head {model.path}: its hidden rows have {self.width} numbers, those of {target_model.path} {its}: it "
-                "is of another model"
+                f"head {model.path}: its hidden rows have {self.width} numbers, those of {target_model.path} {width}: "
+                "it is of another model"
             )
         self.source = HiddenRows(target.handle, target.n_seq, self.width, window)
         super().__init__(
@@ -76,9 +76,9 @@ class HeadContext(Context):
         given = self._batch.hidden
         assert given is not None
         at = 0
-        for one in hidden:
-            given[at : at + len(one)] = one
-            at += len(one)
+        for part in hidden:
+            given[at : at + len(part)] = part
+            at += len(part)
         try:
             self.decode(rows)
         finally:

@@ -30,9 +30,9 @@ RUNNABLE = frozenset(
     }
 )
 SHARING = frozenset({"gemma4-assistant"})
-"""Those whose heads have no memory of their own: they look into the target's."""
+"""Architectures whose heads have no memory of their own: they look into the target's."""
 _SEVERAL = frozenset({"mimo2", "step35", "hy_v3"})
-"""Those that may have several heads, of which one is run; of the others llama.cpp takes files with one only."""
+"""Architectures that may have several heads, of which one is run; of the others llama.cpp takes files with one only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ def head_in(path: Path) -> HeadFile | None:
     return HeadFile(arch, n_heads, is_alone="blk.0.attn_norm.weight" not in names)
 
 
-def refuse_alone(found: HeadFile | None, what: str) -> None:
+def refuse_alone(head: HeadFile | None, what: str) -> None:
     """Raises ConfigError for a file that is to write text and holds a head alone: llama.cpp ends the process there."""
-    if found is not None and found.is_alone:
+    if head is not None and head.is_alone:
         raise ConfigError(
             f"{what}: it holds a head for multi-token prediction alone, which writes no text by itself; name its model "
             "here, and the head as --model-draft of `uad serve`"

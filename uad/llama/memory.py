@@ -74,7 +74,7 @@ class _Points:
     last: Checkpoint | None = None
     """The one before its last draft."""
     marks: list[Checkpoint] = field(default_factory=list)
-    """Those that stay for later prompts, in order."""
+    """Checkpoints that stay for later prompts, in order."""
     n_rows: int = 0
     """Rows of its last decode, of which the snapshots are; 0 once some were taken back."""
     images: list[tuple[int, int]] = field(default_factory=list)
@@ -86,13 +86,13 @@ class _Points:
 
     def before(self, n: int) -> Checkpoint | None:
         """The last checkpoint after n ids at most."""
-        return max((one for one in self.all() if one.pos <= n), key=lambda one: one.pos, default=None)
+        return max((point for point in self.all() if point.pos <= n), key=lambda point: point.pos, default=None)
 
     def forget(self, n: int) -> None:
         """Checkpoints after n are of a text that is no more, and snapshots of a decode that is past."""
         self.n_rows = 0
-        self.marks = [one for one in self.marks if one.pos <= n]
-        self.images = [one for one in self.images if one[1] <= n]
+        self.marks = [mark for mark in self.marks if mark.pos <= n]
+        self.images = [image for image in self.images if image[1] <= n]
         if self.last is not None and self.last.pos > n:
             self.last = None
 
@@ -255,7 +255,7 @@ class Memory:
     def keep(self, seq: int) -> None:
         """A checkpoint here, unless there is one. Raises DecodeError."""
         points, at = self.points[seq], self.end(seq)
-        if self.way is Way.POSITIONS or at == 0 or any(one.pos == at for one in points.all()):
+        if self.way is Way.POSITIONS or at == 0 or any(point.pos == at for point in points.all()):
             return
         points.last = self.states.checkpoint(seq, at)
         if points.last is None:

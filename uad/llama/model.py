@@ -101,7 +101,7 @@ class Model(native.Owner):
     @property
     def files(self) -> tuple[Path, ...]:
         """What was read: its parts and its adapters."""
-        return (*files_of(self.path), *(one.path for one in self._config.loras))
+        return (*files_of(self.path), *(lora.path for lora in self._config.loras))
 
     def reopen(self, go_on: Callable[[], bool] = lambda: True) -> None:
         """Load the weights of a closed model again, which must be of the same file: what is known of it stays. go_on:

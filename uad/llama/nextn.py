@@ -118,7 +118,7 @@ class _Ring:
 
 
 class HiddenRows:
-    """Those of all sequences of a target's context, the last `room` positions of each.
+    """Hidden rows of all sequences of a target's context, the last `room` positions of each.
 
     Only rows that will be read are asked for: a target that keeps them computes its last block for all rows of a
     prompt, not for the last one alone.
@@ -172,12 +172,12 @@ class HiddenRows:
 
     def take(self, rows: Sequence[Rows]) -> None:
         """These rows were decoded."""
-        found = hidden(self._handle, sum(len(row.ids) for row in rows), self._width) if self._on else None
+        hidden_rows = hidden(self._handle, sum(len(row.ids) for row in rows), self._width) if self._on else None
         at = 0
         for row in rows:
             n, ring = len(row.ids), self._rings[row.seq]
-            if found is not None and row.pos + n > self._wanted[row.seq]:
-                ring.put(row.pos, found[at : at + n])
+            if hidden_rows is not None and row.pos + n > self._wanted[row.seq]:
+                ring.put(row.pos, hidden_rows[at : at + n])
             else:
                 ring.cut(row.pos)
             at += n

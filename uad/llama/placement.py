@@ -68,16 +68,16 @@ def fill(params: Any, places: Sequence[Place], plain: Sequence[str] = ()) -> Non
     buffer_of = function("ggml_backend_dev_buffer_type")
     name = function("ggml_backend_buft_name")
     devices = range(function("ggml_backend_dev_count")())
-    there = {name(one).decode(): int(one) for one in (buffer_of(device(i)) for i in devices) if one}
+    there = {name(buffer).decode(): int(buffer) for buffer in (buffer_of(device(i)) for i in devices) if buffer}
     for place in places:
         if place.buffer not in there:
             raise ConfigError(f"--override-tensor: there is no buffer {place.buffer!r}; there are {', '.join(there)}")
     # the first that fits a name counts. With blk.0.attn_k_b.weight plain and `-ot attn=CUDA0`, that one tensor stays
     # plain, and all others of attention go to the GPU
-    found = [(pattern, _plain_buffer()) for pattern in patterns(plain)]
-    found += [(place.pattern, there[place.buffer]) for place in places]
-    pairs = (_TensorPlace * (len(found) + 1))()
-    for pair, (pattern, buffer) in zip(pairs, found, strict=False):
+    listed = [(pattern, _plain_buffer()) for pattern in patterns(plain)]
+    listed += [(place.pattern, there[place.buffer]) for place in places]
+    pairs = (_TensorPlace * (len(listed) + 1))()
+    for pair, (pattern, buffer) in zip(pairs, listed, strict=False):
         pair.pattern, pair.buffer = pattern.encode(), buffer
     params.tensor_buft_overrides = ctypes.cast(pairs, c_void_p)
     params.pairs = pairs  # llama.cpp reads them while it loads

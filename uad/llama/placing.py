@@ -65,7 +65,7 @@ def moved(path: Path, places: Sequence[Place], plain: Sequence[str]) -> set[str]
     with log.collecting() as lines:
         if model := lib.llama_model_load_from_file(os.fsencode(path), params):
             lib.llama_model_free(model)
-    return {found[1] for line in lines if (found := _SAID.search(line))}
+    return {match[1] for line in lines if (match := _SAID.search(line))}
 
 
 def layer() -> bytes:
@@ -86,7 +86,7 @@ def _header() -> Iterator[bytes]:
 
 
 def _n_bytes(shape: Sequence[int]) -> int:
-    """Of a tensor of 32-bit numbers; its rows make it a multiple of the alignment."""
+    """Bytes of a tensor of 32-bit numbers; its rows make it a multiple of the alignment."""
     return 4 * math.prod(shape)
 
 

@@ -96,8 +96,8 @@ def _agree(context: Context, ids: list[int], size: int, n_wrong: int, wanted: Lo
     shows at once what 48 of them would.
     """
     at = 0
-    for found in _decode_in(context, ids, size, n_wrong):
-        if not np.array_equal(found[: max(len(wanted) - at, 0)], wanted[at : at + size]):
+    for logits in _decode_in(context, ids, size, n_wrong):
+        if not np.array_equal(logits[: max(len(wanted) - at, 0)], wanted[at : at + size]):
             return False
         at += size
         if at >= len(wanted):

@@ -214,7 +214,7 @@ class Projector(native.Owner):
         with self._chunks(image) as chunks:
             made = self._encoded(chunks[part])
         self._made[image.digest, part] = made
-        while len(self._made) > 1 and sum(one.rows.nbytes for one in self._made.values()) > _HELD_BYTES:
+        while len(self._made) > 1 and sum(image.rows.nbytes for image in self._made.values()) > _HELD_BYTES:
             self._made.popitem(last=False)
         return made
 
@@ -236,11 +236,11 @@ class Projector(native.Owner):
         return ImageRows(rows, positions, self._positions(chunk, n, 1)[:, :1] - positions[:, :1], is_causal)
 
     def _positions(self, chunk: Any, n: int, first: int) -> Ints:
-        """Those of an image that begins at `first`. The order of dimensions is that of llama.cpp's batches."""
-        found = (self._mtmd.mtmd_decoder_pos * n)()
+        """Positions of an image that begins at `first`. The order of dimensions is that of llama.cpp's batches."""
+        positions = (self._mtmd.mtmd_decoder_pos * n)()
         tokens = self._mtmd.mtmd_input_chunk_get_tokens_image(chunk)
-        self._mtmd.mtmd_helper_image_get_decoder_pos(tokens, first, found)
-        return np.array([[getattr(one, axis) for one in found] for axis in "tyxz"], np.int32)
+        self._mtmd.mtmd_helper_image_get_decoder_pos(tokens, first, positions)
+        return np.array([[getattr(position, axis) for position in positions] for axis in "tyxz"], np.int32)
 
     def close(self) -> None:
         with self._lock:  # no layout is being made

@@ -48,14 +48,14 @@ def rearranged(config: ModelConfig) -> Rearranged:
         stat = config.path.stat()
     except OSError:
         return Rearranged(True)  # loading will say what is wrong with the file
-    is_remote = any(one.is_remote for one in used(config))
+    is_remote = any(device.is_remote for device in used(config))
     # what changes neither the graph's operations nor where weights lie; the other process knows no workers
     alike = replace(config, n_ctx=0, n_threads=1, n_threads_batch=1, n_snapshots=min(config.n_snapshots, 4), hub=None)
     alike = replace(alike, mmap=False, mlock=False, loras=(), devices=() if is_remote else config.devices)
-    found = _tried(alike, stat.st_size, stat.st_mtime_ns)
-    if found.plain and is_remote:
+    result = _tried(alike, stat.st_size, stat.st_mtime_ns)
+    if result.plain and is_remote:
         return Rearranged(False, (), "some cannot be, and which of them workers have is not known")
-    return found
+    return result
 
 
 @lru_cache(maxsize=256)
@@ -72,8 +72,8 @@ def _tried(config: ModelConfig, _size: int, _time: int) -> Rearranged:
         plain = tuple(json.loads(done.stdout)) if done.stdout.strip() else ()
         if done.returncode == 0:
             return Rearranged(True, plain)
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        reason = said[-1].removeprefix("uad: error: ") if said else f"exit code {done.returncode}"
+        errors = done.stderr.decode(errors="replace").strip().splitlines()
+        reason = errors[-1].removeprefix("uad: error: ") if errors else f"exit code {done.returncode}"
         if done.stdout.strip():
             break  # it had looked at the graph, and ended while the weights were tried
     return Rearranged(False, (), reason)
@@ -81,13 +81,13 @@ def _tried(config: ModelConfig, _size: int, _time: int) -> Rearranged:
 
 def notes(config: ModelConfig, role: str) -> tuple[str, ...]:
     """The line about weights that could not be rearranged, though it was not switched off."""
-    found = rearranged(config)
-    if found.plain:
-        matches = [(name, _LAYER.match(name)) for name in found.plain]
+    result = rearranged(config)
+    if result.plain:
+        matches = [(name, _LAYER.match(name)) for name in result.plain]
         kinds = sorted({(match[2] if match else name).removesuffix(".weight") for name, match in matches})
         return (f"{role}: {', '.join(kinds)} stay as they are in the file: llama.cpp cannot use them rearranged",)
-    if found.reason:
-        return (f"{role}: its weights are not rearranged for this processor (slower prompts): {found.reason}",)
+    if result.reason:
+        return (f"{role}: its weights are not rearranged for this processor (slower prompts): {result.reason}",)
     return ()
 
 

@@ -90,7 +90,7 @@ def can_look() -> bool:
         weight, x = scratch.tensor(_F32, 8, 4), scratch.tensor(_F32, 8, 2)
         function("ggml_set_name")(weight, b"weight")
         product, view = scratch.product(weight, x), function("ggml_view_tensor")
-        a, c, d = (NativeTensor.from_address(one) for one in (weight, product, view(scratch.handle, weight)))
+        a, c, d = (NativeTensor.from_address(tensor) for tensor in (weight, product, view(scratch.handle, weight)))
         known = (a.name, [*a.ne], a.type, a.buffer, [*c.src][:3], d.view_src)
         return known == (b"weight", [8, 4, 1, 1], _F32, None, [weight, x, None], weight)
 
@@ -166,7 +166,7 @@ class Buffers:
         describe = function("ggml_op_desc")
         for i in range(function("ggml_graph_n_nodes")(graph)):
             node = node_at(graph, i)
-            kind, sources = describe(node), [one for one in NativeTensor.from_address(node).src if one]
+            kind, sources = describe(node), [source for source in NativeTensor.from_address(node).src if source]
             if kind in _NO_USE:
                 continue
             for k, source in enumerate(sources):
@@ -175,7 +175,7 @@ class Buffers:
                     uses.setdefault(weight, []).append((node, weight != source))
                     factors |= {weight} if kind == b"MUL_MAT" and k == 0 else set()
         for weight in factors:
-            taker = next((one for one in self.by_name if self.takes(weight, one)), None)  # the first one gets it
+            taker = next((name for name in self.by_name if self.takes(weight, name)), None)  # the first one gets it
             if taker is not None and not self.does(weight, uses[weight], taker):
                 yield NativeTensor.from_address(weight).name.decode()
 
@@ -208,15 +208,15 @@ class Buffers:
 @contextmanager
 def _in_buffer(node: int, weight: int, buffer: int) -> Iterator[None]:
     """The weight lies in this buffer, and the operation's other sources nowhere yet."""
-    sources = [NativeTensor.from_address(one) for one in NativeTensor.from_address(node).src if one]
-    before = [one.buffer for one in sources]
-    for one in sources:
-        one.buffer = buffer if weight in (ctypes.addressof(one), one.view_src) else None
+    sources = [NativeTensor.from_address(source) for source in NativeTensor.from_address(node).src if source]
+    before = [source.buffer for source in sources]
+    for source in sources:
+        source.buffer = buffer if weight in (ctypes.addressof(source), source.view_src) else None
     try:
         yield
     finally:
-        for one, was in zip(sources, before, strict=True):
-            one.buffer = was
+        for source, was in zip(sources, before, strict=True):
+            source.buffer = was
 
 
 def _n_matrices(tensor: int) -> int:

@@ -76,22 +76,22 @@ def vocab_overrides(pre: str | None = None, replaced: Sequence[KvOverride] = ())
         overrides[1].key = _PRE.encode()
         overrides[1].tag = 3
         overrides[1].value.val_str = pre.encode()
-    for one, own in zip(overrides[1 if pre is None else 2 :], replaced, strict=False):
-        _override(one, own)
+    for override, own in zip(overrides[1 if pre is None else 2 :], replaced, strict=False):
+        _override(override, own)
     return overrides
 
 
-def _override(one: Any, own: KvOverride) -> None:
-    one.key = own.key.encode()
+def _override(override: Any, own: KvOverride) -> None:
+    override.key = own.key.encode()
     match own.value:
         case bool():
-            one.tag, one.value.val_bool = 2, own.value
+            override.tag, override.value.val_bool = 2, own.value
         case int():
-            one.tag, one.value.val_i64 = 0, own.value
+            override.tag, override.value.val_i64 = 0, own.value
         case float():
-            one.tag, one.value.val_f64 = 1, own.value
+            override.tag, override.value.val_f64 = 1, own.value
         case str():
-            one.tag, one.value.val_str = 3, own.value.encode()
+            override.tag, override.value.val_str = 3, own.value.encode()
 
 
 def metadata(handle: ctypes.c_void_p, key: str) -> str | None:
@@ -192,14 +192,14 @@ def _markers(candidates: Iterable[int], template: str, pieces: Sequence[bytes]) 
 
 def _fim(vocab: ctypes.c_void_p) -> FimTokens:
     """What llama.cpp found in the file, by key or by name."""
-    found = (
+    tokens = (
         lib.llama_vocab_fim_pre(vocab),
         lib.llama_vocab_fim_suf(vocab),
         lib.llama_vocab_fim_mid(vocab),
         lib.llama_vocab_fim_rep(vocab),
         lib.llama_vocab_fim_sep(vocab),
     )
-    return FimTokens(*(int(id_) if id_ >= 0 else None for id_ in found))
+    return FimTokens(*(int(id_) if id_ >= 0 else None for id_ in tokens))
 
 
 def _id_or_none(id_: int, special: set[int]) -> int | None:

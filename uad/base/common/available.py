@@ -33,8 +33,8 @@ def available(root: Path = Path("/")) -> tuple[Limit, ...]:
     """
     left = _table(root / "proc/meminfo").get("MemAvailable:")
     machine = () if left is None else (Limit(left * 1024, "available in this machine"),)
-    if found := (*machine, *_groups(root), *_own(root)):
-        return found
+    if limits := (*machine, *_groups(root), *_own(root)):
+        return limits
     try:
         return (Limit(os.sysconf("SC_PHYS_PAGES") * _PAGE, "in this machine"),)
     except (AttributeError, ValueError, OSError):

@@ -60,7 +60,7 @@ class _Mount:
         """Folders of this group and of those around it, as far as they are seen here."""
         if ".." not in group.parts and group.is_relative_to(self.group):
             inner = self.folder / group.relative_to(self.group)
-            yield from (inner, *(one for one in inner.parents if one.is_relative_to(self.folder)))
+            yield from (inner, *(parent for parent in inner.parents if parent.is_relative_to(self.folder)))
 
 
 def _folders(root: Path) -> Iterator[Path]:
@@ -68,11 +68,11 @@ def _folders(root: Path) -> Iterator[Path]:
     groups = list(_groups(_lines(root / "proc/self/cgroup")))
     mounts = list(_mounts(_lines(root / "proc/self/mountinfo"), root))
     for is_v2, group in groups:
-        mine = [one for one in mounts if one.is_v2 == is_v2]
-        seen = [folder for one in mine for folder in one.around(group)]
+        mine = [mount for mount in mounts if mount.is_v2 == is_v2]
+        seen = [folder for mount in mine for folder in mount.around(group)]
         # where a container has a view of its own, the group's name may be that of the machine's view ("/docker/1f2e")
         # or lie outside ("/../.."): what is mounted is the container's group then
-        yield from seen or (one.folder for one in mine)
+        yield from seen or (mount.folder for mount in mine)
 
 
 def _groups(lines: Iterable[str]) -> Iterator[tuple[bool, PurePosixPath]]:
@@ -92,7 +92,7 @@ def _mounts(lines: Iterable[str], root: Path) -> Iterator[_Mount]:
         fields, what = place.split(" "), kind.split(" ")
         is_v2 = what[0] == "cgroup2"
         if len(fields) > 4 and (is_v2 or (what[0] == "cgroup" and "cpu" in what[-1].split(","))):
-            group, folder = (_ESCAPED.sub(lambda octal: chr(int(octal[1], 8)), one) for one in fields[3:5])
+            group, folder = (_ESCAPED.sub(lambda octal: chr(int(octal[1], 8)), field) for field in fields[3:5])
             yield _Mount(PurePosixPath(group), root / folder.lstrip("/"), is_v2)
 
 

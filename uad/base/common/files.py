@@ -78,7 +78,7 @@ def no_such_file(path: Path) -> str:
     if not is_folder(folder):
         return f"no such file; there is no folder {folder}"
     try:
-        names = [one.name for one in folder.iterdir() if one.suffix == path.suffix]
+        names = [file.name for file in folder.iterdir() if file.suffix == path.suffix]
     except OSError:  # a folder that may not be listed
         names = []
     near = nearest(path.name, names, _ALIKE)

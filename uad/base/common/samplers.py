@@ -62,13 +62,13 @@ INFILL = SamplerEntry("infill", "i", _INIT + "infill", changes_best=True, takes_
 """For code in the middle of a file; it has no fields, and runs only where a request names it."""
 
 ORDER = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature", "adaptive_p")
-"""Those that run by default, in llama.cpp's order; adaptive-p is off unless it has a target."""
+"""Samplers that run by default, in llama.cpp's order; adaptive-p is off unless it has a target."""
 
 
 def _of(sampler: SamplerEntry, default: float, help: str, names: str, **more: Any) -> Any:
     """A field of a sampler: see `Setting`."""
-    said = Setting(default, help, names, **more)
-    return field(default=default, metadata={Setting: said, SamplerEntry: sampler})
+    declared = Setting(default, help, names, **more)
+    return field(default=default, metadata={Setting: declared, SamplerEntry: sampler})
 
 
 _probability = partial(_of, low=0, high=1, metavar="P")

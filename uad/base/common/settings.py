@@ -44,7 +44,7 @@ class Setting:
     default_text: str | None = None
     """Replaces the default in the help; empty: none is shown."""
     group: str = ""
-    """Its group in the help; empty: that of its dataclass in `config/flags`."""
+    """The setting's group in the help; empty: that of its dataclass in `config/flags`."""
     after: str = ""
     """The flag that it follows in the help, where that is not the one declared before it; the group's title: none."""
     fields: str = ""
@@ -56,7 +56,7 @@ class Setting:
     draft: Setting | None = None
     """Flags of the same field of the draft model; without a kind it has this one's, and its bounds."""
     inherited: bool = False
-    """Of a model: the draft has the target's value unless it is given one."""
+    """Settings of a model: the draft has the target's value unless it is given one."""
     aliases: tuple[str, ...] = ()
     """Further names in requests."""
     off: tuple[float, ...] = ()
@@ -64,7 +64,7 @@ class Setting:
     off_below: float = -math.inf
     """Values below switch it off, too."""
     refused: Refused = "nothing"
-    """Of requests. Flags refuse all that is out of bounds."""
+    """What requests refuse. Flags refuse all that is out of bounds."""
     usual_below: bool = False
     """A request's value below the bounds means the server's own."""
 
@@ -80,7 +80,7 @@ class Setting:
 
     @property
     def flags(self) -> str:
-        """Its names on the command line, separated by spaces."""
+        """The setting's names on the command line, separated by spaces."""
         return " ".join(name for name in self.names.split() if name.startswith("-"))
 
     @property
@@ -100,8 +100,8 @@ def setting(default: Any, help: str, names: str = "", **more: Any) -> Any:
     """
     if isinstance(default, type):
         return field(default_factory=default, metadata={Setting: Setting(default(), help, names, **more)})
-    said = Setting(None if default is MISSING else default, help, names, **more)
-    return field(default=default, repr=not said.secret, metadata={Setting: said})
+    declared = Setting(None if default is MISSING else default, help, names, **more)
+    return field(default=default, repr=not declared.secret, metadata={Setting: declared})
 
 
 def flag(help: str, names: str = "", **more: Any) -> Setting:
@@ -111,7 +111,7 @@ def flag(help: str, names: str = "", **more: Any) -> Setting:
 
 def settings_of(kind: Any) -> dict[str, Setting]:
     """The settings among the fields of a dataclass, by name, in their order."""
-    return {one.name: one.metadata[Setting] for one in fields(kind) if Setting in one.metadata}
+    return {field.name: field.metadata[Setting] for field in fields(kind) if Setting in field.metadata}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,4 +142,4 @@ def request_field(default: object, says: str, name: str = "", **more: Any) -> An
 
 def request_fields(kind: Any) -> dict[str, RequestField]:
     """The rows among the fields of a dataclass, by the field's name, in their order."""
-    return {one.name: one.metadata[RequestField] for one in fields(kind) if RequestField in one.metadata}
+    return {field.name: field.metadata[RequestField] for field in fields(kind) if RequestField in field.metadata}

@@ -39,9 +39,9 @@ def total(counts: Sequence[T]) -> T:
 @cache
 def _rules(kind: Any) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[Callable[[Any, Any], Any], ...]]:
     """What gives all fields of such an object, and how each is added."""
-    names = [one.name for one in fields(kind)]
+    names = [field.name for field in fields(kind)]
     of = attrgetter(*names) if len(names) > 1 else lambda counts: (getattr(counts, names[0]),)
-    return of, tuple(one.metadata.get("add", _added) for one in fields(kind))
+    return of, tuple(field.metadata.get("add", _added) for field in fields(kind))
 
 
 def _added(a: Any, b: Any) -> Any:

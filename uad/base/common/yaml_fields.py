@@ -188,11 +188,11 @@ def files_of(directories: Iterable[Path], kind: str) -> Iterator[Path]:
 
 def load_all(directories: Iterable[Path], kind: str, load: Callable[[Path], T]) -> dict[str, T]:
     """What these files hold, by name. An earlier directory wins over a later one. Raises MappingError."""
-    found: dict[str, T] = {}
+    loaded: dict[str, T] = {}
     for path in files_of(directories, kind):
-        if path.stem not in found:
-            found[path.stem] = load(path)
-    return found
+        if path.stem not in loaded:
+            loaded[path.stem] = load(path)
+    return loaded
 
 
 def read_text(path: Path) -> str:

@@ -119,21 +119,21 @@ class LookupConfig:
 
     def files(self) -> list[Path]:
         """All files that they read or write."""
-        values = [getattr(getattr(self, one.section), name) for one in LOOKUP_TYPES for name in one.settings]
+        values = [getattr(getattr(self, kind.section), name) for kind in LOOKUP_TYPES for name in kind.settings]
         return [value for value in values if isinstance(value, Path)]
 
 
 LOOKUP_TYPES = tuple(
-    DrafterType(one.metadata["origin"], one.name, type(one.default), "remembers" in one.metadata)
-    for one in fields(LookupConfig)
-    if "origin" in one.metadata
+    DrafterType(field.metadata["origin"], field.name, type(field.default), "remembers" in field.metadata)
+    for field in fields(LookupConfig)
+    if "origin" in field.metadata
 )
-"""Those that need no model, in the order of their fields."""
+"""Drafters that need no model, in the order of their fields."""
 
 MODEL_TYPE = str(Origin.MODEL)
 HEAD_TYPE = str(Origin.HEAD)
 """Drafts with the target's own head for multi-token prediction."""
-SPEC_TYPES = (MODEL_TYPE, HEAD_TYPE, *(str(one.origin) for one in LOOKUP_TYPES))
+SPEC_TYPES = (MODEL_TYPE, HEAD_TYPE, *(str(kind.origin) for kind in LOOKUP_TYPES))
 BESIDE_A_MODEL = str(Origin.SUFFIX)
 """What drafts beside a draft model, where the policy is automatic, if --spec-type is not given."""
 _HEADS = ("draft-eagle3", "draft-dflash", "draft-dspark")

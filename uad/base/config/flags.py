@@ -50,12 +50,12 @@ class Flag:
 
     @property
     def names(self) -> str:
-        """Its names that say yes, separated by blanks."""
+        """The flag's names that say yes, separated by blanks."""
         return self.setting.flags
 
     @property
     def off(self) -> str:
-        """Its names that say no."""
+        """The flag's names that say no."""
         return self.setting.no
 
     @property
@@ -70,7 +70,7 @@ class Flag:
 
     @property
     def all_names(self) -> tuple[str, ...]:
-        """Its names on the command line, those that say no last."""
+        """The flag's names on the command line, those that say no last."""
         return (*self.names.split(), *self.off.split())
 
     @property
@@ -123,32 +123,32 @@ def _flags_of(setting: Setting, start: str, name: str, default: object) -> Itera
 
 
 def _draft_settings() -> dict[str, Setting]:
-    """Those of `ModelConfig` that a draft has flags for; what they do not say of values is said of the target's."""
+    """Settings of `ModelConfig` that a draft has flags for; values they leave open are the target's."""
     return {
         name: replace(
-            one.draft,
-            **{key: getattr(one.draft, key) or getattr(one, key) for key in ("kind", "group")},
-            **{key: getattr(one, key) for key in ("default", "low", "high")},
+            setting.draft,
+            **{key: getattr(setting.draft, key) or getattr(setting, key) for key in ("kind", "group")},
+            **{key: getattr(setting, key) for key in ("default", "low", "high")},
         )
-        for name, one in settings_of(ModelConfig).items()
-        if one.draft is not None
+        for name, setting in settings_of(ModelConfig).items()
+        if setting.draft is not None
     }
 
 
-def _lookup_settings(one: DrafterType) -> dict[str, Setting]:
-    """Those of a drafter without a model; one without flags of its own is named after its field."""
+def _lookup_settings(kind: DrafterType) -> dict[str, Setting]:
+    """Settings of a drafter without a model; one without flags of its own is named after its field."""
     return {
         name: replace(
-            own, names=own.names or f"--spec-{one.origin}-{name.replace('_', '-')}", help=f"{one.origin}: {own.help}"
+            own, names=own.names or f"--spec-{kind.origin}-{name.replace('_', '-')}", help=f"{kind.origin}: {own.help}"
         )
-        for name, own in one.settings.items()
+        for name, own in kind.settings.items()
     }
 
 
 def _with_defaults(kind: Any, flags: Mapping[str, Setting]) -> dict[str, Setting]:
     """These flags of fields of a request, with the defaults of its dataclass."""
     values = kind()
-    return {name: replace(one, default=getattr(values, name)) for name, one in flags.items()}
+    return {name: replace(flag, default=getattr(values, name)) for name, flag in flags.items()}
 
 
 def _slices() -> Iterator[tuple[str, str, Mapping[str, Setting]]]:
@@ -160,9 +160,9 @@ def _slices() -> Iterator[tuple[str, str, Mapping[str, Setting]]]:
     yield "drafting.defaults.", DRAFTING, _with_defaults(SpeculativeParams, SPECULATIVE_FLAGS)
     yield "drafting.", DRAFTING, settings_of(DraftingConfig)
     yield "drafting.lookup.", LOOKUP, settings_of(LookupConfig)
-    for one in LOOKUP_TYPES:
-        yield f"drafting.lookup.{one.section}.", LOOKUP, _lookup_settings(one)
-    yield "sampling.", SAMPLING, {name: one for name, one in SETTINGS.items() if one.flags}
+    for kind in LOOKUP_TYPES:
+        yield f"drafting.lookup.{kind.section}.", LOOKUP, _lookup_settings(kind)
+    yield "sampling.", SAMPLING, {name: setting for name, setting in SETTINGS.items() if setting.flags}
     yield "sampling.", SAMPLING, _with_defaults(SamplingParams, SAMPLING_FLAGS)
     yield "templates.", TEMPLATES, settings_of(TemplateConfig)
     yield "router.", SERVER, settings_of(RouterConfig)

@@ -247,7 +247,7 @@ GPU_LAYERS = Kind(
 )
 ENDPOINTS = Kind(
     f"HOST:PORT of a worker, or up to {MOST_WORKERS} with commas between them, each once",
-    only(partial(each_once, parse=_endpoint), lambda found: len(found) <= MOST_WORKERS),
+    only(partial(each_once, parse=_endpoint), lambda workers: len(workers) <= MOST_WORKERS),
     metavar="HOST:PORT",
 )
 DEVICES = Kind("names of devices with commas between them, each once, or none", _devices, metavar="NAMES")

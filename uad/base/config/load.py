@@ -27,7 +27,7 @@ from uad.base.errors import ConfigError
 from uad.base.types import SamplingParams, SpecPolicy, SpeculativeParams
 
 _SHARED = ("--kv-unified", "-kvu", "LLAMA_ARG_KV_UNIFIED")
-_INHERITED = [name for name, one in settings_of(ModelConfig).items() if one.inherited]
+_INHERITED = [name for name, setting in settings_of(ModelConfig).items() if setting.inherited]
 
 
 def load_config(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
@@ -262,7 +262,7 @@ def _drafting(values: Mapping[str, Given]) -> DraftingConfig:
 def _lookup(values: Mapping[str, Given]) -> LookupConfig:
     """Users with keys of their own share no memory unless --spec-share says so."""
     several_keys = len(_section(values, "server").get("api_keys", ())) > 1
-    sections = {one.section: one.kind(**_section(values, f"drafting.lookup.{one.section}")) for one in LOOKUP_TYPES}
+    sections = {kind.section: kind.kind(**_section(values, f"drafting.lookup.{kind.section}")) for kind in LOOKUP_TYPES}
     share = {"share": "slot" if several_keys else "server"}
     return LookupConfig(**sections, **share | _section(values, "drafting.lookup"))
 
@@ -329,9 +329,9 @@ def _check(config: Config, values: Mapping[str, Given]) -> None:
 
 
 def _check_tls(server: ServerConfig, fail: Callable[[str, str], NoReturn]) -> None:
-    for one, other in (("ssl_key", "ssl_cert"), ("ssl_cert", "ssl_key")):
-        if getattr(server, one) is not None and getattr(server, other) is None:
-            fail(f"server.{one}", f"needs --{other.replace('_', '-')}-file too: a key and its certificate")
+    for given, other in (("ssl_key", "ssl_cert"), ("ssl_cert", "ssl_key")):
+        if getattr(server, given) is not None and getattr(server, other) is None:
+            fail(f"server.{given}", f"needs --{other.replace('_', '-')}-file too: a key and its certificate")
 
 
 def _check_lookup(lookup: LookupConfig, fail: Callable[[str, str], NoReturn]) -> None:

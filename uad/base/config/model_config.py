@@ -360,4 +360,4 @@ class ModelConfig:
     n_snapshots: int = 0
     """Earlier values of a recurrent state that are kept, where the model has one."""
     with_head: bool = False
-    """Its head for multi-token prediction is loaded too."""
+    """The model's head for multi-token prediction is loaded too."""

@@ -102,7 +102,7 @@ class DraftingConfig:
         default_text=f"{MODEL_TYPE}, with {BESIDE_A_MODEL} beside it where the policy is automatic",
     )
     weighed: tuple[str, ...] = ()
-    """Those of `types` that only the automatic policy asks, since a fixed one takes guesses as they come."""
+    """The `types` that only the automatic policy asks, since a fixed one takes guesses as they come."""
     spec_default: bool = setting(False, "ngram-mod as well, as in llama-server", "--spec-default")
     exact: bool = setting(
         False,
@@ -150,7 +150,7 @@ class TemplateConfig:
         kind=kinds.OBJECT,
         default_text="",
     )
-    """Of the target's template or of the one that stands in; requests add to them."""
+    """Variables of the target's template or of the one that stands in; requests add to them."""
     reasoning: str = setting(
         "auto",
         "whether models think before they answer, where the template or the prompt's end can say so; auto is on",

@@ -34,7 +34,7 @@ class HubModel:
 
     @property
     def label(self) -> str:
-        """As it is written on the command line."""
+        """The model as it is written on the command line."""
         return f"{self.repo}:{self.quant}" if self.quant else self.repo
 
 
@@ -63,16 +63,16 @@ class Place:
 
     @property
     def word(self) -> str:
-        """As --override-tensor takes it."""
+        """The place as --override-tensor takes it."""
         return f"{self.pattern}={self.buffer}"
 
 
 def hub_model(text: str) -> HubModel:
     """What `user/repo[:quant]` names. Raises ValueError."""
-    found = _REPO.fullmatch(text.strip())
-    if found is None or any(part in (".", "..") for part in found["repo"].split("/")):
+    match = _REPO.fullmatch(text.strip())
+    if match is None or any(part in (".", "..") for part in match["repo"].split("/")):
         raise ValueError
-    return HubModel(found["repo"], found["quant"] or "")
+    return HubModel(match["repo"], match["quant"] or "")
 
 
 def _token(text: str) -> str:
@@ -96,11 +96,11 @@ def _scaled(text: str) -> LoraConfig:
 
 
 def _override(text: str) -> KvOverride:
-    found = _OVERRIDE.fullmatch(text.strip())
-    if found is None or max(len(found["key"].encode()), len(found["value"].encode())) > _MOST_BYTES:
+    parts = _OVERRIDE.fullmatch(text.strip())
+    if parts is None or max(len(parts["key"].encode()), len(parts["value"].encode())) > _MOST_BYTES:
         raise ValueError
-    key, value = found["key"], found["value"]
-    match found["type"]:
+    key, value = parts["key"], parts["value"]
+    match parts["type"]:
         case "int":
             return KvOverride(key, _INT64.parse(value))
         case "float":

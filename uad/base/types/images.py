@@ -86,7 +86,7 @@ class Image:
 
     @property
     def rgb(self) -> bytes:
-        """As `Pixels` has it."""
+        """The colours of the pixels, as `Pixels` has them."""
         return self.pixels.rgb
 
 
@@ -121,9 +121,9 @@ def placeholders(digest: str, part: int, n: int) -> tuple[int, ...]:
 
 def whole_images(placed: Sequence[PlacedImage], n: int) -> int:
     """n, or where the image begins that the first n ids would cut in two."""
-    return next((one.start for one in placed if one.start < n < one.end), n)
+    return next((image.start for image in placed if image.start < n < image.end), n)
 
 
 def n_more_cells(placed: Sequence[PlacedImage], n: int) -> int:
     """Cells of the KV that the first n ids take beyond n."""
-    return sum(one.n_rows - (one.end - one.start) for one in placed if one.end <= n)
+    return sum(image.n_rows - (image.end - image.start) for image in placed if image.end <= n)

@@ -16,9 +16,9 @@ from uad.llama.backend import ggml, symbols
 
 GAVE_UP = "llama.cpp gave up"
 EXIT_CODE = 1
-"""As for every failure after which the process is to be restarted."""
+"""The code of every failure after which the process is to be restarted."""
 START_EXIT_CODE = 2
-"""As for files that are wrong: the next start would end the same way."""
+"""The code of wrong files: the next start would end the same way."""
 
 Tell = Callable[[str], object]
 _listeners: list[Tell] = []
@@ -81,28 +81,28 @@ def message(text: str) -> str:
     """ggml's "path:line: text" as a readable message."""
     # "/src/ggml-rpc.cpp:471: Remote RPC server crashed" becomes "Remote RPC server crashed (ggml-rpc.cpp:471)"
     place, _, rest = text.strip().rpartition(": ")
-    said = f"{rest} ({os.path.basename(place)})" if place else rest
+    line = f"{rest} ({os.path.basename(place)})" if place else rest
     for explain in _explainers:
-        said = explain(said)
+        line = explain(line)
     if not (loaded := next((what for what in reversed(_starting) if what), "")):
-        return f"{GAVE_UP}: {said}"
+        return f"{GAVE_UP}: {line}"
     return (
-        f"{GAVE_UP} over {loaded}: {said}; its metadata is wrong, or this llama.cpp cannot run it: download or convert "
+        f"{GAVE_UP} over {loaded}: {line}; its metadata is wrong, or this llama.cpp cannot run it: download or convert "
         "it again, or choose another file"
     )
 
 
 def _gave_up(text: bytes) -> None:
-    said = text.decode(errors="replace")
+    line = text.decode(errors="replace")
     with suppress(Exception):
-        said = message(said)
+        line = message(line)
     for tell in tuple(_listeners):
         with suppress(Exception):
-            tell(said)
+            tell(line)
     with suppress(Exception):
         sys.stdout.flush()
     with suppress(Exception):
-        sys.stderr.write(f"uad: error: {said}\n")
+        sys.stderr.write(f"uad: error: {line}\n")
         sys.stderr.flush()
     os._exit(exit_code())
 

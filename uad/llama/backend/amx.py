@@ -80,10 +80,10 @@ def buffers(device: int) -> dict[str, int]:
     """The kinds of buffers that weights can be rearranged into, by name."""
     registry = _ggml("ggml_backend_dev_backend_reg")(device)
     kinds = registered(registry, "ggml_backend_dev_get_extra_bufts")
-    found = kinds(device) if kinds is not None else None
+    types = kinds(device) if kinds is not None else None
     name, places, i = _ggml("ggml_backend_buft_name"), {}, 0
-    while found and found[i]:
-        places[name(found[i]).decode()] = int(found[i])
+    while types and types[i]:
+        places[name(types[i]).decode()] = int(types[i])
         i += 1
     return places
 

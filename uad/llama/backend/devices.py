@@ -37,7 +37,7 @@ class Device:
     name: str
     """What --device takes."""
     description: str
-    """Of a worker's device, the worker's address."""
+    """What the device is; of a worker's device, the worker's address."""
     takes_layers: bool
     """Layers can be put there: GPUs, and all that workers have."""
     is_remote: bool
@@ -75,9 +75,9 @@ def _device(handle: int) -> Device:
 
 def devices() -> tuple[str, ...]:
     """One line per device ("CPU: …", "CUDA0: …"), then the kernels that this build has. Empty lines are left out."""
-    found = [f"{one.name}: {one.description}" for one in every()]
+    lines = [f"{device.name}: {device.description}" for device in every()]
     features = lib.llama_print_system_info().decode(errors="replace").strip(" |")
-    return tuple(line for line in (*(found or [_processor()]), features) if line)
+    return tuple(line for line in (*(lines or [_processor()]), features) if line)
 
 
 # --- which of them a model uses
@@ -85,17 +85,17 @@ def devices() -> tuple[str, ...]:
 
 def used(config: ModelConfig) -> tuple[Device, ...]:
     """The devices that a model's layers are put on, beside the CPU. Raises ConfigError for a name that none has."""
-    able = [one for one in every() if one.takes_layers]
+    able = [device for device in every() if device.takes_layers]
     return tuple(able) if config.devices is None else named(config.devices, able)
 
 
 def named(names: Sequence[str], able: Iterable[Device] | None = None, flag: str = "--device") -> tuple[Device, ...]:
     """These devices, in this order. Raises ConfigError that lists what there is."""
-    known = {one.name: one for one in (every() if able is None else able)}
+    known = {device.name: device for device in (every() if able is None else able)}
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known) if known else "there is none but the CPU, which `none` stands for"
-            there = ", ".join(f"{one.name} ({one.description})" for one in known.values())
+            there = ", ".join(f"{device.name} ({device.description})" for device in known.values())
             raise ConfigError(f"{flag}: no device {name!r}; {hint}{f' (there are: {there})' if there else ''}")
     return tuple(known[name] for name in names)
 
@@ -109,13 +109,13 @@ def offloads(config: ModelConfig) -> bool:
 
 def has_cpu_kernels(config: ModelConfig) -> bool:
     """Whether CPUs may compute a model: this machine's, or a worker's, which does not say what it computes on."""
-    return not offloads(config) or any(one.is_remote for one in used(config))
+    return not offloads(config) or any(device.is_remote for device in used(config))
 
 
 def memory_left(configs: Iterable[ModelConfig]) -> int:
     """Bytes that are free on all devices together that these models use; 0 where they use none, or none says so."""
-    found = {one.handle: one for config in configs for one in used(config)} if ggml.has(*_NEEDED) else {}
-    return sum(one.free for one in found.values())
+    by_handle = {device.handle: device for config in configs for device in used(config)} if ggml.has(*_NEEDED) else {}
+    return sum(device.free for device in by_handle.values())
 
 
 def place(params: Any, config: ModelConfig) -> None:
@@ -123,7 +123,7 @@ def place(params: Any, config: ModelConfig) -> None:
     has."""
     kept: list[object] = []
     if config.devices is not None:
-        handles = [one.handle for one in used(config)]
+        handles = [device.handle for device in used(config)]
         array = (c_void_p * (len(handles) + 1))(*handles, None)
         params.devices = ctypes.cast(array, c_void_p)
         kept.append(array)

@@ -16,9 +16,9 @@ def function(name: str) -> Any:
     """A function of the library, with the signature that `symbols.GGML` has. Raises AttributeError where the library
     has none of this name.
     """
-    found = getattr(lib._lib, name)
-    found.restype, *found.argtypes = GGML[name]
-    return found
+    symbol = getattr(lib._lib, name)
+    symbol.restype, *symbol.argtypes = GGML[name]
+    return symbol
 
 
 def registered(registry: int | None, name: str) -> Any:

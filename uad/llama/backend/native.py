@@ -53,12 +53,12 @@ class Log:
                 self._collected.append(line.strip())
             self._unfinished += line if self.verbose else ""
             *lines, self._unfinished = self._unfinished.split("\n")
-        for one in lines:  # among those of the program's own log; on stderr where there is none
+        for part in lines:  # among those of the program's own log; on stderr where there is none
             if _log.hasHandlers():
-                _log.log(_LOGGED_AS.get(self._last_level, logging.DEBUG), "%s", one)
+                _log.log(_LOGGED_AS.get(self._last_level, logging.DEBUG), "%s", part)
                 continue
             with suppress(OSError):
-                sys.stderr.write(f"{one}\n")
+                sys.stderr.write(f"{part}\n")
 
     @contextmanager
     def collecting(self) -> Iterator[list[str]]:

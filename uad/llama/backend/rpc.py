@@ -74,10 +74,10 @@ def connected() -> tuple[str, ...]:
     return tuple(_added)
 
 
-def _explained(said: str) -> str:
+def _explained(text: str) -> str:
     """What llama.cpp says where a worker is gone, with the worker's name."""
-    if "RPC" not in said:
-        return said
+    if "RPC" not in text:
+        return text
     # the lost one is that whose port is closed, which may be a moment after the connection was. Where all are open
     # again, each of them may have been it
     lost: Sequence[str] = ()
@@ -85,7 +85,7 @@ def _explained(said: str) -> str:
         if lost := [endpoint for endpoint in _added if not _is_open(endpoint)]:
             break
         time.sleep(_LOOK_S)
-    return f"the RPC worker {' or '.join(lost or _added)} was lost; start it again, then uad ({said})"
+    return f"the RPC worker {' or '.join(lost or _added)} was lost; start it again, then uad ({text})"
 
 
 def _is_open(endpoint: str) -> bool:
@@ -140,25 +140,25 @@ def _reach(endpoint: str, seconds: float = _CONNECT_S) -> None:
 def _judge(endpoint: str, trial: subprocess.Popen[str]) -> None:
     """Raises ConfigError where the trial failed."""
     try:
-        _, said = trial.communicate(timeout=TRIAL_S)
+        _, errors = trial.communicate(timeout=TRIAL_S)
     except subprocess.TimeoutExpired:
         raise ConfigError(
             f"--rpc {endpoint}: the port is open, but nobody answered for {TRIAL_S:.0f} s; a worker serves one client "
             "at a time: stop the other one, or start another worker on another port"
         ) from None
     if trial.returncode:
-        raise ConfigError(f"--rpc {endpoint}: {_complaint(said)}")
+        raise ConfigError(f"--rpc {endpoint}: {_complaint(errors)}")
 
 
-def _complaint(said: str) -> str:
+def _complaint(errors: str) -> str:
     """What a trial that failed means; said: its lines."""
     same = f"install the same llama-cpp-python ({native.build_info()}) on both machines"
-    if "version mismatch" in said:
-        version = said.partition("version mismatch")[2].strip(" :").split()[0]
+    if "version mismatch" in errors:
+        version = errors.partition("version mismatch")[2].strip(" :").split()[0]
         return f"the worker's RPC protocol {version} is not this machine's; {same}"
-    if "malformed" in said or "handshake" in said:
+    if "malformed" in errors or "handshake" in errors:
         return f"what listens there is no RPC worker of this llama.cpp; if it is one of another version, {same}"
-    return said.strip().rpartition("\n")[2].removeprefix("uad: error: ") or "the worker was not accepted"
+    return errors.strip().rpartition("\n")[2].removeprefix("uad: error: ") or "the worker was not accepted"
 
 
 def main() -> int:
@@ -167,7 +167,7 @@ def main() -> int:
     _add(sys.argv[1])
     from uad.llama.backend.devices import every
 
-    print(json.dumps([f"{one.name}: {one.description}" for one in every()]))
+    print(json.dumps([f"{device.name}: {device.description}" for device in every()]))
     return 0
 
 
@@ -177,15 +177,15 @@ def main() -> int:
 def _registry() -> int | None:
     if not ggml.has("ggml_backend_reg_by_name", "ggml_backend_reg_get_proc_address"):
         return None
-    found: int | None = ggml.function("ggml_backend_reg_by_name")(b"RPC")
-    return found
+    registry: int | None = ggml.function("ggml_backend_reg_by_name")(b"RPC")
+    return registry
 
 
 def _proc(name: str) -> Any:
     """A function of the RPC backend, which only its registry knows."""
-    if (found := ggml.registered(_registry(), name)) is None:
+    if (address := ggml.registered(_registry(), name)) is None:
         raise ConfigError(f"this llama.cpp's RPC backend has no {name}; {NEEDS_BUILD}")
-    return found
+    return address
 
 
 def _add(endpoint: str) -> None:
@@ -207,7 +207,7 @@ def split(endpoint: str) -> tuple[str, int]:
 
 
 def _address(endpoint: str) -> tuple[str, int]:
-    """Its IPv4 address, which is all that llama.cpp looks for. Raises OSError."""
+    """The IPv4 address of an endpoint, which is all that llama.cpp looks for. Raises OSError."""
     host, port = split(endpoint)
     return str(socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]), port
 
@@ -217,17 +217,17 @@ def _is_kept_alive(fd: int, peers: Collection[tuple[str, int]]) -> bool:
     try:
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):
             return False
-        with socket.socket(fileno=os.dup(fd)) as one:
-            if one.family != socket.AF_INET or one.getpeername() not in peers:
+        with socket.socket(fileno=os.dup(fd)) as connection:
+            if connection.family != socket.AF_INET or connection.getpeername() not in peers:
                 return False
-            _keep_alive(one)
+            _keep_alive(connection)
             return True
     except OSError:  # closed by now, or not connected
         return False
 
 
-def _keep_alive(one: socket.socket) -> None:
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+def _keep_alive(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", _IDLE_S),
         ("TCP_KEEPINTVL", _PROBE_S),
@@ -235,7 +235,7 @@ def _keep_alive(one: socket.socket) -> None:
         ("TCP_USER_TIMEOUT", _GONE_MS),
     ):
         if (option := getattr(socket, name, None)) is not None:
-            one.setsockopt(socket.IPPROTO_TCP, option, value)
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 if __name__ == "__main__":

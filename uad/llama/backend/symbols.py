@@ -12,7 +12,7 @@ from typing import Any
 from uad.base.common.samplers import SAMPLERS
 
 VERSIONS = ">=0.3.36,<0.4"
-"""Of llama-cpp-python, as in pyproject.toml."""
+"""Versions of llama-cpp-python, as in pyproject.toml."""
 
 SYMBOLS = (
     "ggml_abort_callback",
@@ -100,7 +100,7 @@ SYMBOLS = (
 """Functions and structures of the binding that are written out in these rooms."""
 
 CONSTRUCTORS = tuple(sampler.native for sampler in SAMPLERS if sampler.native)
-"""Those of samplers, which the table of samplers names."""
+"""Constructors of samplers, which the table of samplers names."""
 
 FIELDS = {
     "llama_context_params": (
@@ -313,7 +313,7 @@ REGISTERED: Mapping[str, tuple[Any, ...]] = {
 }
 """Functions that only the registry of a backend knows. Where a build lacks one, so does it lack what they are for."""
 UNSTABLE = ("_Z19llama_graph_reserveP13llama_contextjjj", "llama_graph_reserve")
-"""Those of them that are no part of an interface: what needs them does without."""
+"""Functions of `GGML` that are no part of an interface: what needs them does without."""
 
 
 def missing_for_sampling(binding: object) -> Iterator[str]:

@@ -373,8 +373,8 @@ def weights(backend: CpuBackend, kind: int, values: Floats, *buffer_types: int) 
     made: list[Weight] = []
     shape = (values.shape[0], values.shape[1], values.shape[2])
     try:
-        for one in buffer_types:
-            made.append(Weight(one, kind, shape, data))
+        for buffer_type in buffer_types:
+            made.append(Weight(buffer_type, kind, shape, data))
         yield tuple(made)
     finally:
         for weight in made:

@@ -103,8 +103,8 @@ def load(path: Path, version: str = "") -> Library:
     """
     functions = ctypes.CDLL(os.fspath(path))
     for name, (result, *arguments) in _FUNCTIONS.items():
-        found = getattr(functions, name)
-        found.restype, found.argtypes = result, arguments
+        symbol = getattr(functions, name)
+        symbol.restype, symbol.argtypes = result, arguments
     if (abi := functions.uad_kernels_abi()) != ABI:
         raise NoKernelsError(f"uad-kernels {version} has interface {abi}, and this uad needs {ABI}: install its own")
     return Library(path, version, functions)

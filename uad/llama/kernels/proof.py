@@ -132,8 +132,8 @@ class Proof:
             return False
         for n in _ROWS:
             for n_threads in self._threads:
-                found = self._counted("products", lambda n=n, t=n_threads: self._pass(ours, x[:, :, :n], t))  # type: ignore[misc]
-                _check_bits(found, alone[:, :, :n], f"a product of {n} rows on {n_threads} threads")
+                computed = self._counted("products", lambda n=n, t=n_threads: self._pass(ours, x[:, :, :n], t))  # type: ignore[misc]
+                _check_bits(computed, alone[:, :, :n], f"a product of {n} rows on {n_threads} threads")
         theirs = self._pass(plain, x, 1)
         exact = x.astype(np.float64) @ graphs.values_of(self._backend, plain)[0].T.astype(np.float64)
         _check_far(alone, theirs, exact, _FAR.get(part, _FAR_QUANTIZED), "products")
@@ -160,11 +160,11 @@ class Proof:
                 raise WrongError("no product with experts runs in it")
             for n in _ROWS:
                 for n_threads in self._threads:
-                    found = self._counted(
+                    computed = self._counted(
                         "experts",
                         lambda n=n, t=n_threads: graphs.experts(self._backend, ours, x[:n], ids[:n], t),  # type: ignore[misc]
                     )
-                    _check_bits(found, alone[:n], f"a product of {n} rows with experts on {n_threads} threads")
+                    _check_bits(computed, alone[:n], f"a product of {n} rows with experts on {n_threads} threads")
             theirs = graphs.experts(self._backend, plain, x, ids)
             matrices = graphs.values_of(self._backend, plain).astype(np.float64)[ids]  # [n, used, rows, k]
             exact = np.einsum("nurk,nk->nur", matrices, x[:, 0].astype(np.float64))
@@ -194,11 +194,11 @@ class Proof:
             return False
         for n in _ROWS:
             for n_threads in self._threads:
-                found = self._counted(
+                computed = self._counted(
                     ATTENTION,
                     lambda n=n, t=n_threads: graphs.attend(self._backend, given.first(n), t),  # type: ignore[misc]
                 )
-                _check_bits(found, alone[:, :n], f"attention ({name}) of {n} rows on {n_threads} threads")
+                _check_bits(computed, alone[:, :n], f"attention ({name}) of {n} rows on {n_threads} threads")
         self._library.put(ATTENTION, False)
         try:
             theirs = graphs.attend(self._backend, given)
@@ -226,11 +226,11 @@ class Proof:
             raise WrongError(f"no product of activations ({name}) runs in it")
         for n in _ROWS:
             for n_threads in self._threads:
-                found = self._counted(
+                computed = self._counted(
                     ACTIVATIONS,
                     lambda n=n, t=n_threads: graphs.cross(self._backend, kind, a, b[:, :, :n], t),  # type: ignore[misc]
                 )
-                _check_bits(found, alone[:, :, :n], f"a product ({name}) of {n} rows on {n_threads} threads")
+                _check_bits(computed, alone[:, :, :n], f"a product ({name}) of {n} rows on {n_threads} threads")
         self._library.put(ACTIVATIONS, False)
         try:
             theirs = graphs.cross(self._backend, kind, a, b)
@@ -241,8 +241,8 @@ class Proof:
     def _counted(self, what: str, compute: Callable[[], Floats | None]) -> Floats | None:
         """What this computes in the library, None where llama.cpp did it itself."""
         before = self._library.counts()[what]
-        found = compute()
-        return found if self._library.counts()[what] > before else None
+        computed = compute()
+        return computed if self._library.counts()[what] > before else None
 
 
 def _named(case: Attention) -> str:
@@ -263,28 +263,30 @@ def _inputs(random: np.random.Generator, n: int, k: int) -> Floats:
 
 
 def _stacked(rows: Iterator[Floats | None], axis: int = 2) -> Floats | None:
-    found = [row for row in rows if row is not None]
-    return np.concatenate(found, axis) if found else None
+    stacked = [row for row in rows if row is not None]
+    return np.concatenate(stacked, axis) if stacked else None
 
 
-def _check_bits(found: Floats | None, alone: Floats, what: str) -> None:
-    if found is None:
+def _check_bits(computed: Floats | None, alone: Floats, what: str) -> None:
+    if computed is None:
         raise WrongError(f"{what} does not run in it, single rows do")
-    if not np.array_equal(found.view(np.uint32), np.ascontiguousarray(alone).view(np.uint32)):
+    if not np.array_equal(computed.view(np.uint32), np.ascontiguousarray(alone).view(np.uint32)):
         raise WrongError(f"{what} has other bits than single rows")
 
 
-def _check_far(found: Floats, theirs: Floats | None, exact: Any, far: float, what: str) -> None:
+def _check_far(computed: Floats, theirs: Floats | None, exact: Any, far: float, what: str) -> None:
     """Raises WrongError where results are not those of llama.cpp as far as rounding allows, or are worse than these."""
     if theirs is None:
         raise WrongError(f"llama.cpp does not compute {what}")
     size = float(np.sqrt(np.mean(theirs.astype(np.float64) ** 2)))
-    off = (found.astype(np.float64) - theirs) / _sizes(theirs)
+    off = (computed.astype(np.float64) - theirs) / _sizes(theirs)
     mean, worst = float(np.sqrt(np.mean(off**2))), float(np.abs(off).max())
     if not (mean <= far and worst <= far * _WORST and size > 0):  # NaN is wrong, too
         raise WrongError(f"{what} are off llama.cpp's by {mean:.2g} of their size, {worst:.2g} at most")
     if exact is not None:
-        own, other = (float(np.sqrt(np.mean(((one - exact) / _sizes(theirs)) ** 2))) for one in (found, theirs))
+        own, other = (
+            float(np.sqrt(np.mean(((values - exact) / _sizes(theirs)) ** 2))) for values in (computed, theirs)
+        )
         if not own <= max(other * _WORSE, 1e-6):
             raise WrongError(f"{what} have an error of {own:.2g}, llama.cpp's of {other:.2g}")
 

@@ -54,14 +54,14 @@ def proven(library: Library, kind: str) -> Proven:
         file = _file(facts)
     except ConfigError:  # a user without a home: nothing is remembered
         return tried(library, kind)
-    if (found := _read(file, library.parts)) is not None:
-        return found
-    found = tried(library, kind)
-    if found.lasts:
+    if (known := _read(file, library.parts)) is not None:
+        return known
+    known = tried(library, kind)
+    if known.lasts:
         with suppress(OSError):  # a folder that cannot be written: it is tried again next time
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(file, _text(facts, found).encode())
-    return found
+            write_atomically(file, _text(facts, known).encode())
+    return known
 
 
 def facts_of(library: Library, kind: str) -> dict[str, object]:
@@ -74,7 +74,7 @@ def facts_of(library: Library, kind: str) -> dict[str, object]:
         "kind": kind,
         "llama_cpp": native.build_info(),
         "ggml": sorted(
-            [one.name, one.stat().st_size, one.stat().st_mtime_ns] for one in folder.glob("*ggml*") if is_file(one)
+            [file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in folder.glob("*ggml*") if is_file(file)
         ),
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -87,7 +87,7 @@ def _processor() -> list[str]:
         lines = _CPUINFO.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0].splitlines()
     except OSError:
         return [platform.machine(), platform.processor()]
-    return [platform.machine(), *(one for one in lines if one.partition("\t")[0].strip(" :") in _OF_PROCESSOR)]
+    return [platform.machine(), *(line for line in lines if line.partition("\t")[0].strip(" :") in _OF_PROCESSOR)]
 
 
 # --- trying
@@ -107,7 +107,7 @@ def tried(library: Library, kind: str) -> Proven:
                 wrong[name] = why
             else:
                 done.append(name)
-        left = [one for one in left if one not in run.ended]
+        left = [part for part in left if part not in run.ended]
         if not run.end:
             break
         if run.at in ("", _REGISTER):
@@ -118,7 +118,7 @@ def tried(library: Library, kind: str) -> Proven:
         if not left:
             break
     wrong |= dict.fromkeys(left, "it was not tried, since others failed too often")
-    parts = tuple(one for one in library.parts if one in done)
+    parts = tuple(part for part in library.parts if part in done)
     reason = "" if parts else "none of them was right: " + next(iter(wrong.values()), "there are none")
     return Proven(parts, wrong, reason, lasts)
 
@@ -183,24 +183,24 @@ def _file(facts: dict[str, object]) -> Path:
     return cache_folder() / "kernels" / f"{digest[:32]}.json"
 
 
-def _text(facts: dict[str, object], found: Proven) -> str:
-    return json.dumps({"facts": facts, "parts": found.parts, "wrong": found.wrong, "reason": found.reason}, indent=1)
+def _text(facts: dict[str, object], result: Proven) -> str:
+    return json.dumps({"facts": facts, "parts": result.parts, "wrong": result.wrong, "reason": result.reason}, indent=1)
 
 
 def _read(file: Path, known: Sequence[str]) -> Proven | None:
     """What the file says; None where there is none, and for one that is damaged or says something else."""
     try:
         data: Any = json.loads(read_text(file, SMALL))
-        found = Proven(tuple(data["parts"]), dict(data["wrong"]), data["reason"])
+        result = Proven(tuple(data["parts"]), dict(data["wrong"]), data["reason"])
     except (UadError, ValueError, TypeError, KeyError, RecursionError):
         return None
-    return found if set(_all(found, known)) == {True} else None
+    return result if set(_all(result, known)) == {True} else None
 
 
-def _all(found: Proven, known: Sequence[str]) -> Iterator[bool]:
+def _all(result: Proven, known: Sequence[str]) -> Iterator[bool]:
     """Whether it is such a result: parts of this library, and each once."""
-    yield isinstance(found.reason, str)
-    yield all(isinstance(one, str) for one in (*found.parts, *found.wrong, *found.wrong.values()))
-    yield len(set(found.parts)) == len(found.parts) and set(found.parts) <= set(known)
-    yield bool(found.reason) or {*found.parts, *found.wrong} == set(known)
-    yield bool(found.parts) != bool(found.reason)
+    yield isinstance(result.reason, str)
+    yield all(isinstance(part, str) for part in (*result.parts, *result.wrong, *result.wrong.values()))
+    yield len(set(result.parts)) == len(result.parts) and set(result.parts) <= set(known)
+    yield bool(result.reason) or {*result.parts, *result.wrong} == set(known)
+    yield bool(result.parts) != bool(result.reason)

@@ -20,11 +20,11 @@ def copied(kernels: use.Kernels, tensors: Iterable[Tensor]) -> tuple[int, int]:
     stays in the file; where it is the output's matrix, too, there is a copy besides.
     """
     taken = {types()[name] for name in kernels.types}
-    matrices = [one for one in tensors if one.kind in taken and len(one.shape) > 1]
-    has_output = any(one.name == _OUTPUT for one in matrices)
-    moved = [one for one in matrices if one.name != _EMBEDDING]
-    again = [one for one in matrices if one.name == _EMBEDDING and not has_output]
-    return sum(one.n_bytes for one in moved), sum(map(_size, (*moved, *again)))
+    matrices = [tensor for tensor in tensors if tensor.kind in taken and len(tensor.shape) > 1]
+    has_output = any(tensor.name == _OUTPUT for tensor in matrices)
+    moved = [tensor for tensor in matrices if tensor.name != _EMBEDDING]
+    again = [tensor for tensor in matrices if tensor.name == _EMBEDDING and not has_output]
+    return sum(tensor.n_bytes for tensor in moved), sum(map(_size, (*moved, *again)))
 
 
 def _size(tensor: Tensor) -> int:

@@ -27,15 +27,15 @@ _SEED = 20
 
 def last_cache(root: Path = _CPUS) -> int:
     """Bytes of the caches of the highest level, all of them together."""
-    found: dict[int, dict[str, int]] = {}
+    caches: dict[int, dict[str, int]] = {}
     for folder in root.glob("cpu[0-9]*/cache/index[0-9]*"):
         try:
             level, size, cpus = ((folder / name).read_text().strip() for name in ("level", "size", "shared_cpu_list"))
             n_bytes = int(size[:-1]) * _UNITS[size[-1]] if size[-1:] in _UNITS else int(size)
-            found.setdefault(int(level), {})[cpus] = n_bytes
+            caches.setdefault(int(level), {})[cpus] = n_bytes
         except (OSError, ValueError):
             continue
-    return sum(found[max(found)].values()) if found else _NO_CACHE
+    return sum(caches[max(caches)].values()) if caches else _NO_CACHE
 
 
 def multiple(part: str) -> int:
@@ -102,7 +102,7 @@ class Pass(native.Owner):
         self._backend, self._shape = backend, (n, columns)
         self._tensors = Tensors(2 * len(matrices) + 2)  # leaves are counted with nodes
         self._x = self._tensors.new(F32, columns, n)
-        self._nodes = [self._tensors.op("ggml_mul_mat", one, self._x) for one in matrices]
+        self._nodes = [self._tensors.op("ggml_mul_mat", weights, self._x) for weights in matrices]
         self._graph = 0
 
     @property
@@ -128,7 +128,7 @@ class Pass(native.Owner):
 
 def places(backend: CpuBackend) -> dict[str, int]:
     """Kinds of buffers that llama.cpp itself puts weights into, in its order: plain memory last."""
-    extra = {} if amx.is_broken() else {name: one for name, one in backend.buffers.items() if name != BUFFER}
+    extra = {} if amx.is_broken() else {name: place for name, place in backend.buffers.items() if name != BUFFER}
     return extra | {PLAIN: backend.plain}
 
 
@@ -146,7 +146,7 @@ def is_taken(backend: CpuBackend, part: str, size: tuple[int, int]) -> bool:
 
 
 def _takes(backend: CpuBackend, buffer_type: int, part: str, size: tuple[int, int]) -> bool:
-    with Matrices(buffer_type, part, 1, size) as one, Pass(backend, one.all, size[1], 1) as probe:
+    with Matrices(buffer_type, part, 1, size) as weights, Pass(backend, weights.all, size[1], 1) as probe:
         return probe.is_possible
 
 

@@ -43,12 +43,12 @@ class Kernels:
     @property
     def types(self) -> tuple[str, ...]:
         """Types of weights that are taken over."""
-        return tuple(one for one in self.parts if one not in OF_PASSES)
+        return tuple(part for part in self.parts if part not in OF_PASSES)
 
     @property
     def wrong_types(self) -> dict[str, str]:
-        """Of the types of weights those that are left to llama.cpp, and why."""
-        return {one: why for one, why in self.wrong.items() if one not in OF_PASSES}
+        """Types of weights that are left to llama.cpp, and why."""
+        return {part: why for part, why in self.wrong.items() if part not in OF_PASSES}
 
     @property
     def facts(self) -> dict[str, str]:
@@ -58,7 +58,7 @@ class Kernels:
         return {"kernels": f"{self.kind} {self.library.version}: {' '.join(self.parts)}"}
 
     def put(self, types: Collection[str]) -> None:
-        """Of the types that can be, take these over from the next model on."""
+        """Take over these types, of those that can be, from the next model on."""
         if self.library is not None:
             for part in self.types:
                 self.library.put(part, part in types)
@@ -74,8 +74,8 @@ class Kernels:
         types = self.types
         are_some = types and self.wrong_types
         weights = f"weights of {', '.join(types)}" if are_some else "all weight types" if types else ""
-        parts = [weights, *(one for one in OF_PASSES if one in self.parts)]
-        yield f"kernels: {', '.join(one for one in (self.kind, *parts) if one)}"
+        parts = [weights, *(part for part in OF_PASSES if part in self.parts)]
+        yield f"kernels: {', '.join(part for part in (self.kind, *parts) if part)}"
         for part, why in self.wrong.items():
             yield f"{part} is left to llama.cpp ({why})"
 
@@ -90,18 +90,18 @@ def started() -> Kernels:
         library = installed()
         if not (kind := chosen(library.kinds)):
             return Kernels(reason=f"{VARIABLE}={OFF}")
-        found = proven(library, kind)
-        if found.reason:
-            return Kernels(wrong=found.wrong, reason=found.reason)
+        result = proven(library, kind)
+        if result.reason:
+            return Kernels(wrong=result.wrong, reason=result.reason)
         library.register(kind)
     except NoKernelsError as error:
         return Kernels(reason=str(error))
     is_late = BUFFER not in amx.buffers(function("ggml_backend_dev_by_type")(_CPU))
     for part in library.parts:
-        library.put(part, part in found.parts and part != ACTIVATIONS and not is_late)
+        library.put(part, part in result.parts and part != ACTIVATIONS and not is_late)
     if is_late:
         return Kernels(reason="a model was loaded without them before")
-    return Kernels(library, kind, found.parts, found.wrong)
+    return Kernels(library, kind, result.parts, result.wrong)
 
 
 def of(config: ModelConfig) -> Kernels:
