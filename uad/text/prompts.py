@@ -161,7 +161,10 @@ class Prompts:
 
     def answers_note(self) -> str:
         """What is known of its answers, in a line."""
-        thought, calls = self.answers.thought, ", ".join(one.name for one in self.answers.calls) or "in no known format"
+        thought, calls = (
+            self.answers.thought,
+            ", ".join(format_.name for format_ in self.answers.calls) or "in no known format",
+        )
         return f"answers of {self._name}: thoughts between {thought.start} and {thought.end}, tool calls {calls}"
 
     def render(

@@ -45,7 +45,7 @@ class Guess(NamedTuple):
     length: int
 
     def draft(self, n: int, origin: Origin, n_match: int, surer: int = 1) -> Draft:
-        """Its first n ids, each of which is believed as after `surer` times as many that agree. A copy that was
+        """A draft of the first n ids. Each is believed as after `surer` times as many that agree. A copy that was
         resumed, and agrees in fewer ids than a look-up of n_match needs, has a kind of its own.
         """
         ids, length, kind = tuple(self.ids[:n]), min(surer * self.length, _MOST_AGREED), str(origin)
@@ -61,7 +61,7 @@ class Difference:
     """What an answer wrote since it left a source, and where in the source it may be again."""
 
     ahead: Sequence[int]
-    """Of the source, from before the difference on."""
+    """Ids of the source, from before the difference on."""
     first: int
     """Where in it the difference began."""
     written: list[int]
@@ -84,7 +84,7 @@ class Difference:
         n_written = len(written)
         alone = first if n_written == 1 and first < len(ahead) else 0
         self.rejoin, self.n_same, fewest = alone, 0, 0
-        for place in [i for i, one in enumerate(ahead[first : first + _REACH], first) if one == id_]:
+        for place in [i for i, expected in enumerate(ahead[first : first + _REACH], first) if expected == id_]:
             # ids[first : place + 1] of the source stand against what was written; their ends are compared
             n_source = place - first + 1
             same, most = 1, min(n_source, n_written)
@@ -99,7 +99,7 @@ class Difference:
 
 
 class CopyAligner:
-    """Of one answer."""
+    """The aligner of one answer."""
 
     def __init__(self) -> None:
         self.resumed = False
@@ -220,12 +220,12 @@ class CopyAligner:
         n = common_prefix(expected.ids[at : at + len(ids)], ids)
         self._at = stop = at + n
         self._length += n
-        for one in expected.edits:
-            edit = one.edit
-            if at < one.end + (not edit.new) <= stop:  # that something was left out is known by the id after it
+        for known in expected.edits:
+            edit = known.edit
+            if at < known.end + (not edit.new) <= stop:  # that something was left out is known by the id after it
                 self._replacements.saw(edit)
-                self._edit, self._since, at = (edit.old, edit.new), 0, one.end
-                self._before = self._ahead[one.place - 1]
+                self._edit, self._since, at = (edit.old, edit.new), 0, known.end
+                self._before = self._ahead[known.place - 1]
         self._since += stop - at
         if self._since <= _NEAR:
             same = tuple(expected.ids[at:stop])
@@ -235,25 +235,25 @@ class CopyAligner:
     def _diverge(self, source: Source) -> None:
         """Another id comes than the expected one. An edit that had begun is part of the difference."""
         at, first = self._at, self._expected.places[self._at]
-        for one in self._expected.edits:
-            if one.at <= self._at < max(one.end, one.at + 1):
-                self._replacements.forget(one.edit)
-                at, first = one.at, one.place
+        for edit in self._expected.edits:
+            if edit.at <= self._at < max(edit.end, edit.at + 1):
+                self._replacements.forget(edit.edit)
+                at, first = edit.at, edit.place
         self._ahead = source.ahead(first + _REACH)
         self._difference = Difference(self._ahead, first, list(self._expected.ids[at : self._at]))
         self.left = Located(source.moved(first - 1), self._length)
 
-    def _resume(self, found: Difference) -> None:
+    def _resume(self, difference: Difference) -> None:
         """The copy goes on: learn what was written instead of the source, and follow it."""
-        ahead, rejoin, same = found.ahead, found.rejoin, found.n_same
+        ahead, rejoin, same = difference.ahead, difference.rejoin, difference.n_same
         end = rejoin + 1 - same
-        old, new = tuple(ahead[found.first : end]), tuple(found.written[: len(found.written) - same])
+        old, new = tuple(ahead[difference.first : end]), tuple(difference.written[: len(difference.written) - same])
         # "load_old_config" -> "read_new_config" differs twice, with "_" between: learned as one edit, it is expected as
         # a whole with its first id, where two would be guessed one after the other
         if self._since <= _NEAR and max(map(len, self._edit)) <= LONGEST:
             old, new = self._edit[0] + old, self._edit[1] + new
         else:
-            self._before = ahead[found.first - 1]
+            self._before = ahead[difference.first - 1]
         self._replacements.learn(self._before, old, new, ahead[end : end + 2])
         agreed = tuple(ahead[end : rejoin + 1])
         self._edit, self._since = (old + agreed, new + agreed), same

@@ -52,7 +52,9 @@ class Several:
         self._usual = None
 
     def best(self) -> tuple[int, int, int]:
-        """As `best`. After "the" 10,000 ids may have come: so the most frequent one is remembered, not searched for."""
+        """The counts that `best` returns. After "the" 10,000 ids may have come: so the most frequent one is remembered,
+        not searched for.
+        """
         if self._usual is None:
             self._usual = max(self.counts, key=self.counts.__getitem__)
         return self._usual, self.counts[self._usual], self.total
@@ -145,7 +147,7 @@ class NgramCounts:
     def load(self, rows: Rows) -> None:
         """Add the counts of a file. Rows that no `rows()` writes are left out."""
         for *stored, id_, n in rows.tolist():
-            gram = tuple(one for one in stored if one >= 0)
+            gram = tuple(id_ for id_ in stored if id_ >= 0)
             if len(gram) in SIZES and id_ >= 0 and n > 0:
                 self._count(gram, id_, n)
 
@@ -156,7 +158,7 @@ def counts_of(known: Known) -> Followers:
 
 
 def longer_key(ids: Sequence[int], stop: int) -> int:
-    """Of the LONGER ids before `stop`."""
+    """The key of the LONGER ids before `stop`."""
     return hash(tuple(ids[stop - LONGER : stop]))
 
 

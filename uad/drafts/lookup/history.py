@@ -17,7 +17,7 @@ _DETOUR = 64
 AT_ONCE = 1 << 14
 """Ids read in one round: a longer prompt takes several, so that other sequences need not wait."""
 ID_BYTES = 36
-"""Of one id in a list: the reference and the number, which is counted even where other lists hold it too."""
+"""Bytes of one id in a list: the reference and the number, which is counted even where other lists hold it too."""
 MAX_MATCH = 64
 """Longer matches are not measured: they say no more."""
 
@@ -79,7 +79,7 @@ class GramIndex:
         return self._ends(self._heads[self._slot(gram)], gram, below, limit)
 
     def last_ends(self, below: int, limit: int) -> list[int]:
-        """Those of the last n ids of the text, of which there must be so many."""
+        """The newest ends of the text's last n ids, of which there must be so many."""
         ids = self.ids
         gram = ids[-self.n :]
         # its chain goes on from its own end, where that is indexed: no hash is needed
@@ -88,16 +88,16 @@ class GramIndex:
 
     def _ends(self, end: int, gram: list[int], below: int, limit: int) -> list[int]:
         """From `end` on along its chain."""
-        ids, n, before, found = self.ids, self.n, self._before, list[int]()
+        ids, n, before, ends = self.ids, self.n, self._before, list[int]()
         n_looked_at = 0
         while end and n_looked_at < limit + _DETOUR:
             n_looked_at += 1
             if end < below and ids[end - n : end] == gram:
-                found.append(end)
-                if len(found) == limit:
+                ends.append(end)
+                if len(ends) == limit:
                     break
             end = before[end]
-        return found
+        return ends
 
 
 def agreement(guess: Sequence[int], ids: list[int], start: int) -> tuple[int, bool]:

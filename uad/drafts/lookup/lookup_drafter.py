@@ -34,8 +34,8 @@ class SlotText:
         """At most n ids of the copy that is followed, else of one that is found, else of what may be a copy after a
         difference. n_match: ids that a look-up needs.
         """
-        if not self.aligner.is_copying and (found := find()) is not None:
-            return self.aligner.start(found.source, found.length, n).draft(n, self.origin, n_match)
+        if not self.aligner.is_copying and (place := find()) is not None:
+            return self.aligner.start(place.source, place.length, n).draft(n, self.origin, n_match)
         guess = self.aligner.guess(n)
         return None if guess is None else guess.draft(n, self.origin, n_match)
 

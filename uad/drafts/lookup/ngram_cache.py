@@ -95,7 +95,7 @@ class Evidence(NamedTuple):
 
 
 def _evidence(name: str, *needed: tuple[int, int, int]) -> tuple[Evidence, ...]:
-    return tuple(Evidence(*one, f"{Origin.NGRAM_CACHE}/{name}-{one[0]}") for one in needed)
+    return tuple(Evidence(*evidence, f"{Origin.NGRAM_CACHE}/{name}-{evidence[0]}") for evidence in needed)
 
 
 LAX = _evidence("context", (12, 1, 50), (6, 1, 50), (2, 2, 50), (1, 2, 66))
@@ -211,7 +211,10 @@ class NgramCache:
         if not picks:
             return None
         return Draft(
-            tuple([one.id for one in picks]), tuple([one.share for one in picks]), self._text.origin, kind=picks[0].kind
+            tuple([pick.id for pick in picks]),
+            tuple([pick.share for pick in picks]),
+            self._text.origin,
+            kind=picks[0].kind,
         )
 
     def _pick(self, ids: list[int]) -> Pick | None:
@@ -246,11 +249,11 @@ def _look_up(
 
 
 def _weighed(known_here: Known, static: StaticPair) -> tuple[int, int, int]:
-    """As `best`, where followers that the static statistics know too count many times."""
+    """The counts that `best` returns, where followers that the static statistics know too count many times."""
     counts = counts_of(known_here)
     usual, _, total = best(counts)
     known = dict(static.followers)
-    id_ = max((usual, *known), key=lambda one: counts.get(one, 0) * known.get(one, 1 / _STATIC_WEIGHT))
+    id_ = max((usual, *known), key=lambda follower: counts.get(follower, 0) * known.get(follower, 1 / _STATIC_WEIGHT))
     return id_, counts[id_], total
 
 

@@ -27,9 +27,9 @@ _LOW_STREAK = 5
 emptied.
 """
 ID = (1 << 30) - 1
-"""Of an entry: the id."""
+"""Bits of an entry that hold the id."""
 _REWRITTEN = 1 << 30
-"""Of an entry: that it had another id before."""
+"""The bit of an entry which says that it had another id before."""
 _LONGER = 2
 """Times n ids, after which what is ambiguous after n is remembered as well: so copies stay where they are."""
 _TRUST = 0.5
@@ -109,8 +109,8 @@ class Pool:
         near = tuple(ids[start - n :])  # slices of a tuple need no second copy
         slots = [hash(near[at : at + n]) & mask for at in range(len(ids) - start)]
         for slot, id_ in zip(slots, ids[start:], strict=True):
-            found = table[slot]
-            if found >= 0 and found & ID == id_:
+            entry = table[slot]
+            if entry >= 0 and entry & ID == id_:
                 streak += 1
             else:
                 streak = 0
@@ -121,11 +121,11 @@ class Pool:
         return streak
 
     def _put(self, slot: int, id_: int) -> None:
-        found = self.table[slot]
-        if found < 0:
+        entry = self.table[slot]
+        if entry < 0:
             self.n_used += 1
             self.table[slot] = id_
-        elif found & ID != id_:
+        elif entry & ID != id_:
             self.table[slot] = id_ | _REWRITTEN
 
 

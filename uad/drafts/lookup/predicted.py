@@ -63,7 +63,7 @@ def _hits(text: bytes, needle: bytes, left: int, reach: int) -> Iterator[int]:
 
 
 def _score(text: bytes, tail: bytes, at: int, n: int, expected: int) -> int:
-    """Of a place after which n bytes are known to agree."""
+    """How well a place fits after which n bytes are known to agree."""
     most = min(len(tail), at)
     while n < most and text[at - n - 1] == tail[-n - 1]:
         n += 1

@@ -121,14 +121,14 @@ class PredictionLookup:
         if aligner.is_copying:
             return aligner.guess(n)
         tail, joined = self._tail()
-        found = self._find(tail)
-        may_return = aligner.n_since > 0 and (found is None or found.score < _CLEAR)
+        place = self._find(tail)
+        may_return = aligner.n_since > 0 and (place is None or place.score < _CLEAR)
         if may_return and (guess := aligner.guess(n)) is not None:
             return guess
-        if found is None:
+        if place is None:
             return None
-        walk = self._walk(found.at, joined)
-        length = -(-found.score // _BYTES_PER_ID)
+        walk = self._walk(place.at, joined)
+        length = -(-place.score // _BYTES_PER_ID)
         if may_return:
             return aligner.glance(WalkSource(walk.ids, 0), length, n)
         return self._follow(walk, length, n)
@@ -151,8 +151,8 @@ class PredictionLookup:
         if at is not None and at != self._left:
             self._left, self._n_then = at, n_ids - self._text.aligner.n_since
         n_since = n_ids - self._n_then
-        found = predicted.find(self.predicted, tail, self._left, _BYTES_PER_ID * n_since)
-        return found or self._cut_elsewhere(n_since)
+        place = predicted.find(self.predicted, tail, self._left, _BYTES_PER_ID * n_since)
+        return place or self._cut_elsewhere(n_since)
 
     def _cut_elsewhere(self, n_since: int) -> PredictedPlace | None:
         """After what was written since the difference, where only its cut differs."""

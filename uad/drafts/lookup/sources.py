@@ -57,10 +57,10 @@ class TableWalk:
         """To so many ids, unless the table ends."""
         ids, trust, step = self.ids, self.trust, self._step
         for _ in range(size - len(ids)):
-            if (found := step(ids)) is None:
+            if (copied := step(ids)) is None:
                 return
-            ids.append(found[0])
-            trust.append(found[1])
+            ids.append(copied[0])
+            trust.append(copied[1])
 
 
 class WalkSource(NamedTuple):

@@ -237,18 +237,18 @@ class SuffixLookup:
     def after(self, ids: Sequence[int], n: int) -> Draft:
         """At most n ids that may follow the text and these ids; neither the text nor the copy at hand changes."""
         ahead, n = [*self._text.ids[-MAX_MATCH:], *ids], min(n, self._n_max)
-        matches = self._found(ahead)
+        matches = self._longest(ahead)
         if n <= 0 or not matches:
             return Draft(origin=Origin.SUFFIX, kind=Origin.SUFFIX)
         n = min(n, _most(max(match.length for match in matches)))
         source, p, winner = vote([(match, match.continuation(n)) for match in matches], n)
         return Draft(source, p, Origin.SUFFIX, kind=Origin.SUFFIX if winner.own else _ANSWERS_KIND)
 
-    def _found(self, ids: list[int]) -> list[SuffixMatch]:
+    def _longest(self, ids: list[int]) -> list[SuffixMatch]:
         """Occurrences of the longest suffix of ids that is found, in the text and in both halves of the answers."""
         texts = self._answers.texts if self._answers is not None else ()
-        found = [*self.index.matches(ids, is_own=True), *(match for text in texts for match in text.matches(ids))]
-        return [match for match in found if match.length >= self._n_match]
+        matches = [*self.index.matches(ids, is_own=True), *(match for text in texts for match in text.matches(ids))]
+        return [match for match in matches if match.length >= self._n_match]
 
     def _voted(self, matches: list[SuffixMatch], n: int) -> Draft:
         n_ahead, aligner = n + MARGIN, self._text.aligner
@@ -261,11 +261,11 @@ class SuffixLookup:
         """Occurrences of the longest suffix that is found, in the text and in both halves of the answers; and the
         source of the last draft, whose place may be older than the occurrences that are looked at.
         """
-        found, followed = self._found(self._text.ids), self._followed()
+        matches, followed = self._longest(self._text.ids), self._followed()
         if followed is None or followed.length < self._n_match:
-            return found
-        is_known = any(match.end == followed.end and match.text is followed.text for match in found)
-        return found if is_known else [*found, followed]
+            return matches
+        is_known = any(match.end == followed.end and match.text is followed.text for match in matches)
+        return matches if is_known else [*matches, followed]
 
     def _followed(self) -> SuffixMatch | None:
         """The source that is followed, as a match; None within an edit, and where it ends."""
@@ -300,7 +300,7 @@ def vote(
     p: list[float] = []
     while len(ids) < n:
         place = len(ids)
-        live = [one for one in live if len(one[1]) > place]
+        live = [guess for guess in live if len(guess[1]) > place]
         if not live:
             break
         n_agreed = _n_agreed([rest[place:] for _, rest in live])
@@ -309,7 +309,7 @@ def vote(
             for match, rest in live:
                 weights[rest[place]] = weights.get(rest[place], 0) + match.length * match.length
             id_ = max(weights, key=weights.__getitem__)
-            live = [one for one in live if one[1][place] == id_]
+            live = [guess for guess in live if guess[1][place] == id_]
         first, rest = live[0]
         winner = winner or first
         if n_agreed:

@@ -73,13 +73,13 @@ class Coupling:
         """
         pieces, ids = self._target.vocab.sorted_pieces
         lo, hi = self._target.vocab.range_of(data)
-        found = sorted(range(lo, hi), key=ids.__getitem__)[:_MOST_LOOKED_AT]
+        begun = sorted(range(lo, hi), key=ids.__getitem__)[:_MOST_LOOKED_AT]
         its_pieces = self._draft.vocab.pieces
-        for some in (found[:1], found[1:8], found[8:]):  # mostly it is the first; a call of the tokenizer is for many
+        for some in (begun[:1], begun[1:8], begun[8:]):  # mostly it is the first; a call of the tokenizer is for many
             for i, its_ids in zip(some, self._draft.encode_all([pieces[i] for i in some]), strict=True):
                 if len(data) in accumulate([len(its_pieces[id_]) for id_ in its_ids]):
                     return ids[i]
-        return ids[found[0]] if found else _NONE
+        return ids[begun[0]] if begun else _NONE
 
     def _find_first(self, data: bytes) -> tuple[int, int]:
         """The target's first id of data, and its length; the first of all ids where it has none."""
@@ -96,13 +96,13 @@ class Coupling:
         return at, data
 
     def continuations(self, begun: bytes, ids: Sequence[int], log_p: Sequence[float]) -> list[Continuation]:
-        """Those of these ids of the draft, after what it wrote of an id of the target; a special that means nothing
-        ends the answer.
+        """Continuations by these ids of the draft, after what it wrote of an id of the target. A special that means
+        nothing ends the answer.
         """
         pieces, specials = self._draft.vocab.pieces, self._draft.vocab.special_ids
         return [
-            Continuation(begun + pieces[id_], (self._back(id_) or (self._end,))[0] if id_ in specials else _NONE, one)
-            for id_, one in zip(ids, log_p, strict=True)
+            Continuation(begun + pieces[id_], (self._back(id_) or (self._end,))[0] if id_ in specials else _NONE, share)
+            for id_, share in zip(ids, log_p, strict=True)
         ]
 
     def _whole(self, data: bytes, special: int) -> int:
@@ -123,7 +123,7 @@ class Coupling:
         together, and one noise. If it wins, what follows it is drawn between the two at its end: nothing more, which
         may become any id, and " t", which is a part of one.
         """
-        live, share = [(k, one.data) for k, one in enumerate(continuations)], 1.0
+        live, share = [(k, continuation.data) for k, continuation in enumerate(continuations)], 1.0
         while True:
             groups: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
             for k, data in live:

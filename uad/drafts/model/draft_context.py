@@ -62,13 +62,13 @@ class RowByRow:
             self._context.decode(rows)
             return
         (row,) = rows
-        n_before, found = len(row.ids) - row.n_logits, []
+        n_before, outputs = len(row.ids) - row.n_logits, []
         for i, id_ in enumerate(row.ids):
             self._context.decode([Rows(row.seq, row.pos + i, (id_,), int(i >= n_before))])
             if i >= n_before:
-                found.append(self._context.logits().copy())
-        if found:
-            self._logits = np.concatenate(found)
+                outputs.append(self._context.logits().copy())
+        if outputs:
+            self._logits = np.concatenate(outputs)
 
     def logits(self) -> npt.NDArray[np.float32]:
         """[rows that wanted logits, n_vocab] of the last decode."""

@@ -16,7 +16,7 @@ from uad.text.mapping.rules import RuleStream
 from uad.text.vocab.encode import Encoder, Meter
 
 TAIL_IDS = 48
-"""Of the target's last ids, which decide how a draft's bytes are cut."""
+"""How many of the target's last ids decide how a draft's bytes are cut."""
 STEPS_PER_ID = 8
 """Ids of its own that the draft may write for each that is asked for."""
 
@@ -39,7 +39,7 @@ class DraftedSequence:
     mirror: Mirror
     stream: RuleStream
     tail: deque[int]
-    """Its last target ids."""
+    """The sequence's last target ids."""
     meter: Meter
     chooser: Chooser
     recall: Recall
@@ -153,4 +153,4 @@ def with_trust(p: Sequence[float], trust: Sequence[float]) -> list[float]:
     at the end cost a row each and nothing after them, so they are offered; a policy may think otherwise.
     """
     before = [1.0, *trust]
-    return [one * sure / last if last else 0.0 for one, sure, last in zip(p, trust, before, strict=False)]
+    return [belief * sure / last if last else 0.0 for belief, sure, last in zip(p, trust, before, strict=False)]

@@ -77,13 +77,13 @@ class DraftIds:
         """The guessed bytes from offset on, up to a guessed special."""
         if not self.ends or self.ends[-1] <= offset:
             return b""
-        k, pieces, found = self.index(offset), self.encoder.vocab.pieces, list[bytes]()
+        k, pieces, texts = self.index(offset), self.encoder.vocab.pieces, list[bytes]()
         for id_ in self.ids[k:]:
             piece = pieces[id_]
             if not piece:
                 break
-            found.append(piece)
-        return b"".join(found)[offset - self.begin(k) :]
+            texts.append(piece)
+        return b"".join(texts)[offset - self.begin(k) :]
 
     @property
     def n_unread(self) -> int:

@@ -98,7 +98,7 @@ class ModelDrafter:
         self._choosers.clear()
 
     def _sequence(self, seq: int) -> DraftedSequence:
-        """That of the running text, made with its first draft."""
+        """The sequence of the running text, made with its first draft."""
         sequence = self._cache.sequences.get(seq)
         if sequence is not None:
             return sequence

@@ -50,9 +50,9 @@ def arguments(format_: CallFormat, after: str, tool: Tool) -> Iterator[Part]:
     gap = after[first:].partition(tags.key_end)[2].partition(tags.value)[0] if tags.value else ""
     closing = after[last:].partition("3")[2].removeprefix(_close(tags, "n"))
     writer = _ArgumentWriter(format_, tags, gap, tool, between if format_.tags else "")
-    found = [writer.shape(shape) for shape in shapes_of(tool.parameters)]
+    rows = [writer.shape(shape) for shape in shapes_of(tool.parameters)]
     yield Literal(after[:first])
-    yield found[0] if len(found) == 1 else AnyRow(tuple((one,) for one in found))
+    yield rows[0] if len(rows) == 1 else AnyRow(tuple((row,) for row in rows))
     yield Literal(closing.removeprefix(between) if format_.tags else closing)
 
 
@@ -176,18 +176,18 @@ def _conditions(schema: Schema) -> Iterator[str]:
 
 def _read_as_others(kinds: list[ValueKind]) -> tuple[str, ...]:
     """Texts that are read as values of another kind, which these kinds do not allow, or write otherwise."""
-    found: list[str] = []
+    names: list[str] = []
     for kind in kinds:
         is_narrow = bool(kind.schema.keys() & _NARROWING)
         if kind.type in ("array", "object"):
-            found.append(_BRACKETS)
+            names.append(_BRACKETS)
         elif kind.type in _CONSTANTS:
-            found += [_CONSTANTS[kind.type]] if is_narrow and kind.type != "null" else []
+            names += [_CONSTANTS[kind.type]] if is_narrow and kind.type != "null" else []
         elif is_narrow:
-            found += [_FRACTIONS, _EXPONENTS, _WHOLE]
-        elif kind.type == "integer" and all(one.type != "number" for one in kinds):
-            found += [_FRACTIONS, _EXPONENTS]
-    return tuple(dict.fromkeys(found))
+            names += [_FRACTIONS, _EXPONENTS, _WHOLE]
+        elif kind.type == "integer" and all(kind.type != "number" for kind in kinds):
+            names += [_FRACTIONS, _EXPONENTS]
+    return tuple(dict.fromkeys(names))
 
 
 def _scalars(kind: ValueKind) -> str:
@@ -213,11 +213,11 @@ def _refers(value: object) -> bool:
 
 def _moved(value: object) -> object:
     if isinstance(value, list):
-        return [_moved(one) for one in value]
+        return [_moved(item) for item in value]
     if not isinstance(value, dict):
         return value
     ref = value.get("$ref")
-    moved = {name: _moved(one) for name, one in value.items()}
+    moved = {name: _moved(item) for name, item in value.items()}
     return moved | {"$ref": f"#/$defs/root{ref[1:]}"} if isinstance(ref, str) and ref.startswith("#") else moved
 
 
@@ -238,10 +238,10 @@ def shapes_of(parameters: Schema) -> tuple[ArgumentShape, ...]:
     """The ways in which a schema allows arguments. Raises InvalidRequestError where it is not understood, or allows
     none.
     """
-    found = tuple(filter(None, map(_completed, _shapes(parameters, parameters, 0))))
-    if not found:
+    shapes = tuple(filter(None, map(_completed, _shapes(parameters, parameters, 0))))
+    if not shapes:
         raise InvalidRequestError("the schema allows no arguments, not even none")
-    return found
+    return shapes
 
 
 def _shapes(schema: Schema, root: Schema, depth: int) -> list[ArgumentShape]:
@@ -254,14 +254,14 @@ def _shapes(schema: Schema, root: Schema, depth: int) -> list[ArgumentShape]:
         )
     if "object" not in listed(schema.get("type", "object")):
         raise InvalidRequestError("arguments are an object, so the schema must have the type object")
-    found = [_own(schema)]
+    shapes = [_own(schema)]
     for word, parts in _factors(schema, root):
         if word == "$ref" and not parts[0]:
             raise InvalidRequestError(f"$ref {str(schema['$ref'])[:64]!r} refers to itself, or to nothing")
         if word in _CHOICES:
             parts = [part for part in parts if "object" in listed(resolved(part, root).get("type", "object"))]
-        found = _both(found, [shape for part in parts for shape in _shapes(part, root, depth + 1)])
-    return found
+        shapes = _both(shapes, [shape for part in parts for shape in _shapes(part, root, depth + 1)])
+    return shapes
 
 
 def _factors(schema: Schema, root: Schema) -> Iterator[tuple[str, list[Schema]]]:
@@ -282,11 +282,11 @@ def _own(schema: Schema) -> ArgumentShape:
     named, required, others = schema.get("properties"), schema.get("required"), schema.get("additionalProperties")
     patterns = schema.get("patternProperties")
     return ArgumentShape(
-        {name: _as_schema(one) for name, one in named.items()} if isinstance(named, Mapping) else {},
+        {name: _as_schema(schema) for name, schema in named.items()} if isinstance(named, Mapping) else {},
         frozenset(name for name in required if isinstance(name, str)) if isinstance(required, list) else frozenset(),
         {} if others is True else others if isinstance(others, Mapping) else None,
         others is False,
-        {name: _as_schema(one) for name, one in patterns.items()} if isinstance(patterns, Mapping) else {},
+        {name: _as_schema(schema) for name, schema in patterns.items()} if isinstance(patterns, Mapping) else {},
     )
 
 
@@ -296,27 +296,27 @@ def _as_schema(value: object) -> Schema:
 
 
 def _schemas(value: object) -> list[Schema]:
-    return [_as_schema(one) for one in value if one is not True] if isinstance(value, list) else []
+    return [_as_schema(schema) for schema in value if schema is not True] if isinstance(value, list) else []
 
 
-def _both(one: list[ArgumentShape], other: list[ArgumentShape]) -> list[ArgumentShape]:
-    if len(one) * len(other) > MAX_SHAPES:
+def _both(shapes: list[ArgumentShape], other: list[ArgumentShape]) -> list[ArgumentShape]:
+    if len(shapes) * len(other) > MAX_SHAPES:
         raise InvalidRequestError(f"the schema of the arguments has more than {MAX_SHAPES} alternatives")
-    return [_joined(first, second) for first in one for second in other]
+    return [_joined(first, second) for first in shapes for second in other]
 
 
-def _joined(one: ArgumentShape, other: ArgumentShape) -> ArgumentShape:
+def _joined(shape: ArgumentShape, other: ArgumentShape) -> ArgumentShape:
     """What both allow. An argument that only one of them names is one of the others of the second."""
-    names = dict.fromkeys((*one.properties, *other.properties))
-    properties = {name: _all_of(_of(one, name), _of(other, name)) for name in names}
-    is_closed = one.is_closed or other.is_closed
-    both = [others for others in (one.others, other.others) if others is not None]
+    names = dict.fromkeys((*shape.properties, *other.properties))
+    properties = {name: _all_of(_of(shape, name), _of(other, name)) for name in names}
+    is_closed = shape.is_closed or other.is_closed
+    both = [others for others in (shape.others, other.others) if others is not None]
     return ArgumentShape(
         properties,
-        one.required | other.required,
+        shape.required | other.required,
         None if is_closed or not both else reduce(_all_of, both),
         is_closed,
-        {**one.patterns, **other.patterns},
+        {**shape.patterns, **other.patterns},
     )
 
 
@@ -337,8 +337,8 @@ def _matches(pattern: str, name: str) -> bool:
         raise InvalidRequestError(f"patternProperties: {pattern[:64]!r} is no regular expression") from None
 
 
-def _all_of(one: Schema, other: Schema) -> Schema:
-    return other if not one or one == other else one if not other else {"allOf": [one, other]}
+def _all_of(schema: Schema, other: Schema) -> Schema:
+    return other if not schema or schema == other else schema if not other else {"allOf": [schema, other]}
 
 
 def _completed(shape: ArgumentShape) -> ArgumentShape | None:
@@ -351,7 +351,7 @@ def _completed(shape: ArgumentShape) -> ArgumentShape | None:
     if empty & shape.required:
         return None
     others = None if shape.is_closed else shape.others
-    return replace(shape, properties={name: one for name, one in known.items() if name not in empty}, others=others)
+    return replace(shape, properties={name: kept for name, kept in known.items() if name not in empty}, others=others)
 
 
 def _is_empty(schema: Schema) -> bool:
@@ -374,13 +374,13 @@ def kinds_of(schema: Schema, root: Schema) -> list[ValueKind] | None:
     parts = _parts(schema, root, 0)
     if parts is None:
         return None
-    found: list[ValueKind] = []
+    kinds: list[ValueKind] = []
     for part in parts:
         own = list(_own_kinds(part))
         if not own:
             return None
-        found += own
-    return found
+        kinds += own
+    return kinds
 
 
 def _own_kinds(schema: Schema) -> Iterator[ValueKind]:
@@ -395,7 +395,7 @@ def _own_kinds(schema: Schema) -> Iterator[ValueKind]:
                 yield ValueKind(kind, {"enum": fitting}, fitting)
         return
     for kind in named:
-        yield ValueKind(kind, {**{name: one for name, one in schema.items() if name not in _NOTES}, "type": kind})
+        yield ValueKind(kind, {**{name: value for name, value in schema.items() if name not in _NOTES}, "type": kind})
 
 
 def _fits(value: object, types: list[str]) -> bool:
@@ -408,20 +408,20 @@ def _parts(schema: Schema, root: Schema, depth: int) -> list[dict[str, Any]] | N
     """A schema without references and choices: one of these holds. None where its words do not go together."""
     if depth > MAX_DEPTH:
         return None
-    found: list[dict[str, Any]] | None = [
-        {name: one for name, one in schema.items() if name not in ("$ref", "allOf", *_CHOICES, *_NOTES)}
+    parts: list[dict[str, Any]] | None = [
+        {name: value for name, value in schema.items() if name not in ("$ref", "allOf", *_CHOICES, *_NOTES)}
     ]
     for _, schemas in _factors(schema, root):
-        ways = [_parts(one, root, depth + 1) for one in schemas]
-        found = _product(found, None if None in ways else [part for way in ways if way is not None for part in way])
-    return found
+        ways = [_parts(schema, root, depth + 1) for schema in schemas]
+        parts = _product(parts, None if None in ways else [part for way in ways if way is not None for part in way])
+    return parts
 
 
-def _product(one: list[dict[str, Any]] | None, other: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-    if one is None or other is None or len(one) * len(other) > MAX_SHAPES:
+def _product(parts: list[dict[str, Any]] | None, other: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+    if parts is None or other is None or len(parts) * len(other) > MAX_SHAPES:
         return None
-    found: list[dict[str, Any]] = []
-    for first in one:
+    product: list[dict[str, Any]] = []
+    for first in parts:
         for second in other:
             joined = {**first, **second}
             clashes = {name for name in first.keys() & second.keys() if first[name] != second[name]}
@@ -429,12 +429,12 @@ def _product(one: list[dict[str, Any]] | None, other: list[dict[str, Any]] | Non
                 return None
             if "type" in clashes:
                 joined["type"] = _common(first["type"], second["type"])
-            found += [joined] if joined.get("type") != [] else []
-    return found
+            product += [joined] if joined.get("type") != [] else []
+    return product
 
 
-def _common(one: object, other: object) -> list[object]:
+def _common(values: object, other: object) -> list[object]:
     """The types that both allow."""
-    first, second = listed(one), listed(other)
+    first, second = listed(values), listed(other)
     both = [kind for kind in first if kind in second or (kind == "integer" and "number" in second)]
     return both + [kind for kind in second if kind == "integer" and "number" in first and kind not in both]

@@ -99,12 +99,12 @@ def _parts(format_: CallFormat, call: str, tool: Tool) -> Iterator[Part]:
     if format_.body in ("tagged", "python", "gemma"):
         yield from arguments(format_, after, tool)
         return
-    found = re.search(r"\{\s*\"word\": \"tea\",\s*\"n\": 3\s*\}", after)
-    if found is None:
+    match = re.search(r"\{\s*\"word\": \"tea\",\s*\"n\": 3\s*\}", after)
+    if match is None:
         raise MappingError(f'calls {format_.name}: the example lacks the arguments {{"word": "tea", "n": 3}}')
-    yield from _around_id(after[: found.start()])
+    yield from _around_id(after[: match.start()])
     yield Json({"type": "object", **tool.parameters} | {"type": "object"})
-    yield from _around_id(after[found.end() :])
+    yield from _around_id(after[match.end() :])
 
 
 def _around_id(text: str) -> Iterator[Part]:

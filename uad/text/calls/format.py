@@ -114,7 +114,7 @@ class CallFormat:
 
 
 CHANNEL_MARKERS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>", "<|return|>")
-"""Of harmony: every message of an answer has a header, which names its channel and whom it is for."""
+"""Specials of harmony: every message of an answer has a header, which names its channel and whom it is for."""
 QUOTE = '<|"|>'
 """Stands around Gemma's strings."""
 
@@ -140,8 +140,8 @@ class AnswerFormat:
 
     def shown(self, with_calls: bool) -> tuple[str, ...]:
         """Names of control tokens that the text has to show, since markers are made of them."""
-        formats = [one for one in self.calls if with_calls or one.channels]
-        markers = [marker for one in formats for marker in one.markers()] + [*self.thought.markers()]
+        formats = [format_ for format_ in self.calls if with_calls or format_.channels]
+        markers = [marker for format_ in formats for marker in format_.markers()] + [*self.thought.markers()]
         return tuple(name for name in self.hidden if name and any(name in marker for marker in markers))
 
     def keys_of_whole(self, wanted: str) -> Keys | None:
@@ -150,7 +150,7 @@ class AnswerFormat:
         """
         if wanted == "off" or self.channels:
             return None
-        own = (one.keys for one in self.calls if one.body in ("json", "list") and one.keys.name)
+        own = (format_.keys for format_ in self.calls if format_.body in ("json", "list") and format_.keys.name)
         return next(own, None if wanted == "auto" else Keys())
 
     @property
@@ -179,10 +179,10 @@ def head_of(format_: CallFormat, text: str) -> tuple[str, str]:
     """
     if not format_.head:
         return text.strip(), ""
-    found = re.fullmatch(format_.head, text.strip())
-    if found is None:
+    match = re.fullmatch(format_.head, text.strip())
+    if match is None:
         return "", ""
-    groups = found.groupdict()
+    groups = match.groupdict()
     return groups["name"].strip(), groups.get("id") or ""
 
 

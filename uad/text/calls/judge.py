@@ -49,9 +49,9 @@ class SchemaJudge:
         return all(check(self, value, schema) for check in checks)
 
 
-def same(one: object, other: object) -> bool:
+def same(value: object, other: object) -> bool:
     """Whether two values are equal in JSON, where true is not 1, and 1 is 1.0."""
-    return _key(one) == _key(other)
+    return _key(value) == _key(other)
 
 
 def _key(value: object) -> Hashable:
@@ -66,7 +66,7 @@ def _key(value: object) -> Hashable:
 def may_be(kind: str, schema: object) -> bool:
     """Whether a value of this JSON type, as `type_of` says it, may keep to a schema by what that says of types."""
     kinds = listed(schema.get("type")) if isinstance(schema, Mapping) else []
-    known = [one for one in kinds if isinstance(one, str) and one in _TYPES]
+    known = [kind for kind in kinds if isinstance(kind, str) and kind in _TYPES]
     return len(known) < len(kinds) or not kinds or kind in known or (kind == "number" and "integer" in known)
 
 
@@ -93,7 +93,7 @@ def _ref(judge: SchemaJudge, value: object, schema: Schema) -> bool:
 
 
 def _enum(judge: SchemaJudge, value: object, schema: Schema) -> bool:
-    return any(same(value, one) for one in listed(schema["enum"]))
+    return any(same(value, allowed) for allowed in listed(schema["enum"]))
 
 
 def _const(judge: SchemaJudge, value: object, schema: Schema) -> bool:
@@ -101,17 +101,17 @@ def _const(judge: SchemaJudge, value: object, schema: Schema) -> bool:
 
 
 def _all_of(judge: SchemaJudge, value: object, schema: Schema) -> bool:
-    return all(judge.fits(value, one) for one in _listed_in(schema["allOf"]))
+    return all(judge.fits(value, part) for part in _listed_in(schema["allOf"]))
 
 
 def _any_of(judge: SchemaJudge, value: object, schema: Schema) -> bool:
     parts = _listed_in(schema["anyOf"])
-    return not parts or any(judge.fits(value, one) for one in parts)
+    return not parts or any(judge.fits(value, part) for part in parts)
 
 
 def _one_of(judge: SchemaJudge, value: object, schema: Schema) -> bool:
     parts = _listed_in(schema["oneOf"])
-    return not parts or sum(judge.fits(value, one) for one in parts) == 1
+    return not parts or sum(judge.fits(value, part) for part in parts) == 1
 
 
 def _not(judge: SchemaJudge, value: object, schema: Schema) -> bool:
@@ -169,7 +169,7 @@ def _items(judge: SchemaJudge, value: object, schema: Schema) -> bool:
     first = first if isinstance(first, list) else []
     rest = schema.get("additionalItems" if is_old else "items", True)
     own = [*first, *[rest] * (len(value) - len(first))]
-    return all(judge.fits(item, one) for item, one in zip(value, own, strict=False))
+    return all(judge.fits(item, schema) for item, schema in zip(value, own, strict=False))
 
 
 def _contains(judge: SchemaJudge, value: object, schema: Schema) -> bool:
@@ -190,7 +190,7 @@ def _members(judge: SchemaJudge, value: object, schema: Schema) -> bool:
     """Each member keeps to what is said of its name, or else of all others."""
     if not isinstance(value, Mapping):
         return True
-    return all(judge.fits(inner, one) for name, inner in value.items() for one in of_member(schema, name))
+    return all(judge.fits(inner, part) for name, inner in value.items() for part in of_member(schema, name))
 
 
 def of_member(schema: Schema, name: str) -> Sequence[object]:
@@ -198,11 +198,11 @@ def of_member(schema: Schema, name: str) -> Sequence[object]:
     what holds for all others does not count.
     """
     own, patterns = schema.get("properties"), schema.get("patternProperties")
-    found: list[Any] = [own[name]] if isinstance(own, Mapping) and name in own else []
+    schemas: list[Any] = [own[name]] if isinstance(own, Mapping) and name in own else []
     matches = {pattern: is_in(pattern, name) for pattern in patterns} if isinstance(patterns, Mapping) else {}
-    found += [patterns[pattern] for pattern, does in matches.items() if does] if isinstance(patterns, Mapping) else []
-    if found or None in matches.values():
-        return found
+    schemas += [patterns[pattern] for pattern, does in matches.items() if does] if isinstance(patterns, Mapping) else []
+    if schemas or None in matches.values():
+        return schemas
     return [schema.get("additionalProperties", True)]
 
 

@@ -102,7 +102,7 @@ class ArgumentList:
 Part: TypeAlias = Literal | Pattern | Json | FreeText | OneOf | Maybe | AnyRow | NewName | ArgumentList
 
 HEADER: tuple[Part, ...] = (Literal(_FINAL), Maybe((Literal(" <|constrain|>json"),)), Literal("<|message|>"))
-"""Of the message for the user, in harmony."""
+"""The header of the message for the user, in harmony."""
 
 
 @dataclass(frozen=True)
@@ -158,9 +158,8 @@ class CallGrammar:
     def lark(
         self, specials: Mapping[str, str] = _NOTHING, style: Mapping[str, object] = _NOTHING, opening: Opening = _BARE
     ) -> str:
-        """As a grammar in llguidance's dialect of Lark.
-
-        specials: the notation of each name that is one token. style: llguidance's options for JSON.
+        """The calls as a grammar in llguidance's dialect of Lark. specials: the notation of each name that is one
+        token. style: llguidance's options for JSON.
         """
         return CallLark(self, specials, style).text(opening)
 
@@ -181,20 +180,20 @@ class CallLark:
 
     def text(self, opening: Opening) -> str:
         """See `CallGrammar.lark`."""
-        found, opener = self._grammar, self._grammar.opener
-        if not (found.begin + opener).startswith(opening.after):
+        grammar, opener = self._grammar, self._grammar.opener
+        if not (grammar.begin + opener).startswith(opening.after):
             raise ValueError(f"no call begins with {opening.after!r}")
-        for n, call in enumerate(found.calls):
+        for n, call in enumerate(grammar.calls):
             self._rule(f"call_{n}", self._sequence(call.parts[1:] if opener else call.parts, f"call_{n}"))
-        body = " | ".join(f"call_{n}" for n in range(len(found.calls)))
-        more = f" ({self._literal(found.between + opener)} body)*" if found.many else ""
-        first = self._literal((found.begin + opener).removeprefix(opening.after))
-        header = HEADER if found.after_thought else ()
+        body = " | ".join(f"call_{n}" for n in range(len(grammar.calls)))
+        more = f" ({self._literal(grammar.between + opener)} body)*" if grammar.many else ""
+        first = self._literal((grammar.begin + opener).removeprefix(opening.after))
+        header = HEADER if grammar.after_thought else ()
         answer = ""
         if opening.answer is not None:
             answer = f" | {self._sequence((*header, Json(opening.answer)), 'answer')}"
         lead = f"{self._thought()} " if opening.may_think else f"{self._gap()} " if opening.is_thought_over else ""
-        calls = f"{first} body{more} {self._literal(found.finish)}{answer}"
+        calls = f"{first} body{more} {self._literal(grammar.finish)}{answer}"
         return "\n".join([f"start: {lead}calls", f"calls: {calls}", f"body: {body}", *self._rules, ""])
 
     def lead(self, header: tuple[Part, ...], is_thought_over: bool) -> str:
@@ -255,17 +254,17 @@ class CallLark:
         more = self._rule(f"{name}_more", self._sequence(part.more, f"{name}_m")) if part.more else ""
         if not part.between:
             rows = [
-                f"({self._sequence(one.parts, f'{name}_{i}')}){'' if one.is_required else '?'}"
-                for i, one in enumerate(part.listed)
+                f"({self._sequence(argument.parts, f'{name}_{i}')}){'' if argument.is_required else '?'}"
+                for i, argument in enumerate(part.listed)
             ]
             return " ".join([*rows, f"({more})*"] if more else rows) or '""'
         between = self._literal(part.between)
         rest = self._rule(f"{name}_rest", f"({between} {more})*" if more else '""')
         first = self._rule(f"{name}_first", f"({more} {rest})?" if more else '""')
-        for i, one in reversed([*enumerate(part.listed)]):
-            own = self._rule(f"{name}_{i}", self._sequence(one.parts, f"{name}_{i}"))
-            begun = f"{own} {rest}" + ("" if one.is_required else f" | {first}")
-            goes_on = f"({between} {own}){'' if one.is_required else '?'} {rest}"
+        for i, argument in reversed([*enumerate(part.listed)]):
+            own = self._rule(f"{name}_{i}", self._sequence(argument.parts, f"{name}_{i}"))
+            begun = f"{own} {rest}" + ("" if argument.is_required else f" | {first}")
+            goes_on = f"({between} {own}){'' if argument.is_required else '?'} {rest}"
             first, rest = self._rule(f"{name}_first_{i}", begun), self._rule(f"{name}_rest_{i}", goes_on)
         return first
 
@@ -285,15 +284,15 @@ class CallLark:
 
     def _held(self, until: str) -> str:
         """What stands before the first special in a text that ends another."""
-        found = self._names.search(until) if self._names is not None else None
-        return until[: found.start()] if found else until
+        match = self._names.search(until) if self._names is not None else None
+        return until[: match.start()] if match else until
 
     def _literal(self, text: str) -> str:
         """The text with the names that are one token in their own notation."""
         pieces, at = [], 0
-        for found in self._names.finditer(text) if self._names is not None else ():
-            pieces += [_quoted(text[at : found.start()]), self._specials[found[0]]]
-            at = found.end()
+        for match in self._names.finditer(text) if self._names is not None else ():
+            pieces += [_quoted(text[at : match.start()]), self._specials[match[0]]]
+            at = match.end()
         return " ".join(piece for piece in (*pieces, _quoted(text[at:])) if piece) or '""'
 
 
@@ -310,9 +309,9 @@ def _texts(parts: Sequence[Part]) -> Iterator[str]:
             case Maybe():
                 waiting += part.parts
             case AnyRow():
-                waiting += [one for row in part.rows for one in row]
+                waiting += [inner for row in part.rows for inner in row]
             case ArgumentList():
-                waiting += [Literal(part.between), *part.more, *(one for arg in part.listed for one in arg.parts)]
+                waiting += [Literal(part.between), *part.more, *(inner for arg in part.listed for inner in arg.parts)]
 
 
 def _quoted(text: str) -> str:

@@ -47,7 +47,7 @@ class AnswerParser:
         self._is_parallel = calls.parallel
         self._shows_thoughts = shows_thoughts
         self._start = start
-        self._formats = [one for one in format_.calls if not one.channels] if calls.allowed() else []
+        self._formats = [known for known in format_.calls if not known.channels] if calls.allowed() else []
         self._source = FormatSource()
         self._emitter = Emitter(self._source, calls, holds=bool(self._formats))
         self._content = self._emitter.content
@@ -100,13 +100,13 @@ class AnswerParser:
             yield from self._think()
         elif not self._start.in_content:
             yield from self._begin()
-        openers = [text for one in self._formats for text in one.openers()]
+        openers = [text for known in self._formats for text in known.openers()]
         wanted = words(*openers, *thought.drop, *([thought.start] if thought.anywhere else []))
         # An answer whose first marker is in the prompt begins with a tool's name, or with what says that it is content.
-        for format_ in (one for one in self._format.calls if one.plain and self._start == Start()):
+        for format_ in (plain for plain in self._format.calls if plain.plain and self._start == Start()):
             if not (yield from self._source.take(words(format_.plain))) and format_ in self._formats:
                 yield from self._reader.attempt(self._reader.call(format_), format_)
-        for format_ in (one for one in self._formats if one.is_bare):
+        for format_ in (bare for bare in self._formats if bare.is_bare):
             yield from self._reader.attempt(self._reader.bare(format_), format_)
         if self._whole is not None and not (self._start.in_content or self._emitter.n_calls):
             yield from self._reader.attempt(self._whole.read())

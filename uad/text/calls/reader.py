@@ -310,7 +310,7 @@ class TaggedArguments:
         marks, n_skipped = yield from self._marks(tags.value_end.replace("{key}", name))
         lead = f"{self._lead}{quoted(name)}: "
         if end in tags.text_ends or (end not in tags.json_ends and types == {"string"}):
-            self._told(f'{lead}"')
+            self._add(f'{lead}"')
             if (
                 not (yield from source.value(marks, self._ends, _without_first(n_skipped, self._call.add)))
                 and source.is_cut
@@ -319,7 +319,7 @@ class TaggedArguments:
             self._call.add('"')
             return
         pieces: list[str] = []
-        self._told("")
+        self._add("")
         try:
             is_whole = yield from source.value(marks, self._ends, bounded(pieces, MAX_BUFFERED))
         except MalformedError:
@@ -348,7 +348,7 @@ class TaggedArguments:
         lines = [f"\n{indent}{close}" for indent in _INDENTS]
         return (words(*lines), 1) if (yield from source.stands(words("\n"))) else (words(close, *lines), 0)
 
-    def _told(self, text: str) -> None:
+    def _add(self, text: str) -> None:
         self._source.clear_mark()
         self._call.add(text)
 
@@ -415,10 +415,10 @@ def arguments_text(source: FormatSource, stops: Words) -> Wait[str]:
 
 def string_of(value: str) -> str:
     """What a JSON string says. Raises MalformedError for another value."""
-    found = json.loads(value)
-    if not isinstance(found, str):
+    string = json.loads(value)
+    if not isinstance(string, str):
         raise MalformedError("not a string")
-    return found
+    return string
 
 
 def surplus(source: FormatSource, stops: Words) -> Wait[None]:

@@ -27,7 +27,7 @@ def answer_format(
     if does.calls:
         own = written_as(does.answer, formats.values())
     else:
-        own = next((one for one in formats.values() if any(hint in template for hint in one.hints)), None)
+        own = next((format_ for format_ in formats.values() if any(hint in template for hint in format_.hints)), None)
     calls = [own] if own is not None else []
     if not does.tools and own is not formats[GENERIC]:
         calls.insert(0, formats[GENERIC])
@@ -43,14 +43,14 @@ def written_as(answer: str, formats: Iterable[CallFormat]) -> CallFormat | None:
     Of several the one counts that leaves least of the text over; of these one that reads it without mending; and of
     these the one with the longest markers.
     """
-    read = [(one, read_call(answer, one, TOOL, {"word": WORD, "n": NUMBER})) for one in formats]
+    read = [(format_, read_call(answer, format_, TOOL, {"word": WORD, "n": NUMBER})) for format_ in formats]
     # In `<tool_call>{…}</tool_call>` a format without markers may find the JSON, too, but leaves the tags over as text.
     fitting = [
-        (len(found.beside), not found.is_exact, -sum(map(len, one.openers())), one.name, one)
-        for one, found in read
-        if found is not None
+        (len(call.beside), not call.is_exact, -sum(map(len, format_.openers())), format_.name, format_)
+        for format_, call in read
+        if call is not None
     ]
-    return min(fitting, key=lambda found: found[:4])[4] if fitting else None
+    return min(fitting, key=lambda fit: fit[:4])[4] if fitting else None
 
 
 @dataclass(frozen=True)

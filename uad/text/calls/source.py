@@ -137,8 +137,8 @@ class MarkedText:
 
     def tell_match(self, pattern: re.Pattern[str], tell: Tell) -> None:
         """Emit what matches here, as far as the text has come."""
-        found = pattern.match(self._text, self.at)
-        self._tell(found.end() if found else self.at, tell)
+        match = pattern.match(self._text, self.at)
+        self._tell(match.end() if match else self.at, tell)
 
     def tell_all(self, tell: Tell) -> None:
         """Emit what is not read yet."""
@@ -183,18 +183,18 @@ class FormatSource(MarkedText):
 
     def stands(self, wanted: Words) -> Wait[bool]:
         """Whether one of the words stands here."""
-        found = yield from self.take(wanted)
-        self.at -= len(found)
-        return bool(found)
+        word = yield from self.take(wanted)
+        self.at -= len(word)
+        return bool(word)
 
     def match(self, pattern: re.Pattern[str], n: int) -> Wait[str]:
         """Pass over what matches here, for which `n` characters must be known, and return it."""
         while len(self._text) - self.at < n:
             if not (yield from self.more()):
                 break
-        found = pattern.match(self._text, self.at)
-        self.at += len(found[0]) if found else 0
-        return found[0] if found else ""
+        match = pattern.match(self._text, self.at)
+        self.at += len(match[0]) if match else 0
+        return match[0] if match else ""
 
     def follows(self, ends: Following, n_on: int) -> Wait[bool]:
         """Whether such an end stands `n_on` characters further on. The end of the text is one."""
@@ -210,11 +210,11 @@ class FormatSource(MarkedText):
         while self._text[self.at : self.at + wanted.longest] in wanted.beginnings:
             if not (yield from self.more()):
                 break
-        found = wanted.pattern.match(self._text, self.at)
-        if found is None:
+        match = wanted.pattern.match(self._text, self.at)
+        if match is None:
             return ""
-        self.at = found.end()
-        return found[0]
+        self.at = match.end()
+        return match[0]
 
     def until(self, wanted: Words, tell: Tell) -> Wait[str]:
         """Emit the text up to the next word, pass over that, and return it; empty where the text ends first."""
@@ -222,12 +222,12 @@ class FormatSource(MarkedText):
         # longer one counts, so at the end of "x</a" the shorter one must wait for the next letter.
         while True:
             held = len(self._text) if self._is_ended else wanted.held_from(self._text, self.at)
-            found = wanted.pattern.search(self._text, self.at)
-            if found is not None and (found.start() < held or self._is_ended):
-                self._tell(found.start(), tell)
-                self.at = found.end()
-                return found[0]
-            self._tell(held if found is None else min(held, found.start()), tell)
+            match = wanted.pattern.search(self._text, self.at)
+            if match is not None and (match.start() < held or self._is_ended):
+                self._tell(match.start(), tell)
+                self.at = match.end()
+                return match[0]
+            self._tell(held if match is None else min(held, match.start()), tell)
             if not (yield from self.more()):
                 return ""
 

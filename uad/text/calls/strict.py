@@ -63,7 +63,7 @@ class StrictReader:
         while text not in whole:
             char = yield from self._source.peek()
             text += char
-            if not char or not any(one.startswith(text) for one in whole):
+            if not char or not any(word.startswith(text) for word in whole):
                 raise MalformedError("none of these")
             self._pass(char)
         return whole[text]
@@ -99,7 +99,7 @@ class StrictReader:
         while True:
             key = json.loads((yield from self.text({"type": "string"}, root)))
             allowed = list(of_member(schema, key)) if isinstance(schema, Mapping) else []
-            if any(one is False for one in allowed):
+            if any(value is False for value in allowed):
                 raise MalformedError("no such member")
             yield from self.expect(":")
             yield from self._value(allowed[0] if allowed else {}, root, depth + 1)
@@ -126,7 +126,7 @@ class StrictReader:
             if not _NUMBER.fullmatch(text):
                 raise MalformedError("no number")
         else:
-            text = yield from self._word(lambda text: any(one.startswith(text) for one in _CONSTANTS))
+            text = yield from self._word(lambda text: any(constant.startswith(text) for constant in _CONSTANTS))
             if text not in _CONSTANTS:
                 raise MalformedError("no value")
 
@@ -163,7 +163,7 @@ class StrictReader:
 
     def _letters(self, text: str) -> None:
         """Part of a string. Line ends and their kind stand there as JSON has them, even where the model forgot that."""
-        self._add(_CONTROL.sub(lambda found: escaped(found[0]), text))
+        self._add(_CONTROL.sub(lambda match: escaped(match[0]), text))
 
     def _pass(self, char: str) -> None:
         self._source.at += 1

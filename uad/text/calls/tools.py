@@ -23,8 +23,8 @@ class Tool:
 
     def schema_of(self, argument: str) -> Schema:
         """The schema of one argument; empty where the tool does not know it."""
-        found = list(_named(argument, self.parameters))
-        return {"anyOf": found} if len(found) > 1 else resolved(found[0], self.parameters) if found else {}
+        schemas = list(_named(argument, self.parameters))
+        return {"anyOf": schemas} if len(schemas) > 1 else resolved(schemas[0], self.parameters) if schemas else {}
 
     def types_of(self, argument: str) -> frozenset[str]:
         """The JSON types that an argument may have; empty where its schema names none."""
@@ -69,24 +69,24 @@ def _named(argument: str, root: Schema) -> Iterator[Schema]:
         listed, patterns = schema.get("properties"), schema.get("patternProperties")
         others = schema.get("additionalProperties")
         if isinstance(listed, Mapping) and argument in listed:
-            found = [listed[argument]]
+            schemas = [listed[argument]]
         else:
             fitting = patterns.items() if isinstance(patterns, Mapping) else ()
-            found = [one for pattern, one in fitting if _matches(pattern, argument)] or [others]
-        yield from (one for one in found if isinstance(one, Mapping))
+            schemas = [schema for pattern, schema in fitting if _matches(pattern, argument)] or [others]
+        yield from (schema for schema in schemas if isinstance(schema, Mapping))
 
 
 def _parts(schema: Schema, root: Schema) -> Iterator[Schema]:
     """What a schema refers to, its parts and its alternatives. Those that refer to themselves are looked at once."""
     waiting, seen = [schema], set[int]()
     while waiting:
-        one = resolved(waiting.pop(), root)
-        if id(one) in seen:
+        current = resolved(waiting.pop(), root)
+        if id(current) in seen:
             continue
-        seen.add(id(one))
-        yield one
+        seen.add(id(current))
+        yield current
         for name in ("allOf", "anyOf", "oneOf"):
-            parts = one.get(name)
+            parts = current.get(name)
             waiting += [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
 
 
@@ -103,24 +103,24 @@ def resolved(schema: Schema, root: Schema) -> Schema:
         ref = schema.get("$ref")
         if not isinstance(ref, str):
             return schema
-        found: Any = root
+        value: Any = root
         for step in ref.removeprefix("#").split("/")[1:]:
-            found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
-        if not isinstance(found, Mapping):
+            value = value.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(value, Mapping) else None
+        if not isinstance(value, Mapping):
             return {}
-        schema = found
+        schema = value
     return {}
 
 
 def types_in(schema: Schema, root: Schema) -> frozenset[str]:
     """The JSON types that a schema names: its own, those of its parts and alternatives, and those of its constants."""
-    found: set[str] = set()
-    for one in _parts(schema, root):
-        constants = one.get("enum")
-        found |= {kind for kind in listed(one.get("type")) if isinstance(kind, str)}
-        found |= {type_of(value) for value in constants} if isinstance(constants, list) else set()
-        found |= {type_of(one["const"])} if "const" in one else set()
-    return frozenset(found)
+    types: set[str] = set()
+    for part in _parts(schema, root):
+        constants = part.get("enum")
+        types |= {kind for kind in listed(part.get("type")) if isinstance(kind, str)}
+        types |= {type_of(value) for value in constants} if isinstance(constants, list) else set()
+        types |= {type_of(part["const"])} if "const" in part else set()
+    return frozenset(types)
 
 
 def listed(word: object) -> list[object]:

@@ -155,8 +155,8 @@ PYTHON = Notation(
 ARGUMENTS = Bracket(
     ")", "{}", "=", rf"[)\]][)\s]{{0,64}}[,\]<]|,\s*(?:{KEY}\s*=|\))", rf"[)\]][)\s]{{0,64}}|,\s*(?:{KEY})?\s*"
 )
-"""Of a call in Python. Some templates write strings there without escapes, so what stands after the bracket counts as
-well: in `say(text='print('hi')')]` the string ends at the last mark.
+"""The notation of a call in Python. Some templates write strings there without escapes, so what stands after the
+bracket counts as well: in `say(text='print('hi')')]` the string ends at the last mark.
 """
 LITERAL = Notation(PYTHON.quotes, PYTHON.brackets, PYTHON.escapes, re.compile(r"(?!)"))
 """Python's, in which every other text has quotation marks."""
@@ -273,13 +273,13 @@ class ValueReader:
             source.at += 1
             self._tell(gap if self._notation.as_is and not comma else "")
             self._close(depth)
-            self._told()
+            self._emit()
             return
         if not char or (yield from source.stands(self._stops)):
             if source.is_cut:
                 raise EndedError
             self._close(0)
-            self._told()
+            self._emit()
             return
         if not (comma or top.is_fresh):
             raise MalformedError("a comma is missing")
@@ -296,7 +296,7 @@ class ValueReader:
         yield from self._value(lead, resolved(schema, self._root) if isinstance(schema, Mapping) else _NOTHING)
 
     def _close(self, depth: int) -> None:
-        self._tell("".join(one.bracket.pair[1] for one in reversed(self._open[depth:])))
+        self._tell("".join(level.bracket.pair[1] for level in reversed(self._open[depth:])))
         del self._open[depth:]
 
     def _push(self, bracket: Bracket, schema: Schema) -> None:
@@ -304,7 +304,7 @@ class ValueReader:
             raise MalformedError("nested too deeply")
         self._open.append(_Open(bracket, schema))
 
-    def _told(self, text: str = "") -> None:
+    def _emit(self, text: str = "") -> None:
         """Emit this; what was read so far need not be read again."""
         if self._guards:
             self._source.clear_mark()
@@ -322,7 +322,7 @@ class ValueReader:
         if bracket is not None:
             self._push(bracket, schema)
             source.at += 1
-            self._told(lead + bracket.pair[0])
+            self._emit(lead + bracket.pair[0])
             return
         yield from self._word(lead, types)
 
@@ -334,9 +334,9 @@ class ValueReader:
             pieces: list[str] = []
             if not (yield from self._string(quote, ends, pieces.append, as_json=False)) and self._source.is_cut:
                 raise EndedError
-            self._told(lead + self._typed("".join(pieces), types))
+            self._emit(lead + self._typed("".join(pieces), types))
             return
-        self._told(f'{lead}"')
+        self._emit(f'{lead}"')
         if quote in _TRIPLE and (yield from self._source.follows(ends, 0)):
             self._tell(f'{escaped(quote[0])}"')  # a mark between two marks, and no string of its own
             return
@@ -384,28 +384,28 @@ class ValueReader:
         made = self._typed(text, types) if self._typed is not None and types else word_json(text)
         if not text or not (made or self._notation.bare.fullmatch(text)):
             raise MalformedError("no value")
-        self._told(lead + (made or quoted(text)))
+        self._emit(lead + (made or quoted(text)))
 
 
 def _escape(source: FormatSource, notation: Notation) -> Wait[str]:
     """What stands after a backslash, as it stands in JSON. One that means nothing is a backslash."""
-    found = yield from source.match(notation.escapes, _LONGEST_ESCAPE)
-    if not found or found == "'":
-        return found or "\\\\"
-    if notation.escapes is _JSON_ESCAPES or found[0] == "u":
-        return f"\\{found}"
+    match = yield from source.match(notation.escapes, _LONGEST_ESCAPE)
+    if not match or match == "'":
+        return match or "\\\\"
+    if notation.escapes is _JSON_ESCAPES or match[0] == "u":
+        return f"\\{match}"
     try:
-        return "" if found == "\n" else escaped(codecs.decode(f"\\{found}", "unicode_escape"))
+        return "" if match == "\n" else escaped(codecs.decode(f"\\{match}", "unicode_escape"))
     except UnicodeDecodeError:
-        return escaped(f"\\{found}")
+        return escaped(f"\\{match}")
 
 
 def _member_of(name: str, schema: Schema) -> object:
     """What a schema says of the member with this name, which is a JSON string."""
     known = schema.get("properties")
-    for key, found in known.items() if isinstance(known, Mapping) else ():
+    for key, member in known.items() if isinstance(known, Mapping) else ():
         if quoted(key) == name:
-            return found
+            return member
     return schema.get("additionalProperties")
 
 

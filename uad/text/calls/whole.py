@@ -61,9 +61,9 @@ class WholeReader:
             yield from source.blanks()
         if (yield from source.peek()) or source.is_cut:
             raise MalformedError("the answer goes on")
-        for one in calls:
-            call = self._emitter.call(one.tool.name, one.id)
-            call.add(one.arguments)
+        for raw in calls:
+            call = self._emitter.call(raw.tool.name, raw.id)
+            call.add(raw.arguments)
             call.end()
 
     def _calls(self) -> Wait[list[WholeCall]]:
@@ -101,7 +101,7 @@ class WholeReader:
 
     def _alike(self, key: str) -> set[str]:
         """The names of members that mean the same as this one. A call has one of them."""
-        return next((one for one in (self._names, self._arguments, self._ids) if key in one), {key})
+        return next((names for names in (self._names, self._arguments, self._ids) if key in names), {key})
 
     def _object(self, tool: Tool | None) -> Wait[str]:
         """Arguments, judged as they come where the tool's name is known; or a string that holds them."""

@@ -59,13 +59,13 @@ def ahead(native: llguidance.LLMatcher, vocabulary: GrammarVocabulary, last: byt
 
 def _placed(vocabulary: GrammarVocabulary, text: bytes, places: Sequence[int]) -> list[GuessedId]:
     """The ids of a text but the last. places: where the guessed blanks stand in it."""
-    found, start = list[GuessedId](), 0
+    guesses, start = list[GuessedId](), 0
     for id_ in vocabulary.encode(text)[:-1]:
         piece = vocabulary.table.pieces[id_]
         at = next((place - start for place in places if start <= place < start + len(piece)), None)
-        found.append(GuessedId(id_, piece, at))
+        guesses.append(GuessedId(id_, piece, at))
         start += len(piece)
-    return found
+    return guesses
 
 
 class Blanks:
@@ -80,7 +80,7 @@ class Blanks:
         self._guesses = guesses[::-1]
         if not guesses or not self._are_taken:
             return forced
-        return [(one.id, 1.0 if one.at is None else _CHANCE) for one in guesses]
+        return [(guess.id, 1.0 if guess.at is None else _CHANCE) for guess in guesses]
 
     def accept(self, id_: int, text: bytes) -> None:
         """The answer goes on with this id."""

@@ -259,13 +259,13 @@ def _with_one_class(node: Either) -> list[Node]:
 
 def _joined(ranges: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """The same characters in the fewest ranges, in order."""
-    found: list[tuple[str, str]] = []
+    joined: list[tuple[str, str]] = []
     for low, high in sorted(ranges):
-        if found and ord(low) <= ord(found[-1][1]) + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], high))
+        if joined and ord(low) <= ord(joined[-1][1]) + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], high))
         else:
-            found.append((low, high))
-    return tuple(found)
+            joined.append((low, high))
+    return tuple(joined)
 
 
 def _code(char: str) -> str:

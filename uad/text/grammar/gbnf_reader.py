@@ -113,8 +113,8 @@ class GbnfReader:
         before = self._text[: self._at]
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
         near = self._text[self._at : self._at + 20].split("\n")[0]
-        found = f", found {near!r}" if near else ""
-        return InvalidRequestError(f"failed to parse grammar: {what} at line {line}, column {column}{found}")
+        place = f", found {near!r}" if near else ""
+        return InvalidRequestError(f"failed to parse grammar: {what} at line {line}, column {column}{place}")
 
     def _skip(self, blank: re.Pattern[str]) -> None:
         match = blank.match(self._text, self._at)

@@ -40,7 +40,7 @@ LIMITS = llguidance.LLParserLimits(
     verbose_errors=False,
 )
 MOST_CPU_S = 0.8
-"""Of compiling. What is within the limits of size takes a third of this."""
+"""Processor time of compiling. What is within the limits of size takes a third of this."""
 LONGEST_S = 5.0
 _LOOK_S = 0.1
 _STACK = 256 << 20  # bytes

@@ -33,14 +33,14 @@ def overrun(plan: LexemePlan) -> set[Node]:
     """The lexemes that might take a character which should follow another lexeme."""
     if len(plan.trees) == 1 and isinstance(plan.trees["root"], Lexeme):
         return set()  # nothing follows
-    found, places = set[Node](), _Places(plan.rules)
+    overrunning, places = set[Node](), _Places(plan.rules)
     lexemes = list(_lexemes_in(plan.trees.values()))
-    for node in dict.fromkeys(one.node for one in lexemes):
+    for node in dict.fromkeys(lexeme.node for lexeme in lexemes):
         try:
             places.add(node)
         except _TooLargeError:
-            found.add(node)
-    return found or _Walk(plan.trees, {one.number: one.node for one in lexemes}, places).overrun()
+            overrunning.add(node)
+    return overrunning or _Walk(plan.trees, {lexeme.number: lexeme.node for lexeme in lexemes}, places).overrun()
 
 
 def _lexemes_in(trees: Iterable[Node]) -> Iterator[Lexeme]:
@@ -65,25 +65,25 @@ class _Walk:
         self._follow = _Follow(trees, {number: word.can_be_empty for number, word in self._words.items()})
         self._bytes = {number: _any_of(places.bytes[at] for at in word.first) for number, word in self._words.items()}
         follow = self._follow.by_lexeme
-        known = {mask: _any_of(self._bytes[one] for one in _bits(mask)) for mask in set(follow.values())}
+        known = {mask: _any_of(self._bytes[number] for number in _bits(mask)) for mask in set(follow.values())}
         self._after = {number: known[follow[number]] for number in nodes}
         self._seen: set[frozenset[tuple[int, int]]] = set()
         self._work = 0
 
     def overrun(self) -> set[Node]:
         """See the function of this name."""
-        found: set[Node] = set()
+        nodes: set[Node] = set()
         starts, seen = [self._follow.first_of_root], set[int]()
         while starts:
             start = starts.pop()
             if start in seen:
                 continue
             seen.add(start)
-            for ended in self._from(start, found):
+            for ended in self._from(start, nodes):
                 starts.append(_any_of(self._follow.by_lexeme[number] for number in ended))
-        return found
+        return nodes
 
-    def _from(self, start: int, found: set[Node]) -> Iterator[frozenset[int]]:
+    def _from(self, start: int, nodes: set[Node]) -> Iterator[frozenset[int]]:
         """The lexemes that end together, for every text that may stand here."""
         begun = [(number, at) for number in _bits(start) for at in self._words[number].first]
         waiting = list(self._by_byte(begun))
@@ -99,7 +99,7 @@ class _Walk:
                 # blank or a line's end. What follows a number is "\n". That is a byte of both, so `num` might take
                 # what should follow it. `/[0-9]+/` could only take digits, which nothing else begins with: it stays.
                 after = _any_of(self._after[number] for number in ended)
-                found.update(self._nodes[number] for number, at in more if self._places.bytes[at] & after)
+                nodes.update(self._nodes[number] for number, at in more if self._places.bytes[at] & after)
                 yield ended
             waiting += self._by_byte(more)
 
@@ -157,9 +157,9 @@ class _Places:
     def _word(self, node: Node) -> _Word:
         match node:
             case GbnfText(text):
-                return self._row([self._one(_first_bytes(((char, char),))) for char in text])
+                return self._row([self._place_of(_first_bytes(((char, char),))) for char in text])
             case Chars(ranges, negated):
-                return self._one(_others(ranges) if negated else _first_bytes(ranges))
+                return self._place_of(_others(ranges) if negated else _first_bytes(ranges))
             case Ref(name):
                 return self._word(self._rules[name])
             case Seq(parts):
@@ -175,7 +175,7 @@ class _Places:
                 return self._row(self._copies(part, low, high))
         raise AssertionError(node)
 
-    def _one(self, bytes_: int) -> _Word:
+    def _place_of(self, bytes_: int) -> _Word:
         self.bytes.append(bytes_)
         self.next.append(set())
         place = len(self.bytes) - 1
@@ -247,11 +247,11 @@ class _Follow:
             case Ref(name):
                 return self._rules[name]
             case Seq(parts):
-                found, can_be_empty = 0, True
+                first_of_all, can_be_empty = 0, True
                 for first, is_empty in map(self._first, parts):
-                    found |= first if can_be_empty else 0
+                    first_of_all |= first if can_be_empty else 0
                     can_be_empty &= is_empty
-                return found, can_be_empty
+                return first_of_all, can_be_empty
             case Either(parts):
                 firsts = [self._first(part) for part in parts]
                 return _any_of(first for first, _ in firsts), any(is_empty for _, is_empty in firsts)
@@ -296,11 +296,11 @@ def _bits(mask: int) -> Iterator[int]:
 
 def _first_bytes(ranges: tuple[tuple[str, str], ...]) -> int:
     """The bytes with which characters of these ranges begin in UTF-8, as bits of a number."""
-    found = 0
+    mask = 0
     for low, high in ranges:
         first, last = low.encode("utf-8", "surrogatepass")[0], high.encode("utf-8", "surrogatepass")[0]
-        found |= (1 << (last + 1)) - (1 << first)
-    return found
+        mask |= (1 << (last + 1)) - (1 << first)
+    return mask
 
 
 def _others(ranges: tuple[tuple[str, str], ...]) -> int:

@@ -99,8 +99,8 @@ def mask_of(data: bytes, n_vocab: int) -> Mask:
 def _ids_of(bits: npt.NDArray[np.uint8], n_vocab: int) -> Ids:
     """The places of the bits that are set, before the n_vocab-th."""
     at = np.flatnonzero(bits)
-    found = np.flatnonzero(np.unpackbits(bits[at], bitorder="little"))
-    ids: Ids = at[found >> 3] * 8 + (found & 7)
+    allowed = np.flatnonzero(np.unpackbits(bits[at], bitorder="little"))
+    ids: Ids = at[allowed >> 3] * 8 + (allowed & 7)
     return ids[: np.searchsorted(ids, n_vocab)]
 
 

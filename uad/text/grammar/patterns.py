@@ -10,7 +10,7 @@ import llguidance
 from uad.text.grammar.grammars import LIMITS
 
 MAX_BYTES = 1 << 12
-"""Of a text in which a pattern is looked for: a microsecond or two each."""
+"""Size of a text in which a pattern is looked for: a microsecond or two each."""
 
 
 def whole_match(pattern: str) -> str:
@@ -44,8 +44,8 @@ def is_in(pattern: object, text: str) -> bool | None:
     if matcher is None or len(data) > MAX_BYTES:
         return None
     matcher = matcher.deep_copy()
-    found = matcher.try_consume_tokens(data) == len(data) and matcher.is_accepting()
-    return None if matcher.is_error() else found
+    is_whole = matcher.try_consume_tokens(data) == len(data) and matcher.is_accepting()
+    return None if matcher.is_error() else is_whole
 
 
 @lru_cache(maxsize=64)

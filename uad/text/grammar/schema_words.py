@@ -14,7 +14,7 @@ Schema = dict[str, Any]
 FORMATS = frozenset(
     ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid", "unknown")
 )
-"""Those that llguidance keeps to."""
+"""Words that llguidance keeps to."""
 _DRAFTS = ("http://json-schema.org/", "https://json-schema.org/")
 _NAMED = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
 _LISTED = ("prefixItems", "anyOf", "oneOf", "allOf", "items")
@@ -72,7 +72,9 @@ WORDS: Mapping[str, IdleWord] = {
     "maxProperties": IdleWord("object", lambda value, schema: _has_few_members(schema, value)),
     "dependentRequired": IdleWord("object", lambda value, _: _all_values(value, lambda names: names == [])),
     "dependentSchemas": IdleWord("object", lambda value, _: _all_values(value, _allows_all)),
-    "dependencies": IdleWord("object", lambda value, _: _all_values(value, lambda one: one == [] or _allows_all(one))),
+    "dependencies": IdleWord(
+        "object", lambda value, _: _all_values(value, lambda item: item == [] or _allows_all(item))
+    ),
     "unevaluatedProperties": IdleWord("object", lambda value, _: _allows_all(value)),
     "uniqueItems": IdleWord("array", lambda value, schema: value is False or _at_most(schema.get("maxItems"), 1)),
     "contains": IdleWord("array", lambda _, schema: schema.get("minContains") == 0 and "maxContains" not in schema),

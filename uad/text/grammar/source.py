@@ -232,8 +232,10 @@ def schema_can_end(root: Schema) -> bool:
     def can_end(value: object) -> bool:
         return id(value) in ends if isinstance(value, dict) else value is not False
 
-    while found := {id(one) for one in schemas if id(one) not in ends and _fits_something(one, root, can_end)}:
-        ends |= found
+    while grown := {
+        id(schema) for schema in schemas if id(schema) not in ends and _fits_something(schema, root, can_end)
+    }:
+        ends |= grown
     return id(root) in ends
 
 
@@ -289,16 +291,16 @@ def lark_can_end(text: str) -> bool:
 def _tokens(text: str) -> Iterator[str]:
     """Names and marks; a text counts as `""`, a schema as that or as `endless`."""
     at = 0
-    while at < len(text) and (found := _TOKEN.match(text, at)):
-        at = found.end()
-        if found["json"]:
+    while at < len(text) and (match := _TOKEN.match(text, at)):
+        at = match.end()
+        if match["json"]:
             try:
                 schema, at = json.JSONDecoder().raw_decode(text, at)
                 yield '""' if not isinstance(schema, dict) or schema_can_end(schema) else "endless"
             except (ValueError, RecursionError):
                 return
-        elif not found["blank"]:
-            yield '""' if found["text"] else found[0].lstrip("!?") if found["name"] else found[0]
+        elif not match["blank"]:
+            yield '""' if match["text"] else match[0].lstrip("!?") if match["name"] else match[0]
 
 
 def _rules(tokens: list[str]) -> Iterator[tuple[str, list[str]]]:
@@ -329,19 +331,19 @@ class _RuleBody:
 
     def can_end(self) -> bool:
         """Whether one of the alternatives can."""
-        found = row = False
+        does_end = row = False
         row = True
         while self._at < len(self._tokens) and self._tokens[self._at] not in (")", "]"):
             token = self._tokens[self._at]
             self._at += 1
             if token == "|":
-                found, row = found or row, True
+                does_end, row = does_end or row, True
                 continue
             part = self._part(token)
             rest = "".join(self._tokens[self._at : self._at + 3])
             row = row and (part or _MAY_BE_NONE.match(rest) is not None)
             self._skip_repeats()
-        return found or row
+        return does_end or row
 
     def _part(self, token: str) -> bool:
         if token in ("(", "["):

@@ -33,18 +33,18 @@ def compare(target: Side, draft: Side, options: Options, messages: Sequence[Mapp
     """Both ways of one conversation. Raises MappingError for broken rules, InvalidRequestError where a template refuses
     the messages.
     """
-    found = plan(target, draft, options)
+    result = plan(target, draft, options)
     ids = _prompt(target, options, messages)
-    stream = found.rules.stream()
+    stream = result.rules.stream()
     translated = normalise([*stream.feed(ids), *stream.flush()])
     own = items_of(_prompt(draft, Options(options.mappings, target_family=options.draft_family), messages), draft.vocab)
     return Comparison(
-        notes=found.notes,
+        notes=result.notes,
         prompt=named(items_of(ids, target.vocab), target.vocab),
         translated=named(translated, draft.vocab),
         own=named(own, draft.vocab),
         is_same=translated == own,
-        is_same_to_answer=same_to_answer(translated, own, found.rules.format.family, draft.vocab),
+        is_same_to_answer=same_to_answer(translated, own, result.rules.format.family, draft.vocab),
     )
 
 

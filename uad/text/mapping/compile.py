@@ -348,7 +348,11 @@ def reader_patterns(family: Family, vocab: VocabTable) -> dict[str, Patterns]:
         tails = {tail: Step((Mark(marker.role, TurnKind.SETTLE),)) for tail in marker.tails}
         spans = _openings(family, vocab) if marker.role == "assistant" else {}
         states[marker.role + "!"] = tails | states[marker.role] | spans
-    first = {one.start: Step((one.opens(),)) for one in markers if one.start and one.role in ("user", "assistant")}
+    first = {
+        marker.start: Step((marker.opens(),))
+        for marker in markers
+        if marker.start and marker.role in ("user", "assistant")
+    }
     return {OUTSIDE: outside, BEGIN: _begin(family, vocab, first, outside, states), **states}
 
 
@@ -381,7 +385,7 @@ def _without_bos(marker: str, vocab: VocabTable) -> Items:
 
 
 def _markers(family: Family, vocab: VocabTable) -> list[_Marker]:
-    found = []
+    markers = []
     for role in sorted(family.roles, key=_ORDER.index):
         if role == "system" and family.system != "turn":
             continue
@@ -390,8 +394,8 @@ def _markers(family: Family, vocab: VocabTable) -> list[_Marker]:
         start = parse_marker(stripped, vocab)
         texts = [turn.start, family.prompt or turn.start] if role == "assistant" else [turn.start]
         tails = [rest_of(parse_marker(text, vocab), start) for text in texts]
-        found.append(_Marker(role, start, tuple(tail for tail in tails if tail), parse_marker(turn.end, vocab)))
-    return found
+        markers.append(_Marker(role, start, tuple(tail for tail in tails if tail), parse_marker(turn.end, vocab)))
+    return markers
 
 
 def _add_starts(starts: Patterns, marker: _Marker, markers: list[_Marker]) -> None:

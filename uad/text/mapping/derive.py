@@ -95,8 +95,8 @@ class _Probe:
         if re.findall("|".join(words), text) != list(words):
             return None
         head, answer, user, answer_2, user_2, tail = pieces
-        before, found, after = head.partition(S)
-        system = (before, after) if found else None
+        before, separator, after = head.partition(S)
+        system = (before, after) if separator else None
         return _Texts(head, answer_2, user_2, tail, system, answer == answer_2 and user == user_2)
 
     def after(self, messages: Sequence[Message], word: str) -> str:
@@ -202,9 +202,9 @@ def _reasoning(probe: _Probe, family: Family) -> Turn | None:
     for key in _THOUGHT_KEYS:
         for system in ((), (_SYSTEM,)):
             text = probe.render((*system, *_TALK[:2]), prompt=False, extra={key: THOUGHT}) or ""
-            found = re.search(f"{U1}{re.escape(lead)}(.*){THOUGHT}(.+){A1}", text, re.DOTALL)
-            if found and (found[1] or rest):
-                return Turn(found[1], found[2])
+            match = re.search(f"{U1}{re.escape(lead)}(.*){THOUGHT}(.+){A1}", text, re.DOTALL)
+            if match and (match[1] or rest):
+                return Turn(match[1], match[2])
     asked = family.asking[len(family.opening) :]
     if not asked and re.fullmatch(r"</[^<>]+>\s*", rest) and f"<{rest.strip()[2:]}" in family.opening:
         return Turn("", rest)

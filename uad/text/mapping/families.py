@@ -111,10 +111,10 @@ class Family:
             return _NO_THOUGHT.sub("", start).rstrip(" ")
         n = common_prefix(start, self.prompt)
         inside = [
-            found.start()
+            match.start()
             for text in (start, self.prompt)
-            for found in _NAMES.finditer(text)
-            if found.start() < n < found.end()
+            for match in _NAMES.finditer(text)
+            if match.start() < n < match.end()
         ]
         return _NO_THOUGHT.sub("", start[: min(inside, default=n)])
 
@@ -173,7 +173,7 @@ class Family:
         literal = {role: (turn.start, turn.end) for role, turn in self.roles.items()}
         values = {"TURNS": literal, "MODE": self.system, "BEGIN": self.begin, "NONE": self.no_system}
         values["PROMPT"] = self.asking
-        return re.sub("@([A-Z]+)@", lambda found: json.dumps(values[found[1]]), _TEMPLATE)
+        return re.sub("@([A-Z]+)@", lambda match: json.dumps(values[match[1]]), _TEMPLATE)
 
 
 _TEMPLATE = """\
@@ -256,16 +256,16 @@ def _thought(fields: Fields) -> ThoughtFormat:
 
 def _roles(fields: Fields) -> dict[str, Turn]:
     roles = fields.child("roles", ROLES)
-    found = {}
+    by_role = {}
     for role in roles.given:
         turn = roles.child(role, ("start", "end", "prompt") if role == "assistant" else ("start", "end"))
-        found[role] = Turn(turn.text("start", ""), turn.text("end", ""))
+        by_role[role] = Turn(turn.text("start", ""), turn.text("end", ""))
     for role in ("system", "user", "assistant"):
-        if role not in found:
+        if role not in by_role:
             raise fields.fail("roles", f"the role '{role}' is missing; give its 'start' and 'end' (they may be empty)")
-    if not (found["user"].start or found["user"].end or found["assistant"].start):
+    if not (by_role["user"].start or by_role["user"].end or by_role["assistant"].start):
         raise fields.fail("roles", "nothing stands between the user's text and the assistant's; give a start or an end")
-    return found
+    return by_role
 
 
 def _example(fields: Fields) -> Example:

@@ -48,16 +48,16 @@ def lint(directories: Sequence[Path]) -> tuple[int, tuple[Finding, ...]]:
 
 
 def _load(directories: Sequence[Path], kind: str, load: Callable[[Path], _T], findings: list[Finding]) -> list[_T]:
-    found: dict[str, _T] = {}
+    loaded: dict[str, _T] = {}
     for path in files_of(directories, kind):
-        if path.stem in found:
-            findings.append(Finding(f"{path}: never used; {found[path.stem].path} has the same name and wins"))
+        if path.stem in loaded:
+            findings.append(Finding(f"{path}: never used; {loaded[path.stem].path} has the same name and wins"))
             continue
         try:
-            found[path.stem] = load(path)
+            loaded[path.stem] = load(path)
         except MappingError as error:
             findings.append(Finding(str(error), is_error=True))
-    return list(found.values())
+    return list(loaded.values())
 
 
 def _doubles(items: Iterable[_T], shape: Callable[[_T], object]) -> Iterator[tuple[_T, _T]]:

@@ -86,10 +86,10 @@ def _rule(fields: Fields) -> Replacement:
 
 def _match(fields: Fields, key: str) -> Match:
     conditions = field_names(Match)
-    found = fields.child(key, conditions).record(Match)
-    if not found.weight:
+    match = fields.child(key, conditions).record(Match)
+    if not match.weight:
         raise fields.fail(key, f"'{key}' has no condition; give at least one of {', '.join(conditions)}")
-    return found
+    return match
 
 
 def load_pairs(directories: Iterable[Path]) -> dict[str, Pair]:
@@ -101,5 +101,5 @@ def matching(pairs: Iterable[Pair], target: tuple[Side, Recognition], draft: tup
     """The pairs that apply, the most particular first; of equals, the one from the earlier directory."""
     # Weights are bits: a name (4) outweighs specials and family together (2 + 1), on either side. Sorting is stable, so
     # of equals the earlier directory's stays first.
-    found = [pair for pair in pairs if pair.target.holds(*target) and pair.draft.holds(*draft)]
-    return sorted(found, key=lambda pair: -(pair.target.weight + pair.draft.weight))
+    fitting = [pair for pair in pairs if pair.target.holds(*target) and pair.draft.holds(*draft)]
+    return sorted(fitting, key=lambda pair: -(pair.target.weight + pair.draft.weight))

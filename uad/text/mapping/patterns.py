@@ -28,11 +28,11 @@ _WHITE = b" \t\n\v\f\r"
 def split_specials(text: str, vocab: VocabTable) -> Iterator[str | int]:
     """The parts of text in order: ids where a special's name stands (the longest where several fit), text otherwise."""
     start = 0
-    for found in vocab.names.finditer(text) if vocab.names else ():
-        if found.start() > start:
-            yield text[start : found.start()]
-        yield vocab.specials[found.group()]
-        start = found.end()
+    for match in vocab.names.finditer(text) if vocab.names else ():
+        if match.start() > start:
+            yield text[start : match.start()]
+        yield vocab.specials[match.group()]
+        start = match.end()
     if start < len(text):
         yield text[start:]
 
@@ -82,14 +82,14 @@ def parse_rule(text: str, vocab: VocabTable, where: str) -> Items:
 
 
 def _refuse_unknown(piece: str, rule: str, vocab: VocabTable, where: str) -> None:
-    found = _LOOKS_SPECIAL.search(piece)
-    if found is None:
+    match = _LOOKS_SPECIAL.search(piece)
+    if match is None:
         return
-    near = nearest(found.group(), vocab.specials)
+    near = nearest(match.group(), vocab.specials)
     hint = f"; the nearest that it has is {near}" if near else ""
-    letters = "\\" + found.group()
+    letters = "\\" + match.group()
     raise MappingError(
-        f"{where}: the rule {rule!r} names the special {found.group()}, which the vocabulary of {vocab.name} does not "
+        f"{where}: the rule {rule!r} names the special {match.group()}, which the vocabulary of {vocab.name} does not "
         f"have{hint}. "
         f"If letters are meant, write {letters}"
     )

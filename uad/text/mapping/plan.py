@@ -84,8 +84,8 @@ def usable_template(side: Side, options: Options) -> tuple[str, str]:
         else:
             return side.chat_template, ""
     families = load_families((*options.mappings, bundled_mappings()))
-    found = _family(replace(side, chat_template=None), families, options.target_family, "--target-family")
-    family = found.family or find_family(families, "plain")
+    recognised = _family(replace(side, chat_template=None), families, options.target_family, "--target-family")
+    family = recognised.family or find_family(families, "plain")
     return family.template(), f"{why}; messages are written in the format {family.name}{way_out}"
 
 
@@ -98,31 +98,31 @@ def _family(side: Side, families: dict[str, Family], override: str | None, flag:
         raise MappingError(f"{flag}: {error}") from None
 
 
-def _derived(side: Side, found: Recognition) -> Recognition:
+def _derived(side: Side, recognised: Recognition) -> Recognition:
     """What was recognised if that fits; otherwise the format of the model's own template, where one can be derived."""
-    if not side.chat_template or (found.family is not None and found.is_exact):
-        return found
+    if not side.chat_template or (recognised.family is not None and recognised.is_exact):
+        return recognised
     try:
         derived = derive(side)
     except InvalidRequestError as error:
         return (
-            found
-            if found.family is not None
-            else Recognition(None, found.score, f"{found.reason}; {error}, so text passes as it is")
+            recognised
+            if recognised.family is not None
+            else Recognition(None, recognised.score, f"{recognised.reason}; {error}, so text passes as it is")
         )
     # A family that is like the template but not the same is better than a derived one that is not exact either: the
     # family is known to work for models. An exact derived one is the template itself.
-    if found.family is not None and not derived.exact:
-        return found
-    why = f"like {found.family.name}, but not the same" if found.family is not None else "of no known format"
+    if recognised.family is not None and not derived.exact:
+        return recognised
+    why = f"like {recognised.family.name}, but not the same" if recognised.family is not None else "of no known format"
     return Recognition(
         derived.family, 1.0, "; ".join((f"its template is {why}, so the format is derived from it", *derived.notes))
     )
 
 
-def _pair_format(pair: Pair | None, at: int, found: Recognition) -> Recognition:
+def _pair_format(pair: Pair | None, at: int, recognised: Recognition) -> Recognition:
     format_ = pair.formats[at] if pair is not None else None
-    return found if pair is None or format_ is None else Recognition(format_, 1.0, f"given by pair {pair.name}")
+    return recognised if pair is None or format_ is None else Recognition(format_, 1.0, f"given by pair {pair.name}")
 
 
 def _choose_pair(pairs: list[Pair], target: Side, draft: Side) -> tuple[Pair | None, list[str]]:
@@ -140,9 +140,9 @@ def _choose_pair(pairs: list[Pair], target: Side, draft: Side) -> tuple[Pair | N
     return None, skipped
 
 
-def _note(what: str, side: Side, found: Recognition) -> str:
-    family = found.family.name if found.family else "no known chat format"
-    return f"{what} {side.name}: {family} (score {found.score:.2f}: {found.reason})"
+def _note(what: str, side: Side, recognised: Recognition) -> str:
+    family = recognised.family.name if recognised.family else "no known chat format"
+    return f"{what} {side.name}: {family} (score {recognised.score:.2f}: {recognised.reason})"
 
 
 def _source(options: Options, pair: Pair | None, read: Recognition, rules: CompiledRules) -> str:

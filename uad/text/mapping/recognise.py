@@ -101,7 +101,9 @@ def _by_specials(side: Side, candidates: list[Family], why: str) -> Recognition:
 
 
 def _plainness(family: Family) -> tuple[int, bool, int, str]:
-    """Of families that fit equally: the one that asks for most specials, then the one without peculiarities."""
+    """An order of families that fit equally: first the one that asks for most specials, then the one without
+    peculiarities.
+    """
     return len(family.specials), family.reasoning is None, -len(family.name), family.name
 
 

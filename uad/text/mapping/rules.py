@@ -201,8 +201,8 @@ class RuleStream:
         at = 0
         while at < len(data):
             if not self._held and not self._turns.waiting:
-                found = self._table.first.search(data, at) if self._table.first else None
-                end = found.start() if found else len(data)
+                match = self._table.first.search(data, at) if self._table.first else None
+                end = match.start() if match else len(data)
                 self._pass(data[at:end])
                 at = end
             if at < len(data):

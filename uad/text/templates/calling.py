@@ -86,16 +86,16 @@ def calling(template: str) -> Calling:
 @lru_cache(maxsize=16)
 def capabilities(template: str) -> Mapping[str, bool]:
     """What a template does with messages, tools and thoughts, under the names that llama-server has for it."""
-    found, probe = calling(template), _CallProbe(template)
+    does, probe = calling(template), _CallProbe(template)
     return {
         "supports_string_content": probe.shows({"role": "user", "content": _SAID}),
         "supports_typed_content": probe.shows({"role": "user", "content": [{"type": "text", "text": _SAID}]}),
         "supports_system_role": probe.shows({"role": "system", "content": _SAID}),
-        "supports_tools": found.tools,
-        "supports_tool_calls": found.calls,
-        "supports_parallel_tool_calls": found.calls and found.parallel,
-        "supports_object_arguments": found.calls and found.objects,
-        "supports_preserve_reasoning": probe.keeps_thoughts(found.thoughts or "reasoning_content"),
+        "supports_tools": does.tools,
+        "supports_tool_calls": does.calls,
+        "supports_parallel_tool_calls": does.calls and does.parallel,
+        "supports_object_arguments": does.calls and does.objects,
+        "supports_preserve_reasoning": probe.keeps_thoughts(does.thoughts or "reasoning_content"),
         "supports_reasoning_effort": probe.knows_effort(),
     }
 
@@ -143,8 +143,8 @@ class _CallProbe:
         answer.
         """
         for name in ("reasoning_content", "thinking", "reasoning"):
-            said: dict[str, object] = {"role": "assistant", "content": "wqz answer"}
-            talks: list[list[dict[str, object]]] = [[_asked(), {**said, name: _THOUGHT}]]
+            answer: dict[str, object] = {"role": "assistant", "content": "wqz answer"}
+            talks: list[list[dict[str, object]]] = [[_asked(), {**answer, name: _THOUGHT}]]
             if way is not None:
                 talks.append([_asked(), {**way.called(TOOL), name: _THOUGHT}, way.result(TOOL)])
             if any(_THOUGHT in self._render(talk, [probe_tool(TOOL)] if way else None) for talk in talks):
@@ -174,8 +174,8 @@ class _CallProbe:
         """The text; empty where the template refuses. Some want the tools as functions, or as one text under another
         name.
         """
-        told: dict[str, object] = {"tools": tools, "functions": json.dumps(tools), "datetime": ""}
-        return probed(self._template, messages, self._budget, **{**more, **told, "add_generation_prompt": prompt})
+        variables: dict[str, object] = {"tools": tools, "functions": json.dumps(tools), "datetime": ""}
+        return probed(self._template, messages, self._budget, **{**more, **variables, "add_generation_prompt": prompt})
 
 
 def _asked() -> dict[str, object]:
@@ -192,7 +192,7 @@ class CallWay:
 
     @classmethod
     def of(cls, does: Calling) -> CallWay:
-        """As a template takes them that does this."""
+        """The way of calls that a template takes which does this."""
         return cls(does.objects, does.empty, _IDS[does.ids])
 
     def called(self, *names: str) -> dict[str, object]:

@@ -69,13 +69,13 @@ def converse(messages: Sequence[Message], talk: Talk) -> Rendered:
     placed, talk = _as_taken(tuple((at, check_message(message, at)) for at, message in enumerate(messages)), talk)
     budget = Budget()
     failed: tuple[Placed, Talk, InvalidRequestError]
-    for way, said in ((way, said) for way in _ways(placed, talk) for said in _tellings(talk)):
+    for way, telling in ((way, telling) for way in _ways(placed, talk) for telling in _tellings(talk)):
         try:
-            return _prompt(way, said, budget)
+            return _prompt(way, telling, budget)
         except (RefusedError, _LostError) as error:
-            failed = way, said, error
-    last, said, why = failed
-    raise _named(why, last, said, budget) if isinstance(why, RefusedError) else why
+            failed = way, telling, error
+    last, telling, why = failed
+    raise _named(why, last, telling, budget) if isinstance(why, RefusedError) else why
 
 
 def _tellings(talk: Talk) -> Iterator[Talk]:
@@ -92,8 +92,8 @@ def _tellings(talk: Talk) -> Iterator[Talk]:
 def _as_taken(placed: Placed, talk: Talk) -> tuple[Placed, Talk]:
     """Tools, calls and thoughts as the template takes them. It gets no tools that it does not list."""
     kwargs = dict(talk.kwargs or {})
-    told = kwargs.get("tools")
-    tools = told if isinstance(told, Sequence) else ()
+    given = kwargs.get("tools")
+    tools = given if isinstance(given, Sequence) else ()
     messages = [message for _, message in placed]
     if any(message.get("reasoning_content") for message in messages):
         placed = place_thoughts(placed, calling(talk.template).thoughts)

@@ -207,8 +207,8 @@ def _id(call: Any, ids: str, number: int) -> str:
     own, name = call.get("id") or "", call["function"]["name"]
     if ids == NINE:
         return _nine(own or str(number))
-    found = _FUNCTION_ID.fullmatch(own)
-    return own if found and found["name"] == name else f"functions.{name}:{number}"
+    match = _FUNCTION_ID.fullmatch(own)
+    return own if match and match["name"] == name else f"functions.{name}:{number}"
 
 
 def _nine(id_: str) -> str:
@@ -230,8 +230,8 @@ def _one_by_one(placed: Placed) -> Placed:
         n = next((i for i, (_, other) in enumerate(waiting) if other.get("role") != "tool"), len(waiting))
         results, waiting = waiting[:n], waiting[n:]
         for i, call in enumerate(calls):
-            own = [one for one in results if one[1].get("tool_call_id") == call.get("id")]
-            results = [one for one in results if one not in own]
+            own = [result for result in results if result[1].get("tool_call_id") == call.get("id")]
+            results = [result for result in results if result not in own]
             out += [(at, {**message, **({"content": ""} if i else {}), "tool_calls": [call]}), *own]
         out += results
     return tuple(out)
@@ -242,7 +242,7 @@ def joined(turn: Sequence[tuple[int, Message]]) -> tuple[int, Message]:
     at, message = turn[-1]
     if len(turn) == 1:
         return turn[0]
-    return at, {**message, "content": BETWEEN.join(text_of(one, number) for number, one in turn)}
+    return at, {**message, "content": BETWEEN.join(text_of(message, number) for number, message in turn)}
 
 
 def _results_as_turns(placed: Placed) -> Placed:

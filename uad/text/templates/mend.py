@@ -69,7 +69,7 @@ def takes_turns(template: str, with_tools: bool, kinds: tuple[str, ...]) -> bool
 
 
 def _turn_message(kind: str, text: str, way: CallWay) -> dict[str, object]:
-    said: dict[str, object] = {"role": "assistant" if "answer" in kind else "user", "content": text}
+    message: dict[str, object] = {"role": "assistant" if "answer" in kind else "user", "content": text}
     orphan: dict[str, object] = {"role": "tool", "content": text, "tool_call_id": way.id[::-1]}
     return {
         CALL: way.called(TOOL),
@@ -79,10 +79,10 @@ def _turn_message(kind: str, text: str, way: CallWay) -> dict[str, object]:
         RESULT: {**way.result(TOOL), "content": text},
         ORPHAN: orphan,
         NAMED: {**orphan, "name": OTHER},
-        SYSTEM: {**said, "role": "system"},
-        EMPTY_USER: {**said, "content": ""},
-        EMPTY_ANSWER: {**said, "content": ""},
-    }.get(kind, said)
+        SYSTEM: {**message, "role": "system"},
+        EMPTY_USER: {**message, "content": ""},
+        EMPTY_ANSWER: {**message, "content": ""},
+    }.get(kind, message)
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,11 @@ def _with_systems(turns: Sequence[_ChatTurn], takes: Takes) -> Iterator[_ChatTur
             several = before == START and len(run) > 1 and not takes(START, SYSTEM, SYSTEM, USER)
             yield from [replace(_joined(run), kind=SYSTEM)] if several else run
             continue
-        said = [turn.as_user(text_of(turn.message, turn.at)) for turn in run]
+        texts = [turn.as_user(text_of(turn.message, turn.at)) for turn in run]
         if before in (CALL, RESULT) and kind == RESULT:
-            moved = said
+            moved = texts
         else:
-            yield from said
+            yield from texts
             before = USER
 
 
@@ -174,11 +174,13 @@ def _with_calls(turns: Sequence[_ChatTurn], takes: Takes, does: Calling) -> Iter
         group = list(turns[number:end])
         if turn.kind == CALL:
             group = _apart(_answered(group, turns[end].kind if end < len(turns) else ANSWER, takes), takes, does)
-        for one in group:
-            if one.kind in (ORPHAN, NAMED) and not takes(before, one.kind):
-                one = one.as_user(result_text(one.message, one.at, in_tags=not (does.calls and does.results)))
-            yield one
-            before = _before_next(one, before)
+        for placed in group:
+            if placed.kind in (ORPHAN, NAMED) and not takes(before, placed.kind):
+                placed = placed.as_user(
+                    result_text(placed.message, placed.at, in_tags=not (does.calls and does.results))
+                )
+            yield placed
+            before = _before_next(placed, before)
 
 
 def _answered(group: Sequence[_ChatTurn], after: str, takes: Takes) -> list[_ChatTurn]:
@@ -207,14 +209,14 @@ def _apart(group: list[_ChatTurn], takes: Takes, does: Calling) -> list[_ChatTur
     if not calls or not text_of(turn.message, turn.at) or takes(SAID):
         return group
     if not takes(ANSWER, CALL):
-        return [_in_words(turn, calls, ()), *(replace(one, kind=_kind(one.message)) for one in others)]
-    said = {name: value for name, value in turn.message.items() if name != "tool_calls"}
+        return [_in_words(turn, calls, ()), *(replace(later, kind=_kind(later.message)) for later in others)]
+    plain = {name: value for name, value in turn.message.items() if name != "tool_calls"}
     called = {"role": "assistant", "content": does.empty, "tool_calls": calls}
-    return [_ChatTurn(turn.at, said, ANSWER), _ChatTurn(turn.at, called, CALL), *others]
+    return [_ChatTurn(turn.at, plain, ANSWER), _ChatTurn(turn.at, called, CALL), *others]
 
 
-def _in_words(turn: _ChatTurn, told: Sequence[Any], kept: Sequence[Any]) -> _ChatTurn:
-    texts = (text_of(turn.message, turn.at), *map(call_text, told))
+def _in_words(turn: _ChatTurn, calls: Sequence[Any], kept: Sequence[Any]) -> _ChatTurn:
+    texts = (text_of(turn.message, turn.at), *map(call_text, calls))
     message = {**turn.message, "content": BETWEEN.join(filter(None, texts)), "tool_calls": kept}
     if kept:
         return replace(turn, message=message)

@@ -54,8 +54,8 @@ def _in_place(render: Render) -> Rendered | None:
         whole = render(mark)
     except RefusedError:
         return None
-    before, found, _ = whole.text.rpartition(mark)
-    return Rendered(tuple(_cut(whole.parts, len(before))), whole.exact) if found else None
+    before, mark_there, _ = whole.text.rpartition(mark)
+    return Rendered(tuple(_cut(whole.parts, len(before))), whole.exact) if mark_there else None
 
 
 def _thinking(asked: Rendered, template: str, typed: re.Match[str]) -> Rendered:

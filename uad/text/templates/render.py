@@ -90,9 +90,9 @@ def render(
         text = "".join(part.text for part in put.parts)
         return Rendered(put.parts, losses=by_marks(checked, masked, put.shown, text, budget))
     for masked in (mask(asked), mask(asked, split_thoughts=True)):
-        found = _find(template, text, variables, masked, budget)
-        if found is not None:
-            return Rendered(found.parts, losses=by_marks(checked, masked, found.shown, text, budget))
+        rendered = _find(template, text, variables, masked, budget)
+        if rendered is not None:
+            return Rendered(rendered.parts, losses=by_marks(checked, masked, rendered.shown, text, budget))
     return Rendered(search_parts(text, mask(asked)), exact=False, losses=by_search(checked, text, budget))
 
 

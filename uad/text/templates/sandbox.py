@@ -30,7 +30,7 @@ MAX_SECONDS = 5.0
 _WIDE = re.compile(r"\{[^{}]*:[^{}]*(\d{4}|\{)")
 """A format field that asks for a huge width, or takes its width from a value."""
 _MAX_BITS = 4096
-"""Of a whole number: dividing longer ones takes a time that grows with the square of their length."""
+"""Bits of a whole number: dividing longer ones takes a time that grows with the square of their length."""
 _MOST_DIGITS = 64
 _TEXT_METHODS = frozenset(
     [
@@ -154,7 +154,7 @@ def _call(method: str, *arguments: nodes.Expr) -> nodes.Call:
 
 
 _BUDGET: ContextVar[Budget] = ContextVar("budget")
-"""Of the rendering that runs."""
+"""The budget of the rendering that runs."""
 
 
 class _GenerationTag(Extension):
@@ -389,12 +389,12 @@ def switch_names(tree: nodes.Template) -> frozenset[str]:
     """Names whose truth alone matters to the template, under this name and under those that it keeps their values
     by.
     """
-    found = _Uses()
-    found.visit(tree, _USED)
+    uses = _Uses()
+    uses.visit(tree, _USED)
     # {% set think = enable_thinking | default(true) %}{% if think %} tests `think`, and `think` keeps the value of
     # `enable_thinking`: so both are switches. With {{ think }} anywhere, `think` is used, and so is what it keeps.
-    used = _spread(found.used, found.kept)
-    return frozenset(_spread(found.tested - used, found.kept) - used)
+    used = _spread(uses.used, uses.kept)
+    return frozenset(_spread(uses.tested - used, uses.kept) - used)
 
 
 def _spread(names: set[str], kept: Mapping[str, set[str]]) -> set[str]:

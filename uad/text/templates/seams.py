@@ -78,11 +78,13 @@ def _mask(value: Any, key: str, masked: Masked, split: bool) -> Any:
         untouched = key == "role" or not value or (key not in _CONTENT_KEYS and _PLAIN.fullmatch(value))
         return value if untouched else masked.mark(value)
     if isinstance(value, Mapping):
-        found = {_mask_name(str(name), masked): _mask(item, str(name), masked, split) for name, item in value.items()}
+        masked_items = {
+            _mask_name(str(name), masked): _mask(item, str(name), masked, split) for name, item in value.items()
+        }
         content = value.get("content")
         if split and value.get("role") == "assistant" and isinstance(content, str) and _THOUGHT_TAGS.search(content):
-            found["content"] = _mask_around_tags(content, masked)
-        return found
+            masked_items["content"] = _mask_around_tags(content, masked)
+        return masked_items
     if isinstance(value, Sequence):
         return [_mask(item, key, masked, split) for item in value]
     return value
@@ -128,7 +130,7 @@ def put_back(skeleton: str, masked: Masked) -> Found:
     """The skeleton with each content in it as it is; a marker without a content is left out."""
     pieces = _MARK.split(skeleton)
     shown = {int(index): masked.contents[int(index)] for index in pieces[1::2] if int(index) < len(masked.contents)}
-    parts = [Part(shown.get(int(one), "") if at % 2 else one, at % 2 == 0) for at, one in enumerate(pieces)]
+    parts = [Part(shown.get(int(piece), "") if at % 2 else piece, at % 2 == 0) for at, piece in enumerate(pieces)]
     return Found(merge(parts), shown)
 
 
@@ -198,9 +200,9 @@ def search_parts(text: str, masked: Masked) -> tuple[Part, ...]:
     for content in masked.contents:
         if not _BRACKETS.search(content):
             continue
-        found = next((variant for variant in _variants(content) if variant and variant in text), "")
-        needles.update({found} - {""})
-        needles.update(_LOOKS_SPECIAL.findall(content.replace(found, "\n") if found else content))
+        shown = next((variant for variant in _variants(content) if variant and variant in text), "")
+        needles.update({shown} - {""})
+        needles.update(_LOOKS_SPECIAL.findall(content.replace(shown, "\n") if shown else content))
     if not needles:
         return merge([Part(text, True)])
     pattern = re.compile("|".join(re.escape(needle) for needle in sorted(needles, key=len, reverse=True)))
@@ -261,9 +263,9 @@ def _lost_calls(masked: Masked, shown: Mapping[int, str], text: str, budget: Bud
     for number, message in enumerate(masked.values["messages"]):
         for call in message.get("tool_calls") or ():
             ends = []
-            for said in filter(str.strip, _strings(call.get("function", {}).get("arguments"))):
-                hidden = marks(said)
-                ends.append(_end(said, text, at, budget) if not hidden else 0 if shown.keys() >= {*hidden} else -1)
+            for value in filter(str.strip, _strings(call.get("function", {}).get("arguments"))):
+                hidden = marks(value)
+                ends.append(_end(value, text, at, budget) if not hidden else 0 if shown.keys() >= {*hidden} else -1)
             if ends and max(ends) < 0:
                 yield Loss(number, left_out=True, is_call=True)
             at = max(at, *ends) if ends else at
@@ -306,9 +308,9 @@ def _pieces(message: Mapping[str, object], text: str) -> Iterator[str]:
 def _end(piece: str, text: str, at: int, budget: Budget) -> int:
     """Where a piece ends: after `at` if it is there, 0 if it is elsewhere, -1 if it is nowhere."""
     for form in (piece, quoted(piece)):
-        found = text.find(form, at)
-        if found >= 0:
-            return found + len(form)
+        end = text.find(form, at)
+        if end >= 0:
+            return end + len(form)
         budget.tick()  # only searches without success go over the same text again and again
         if form in text:
             return 0

@@ -121,13 +121,13 @@ class Boundaries:
         # A token of the three characters A B C has the junctions A|B and B|C, so neither pair is cut in any text. Of a
         # token with parts of characters, such as the last byte of A with B, the pair is (that byte, B): so `_judge`
         # tries one to three bytes on each side.
-        found: set[tuple[bytes, bytes]] = set()
+        pairs: set[tuple[bytes, bytes]] = set()
         for piece in self._vocab.pieces:
             if not piece.isascii():
                 for match in _JUNCTION.finditer(piece):
                     i = match.start()
-                    found.add((piece[max(i - 3, 0) : i], piece[i : i + 3]))
-        return frozenset(found)
+                    pairs.add((piece[max(i - 3, 0) : i], piece[i : i + 3]))
+        return frozenset(pairs)
 
     def _is_tied_after_small_letter(self, piece: bytes) -> bool:
         ids = self._vocab.tokenize(b"a" + piece) if is_text(piece) else []

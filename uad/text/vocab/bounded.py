@@ -121,9 +121,9 @@ def _whole(native: Tokenize, vocab: VocabTable, data: bytes) -> list[int]:
         end = start + _WINDOW - (start + _WINDOW - len(data)) % _DIGITS_AT_ONCE
         while data[end] & 0xC0 == 0x80:  # inside of a character
             end -= 1
-        found = native(data[start:end])
-        n, length = _seam(native, vocab, data[start:end], found)
-        ids += found[:n]
+        spelled = native(data[start:end])
+        n, length = _seam(native, vocab, data[start:end], spelled)
+        ids += spelled[:n]
         start += length
     return ids + native(data[start:])
 
@@ -196,20 +196,20 @@ def lettered(tokenize: Tokenize, vocab: VocabTable) -> Tokenize:
     search = re.compile(longest_of(names).encode()).search
 
     def spell(data: bytes) -> list[int]:
-        found = search(data)
-        if found is None:
+        match = search(data)
+        if match is None:
             return tokenize(data)
         known: dict[bytes, list[int]] = {}
         ids: list[int] = []
         start = 0
-        while found is not None:
-            end = found.start() + cut_in[found.group()]
+        while match is not None:
+            end = match.start() + cut_in[match.group()]
             piece = data[start:end]
             if piece not in known:
                 known[piece] = spell(piece)  # a shorter name may be left in it
             ids += known[piece]
             start = end
-            found = search(data, start)
+            match = search(data, start)
         return ids + tokenize(data[start:])
 
     return spell

@@ -43,14 +43,14 @@ class Encoder:
     def encode(self, data: bytes) -> list[int]:
         """Ids for data. All words that are not remembered cost one call of the tokenizer, or few."""
         words = self._words(data)
-        found = [self._cache.get(word) for word in words]
-        n_unknown = found.count(None)
+        by_word = [self._cache.get(word) for word in words]
+        n_unknown = by_word.count(None)
         self.hits += len(words) - n_unknown
         self.misses += n_unknown
         if n_unknown:
-            learned = self._learn_runs(_runs(words, found))
-            found = [learned[word] if ids is None else ids for word, ids in zip(words, found, strict=True)]
-        return [id_ for ids in found if ids for id_ in ids]
+            learned = self._learn_runs(_runs(words, by_word))
+            by_word = [learned[word] if ids is None else ids for word, ids in zip(words, by_word, strict=True)]
+        return [id_ for ids in by_word if ids for id_ in ids]
 
     def encode_all(self, texts: Sequence[bytes]) -> list[list[int]]:
         """Ids for each of several texts: unknown words of all of them share the calls.
@@ -100,7 +100,9 @@ class Encoder:
         for run in runs:
             filler = None  # a word with safe boundaries to both sides; text and other bytes are not mixed
             if batch and self._may_be_followed(batch[-1]) and is_text(run[0]):
-                filler = next((one for one in _FILLERS if self.boundaries.is_cut(one + run[0], len(one))), None)
+                filler = next(
+                    (filler for filler in _FILLERS if self.boundaries.is_cut(filler + run[0], len(filler))), None
+                )
             if batch and filler is None:
                 learned |= self._learn(batch)
                 batch = []
@@ -176,10 +178,10 @@ class Encoder:
         return ids
 
 
-def _runs(words: list[bytes], found: Sequence[Ids | None]) -> Iterable[list[bytes]]:
+def _runs(words: list[bytes], known: Sequence[Ids | None]) -> Iterable[list[bytes]]:
     """Stretches of neighbouring words that are not known."""
     run: list[bytes] = []
-    for word, ids in zip(words, found, strict=True):
+    for word, ids in zip(words, known, strict=True):
         if ids is None:
             run.append(word)
         elif run:

@@ -54,8 +54,8 @@ def hf_table(source: HfVocab) -> VocabTable:
         specials.setdefault(added[id_].content, id_)
 
     def encode(data: bytes) -> list[int]:
-        found: list[int] = tokenizer.encode(data.decode(), add_special_tokens=False).ids
-        return found
+        ids: list[int] = tokenizer.encode(data.decode(), add_special_tokens=False).ids
+        return ids
 
     table = VocabTable(
         name=source.name,
@@ -105,4 +105,4 @@ def _all(part: Any) -> list[dict[str, Any]]:
     if not isinstance(part, dict):
         return []
     inner = part.get("normalizers") or part.get("pretokenizers") or ()
-    return [part, *(found for one in inner for found in _all(one))]
+    return [part, *(below for part_of_it in inner for below in _all(part_of_it))]

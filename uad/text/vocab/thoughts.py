@@ -42,8 +42,8 @@ class ThoughtTracker:
 
     def _after_end(self, data: bytes) -> bytes | None:
         """What follows the end of the thought; None where it has not ended."""
-        _, found, rest = data.partition(self._end)
-        if found:
+        _, mark, rest = data.partition(self._end)
+        if mark:
             self.is_inside, self._may_begin = False, self._anywhere
             return rest
         self._tail = _last(data, len(self._end) - 1)
@@ -56,8 +56,8 @@ class ThoughtTracker:
             return None
         if not self._anywhere:
             data = data.lstrip()
-        before, found, rest = data.partition(self._start)
-        if found and (self._anywhere or not before):
+        before, mark, rest = data.partition(self._start)
+        if mark and (self._anywhere or not before):
             self.is_inside, self.n_here = True, 0
             return rest
         if self._anywhere:

@@ -121,7 +121,7 @@ class Translator:
         return _Seam(data, ids)
 
     def _exact(self, judged: Sequence[tuple[int, float]], data: bytes) -> Translation:
-        """As far as the ids' bytes are a prefix of data (all of them, but for bytes without a token)."""
+        """A translation as far as the ids' bytes are a prefix of data (all of them, but for bytes without a token)."""
         at = 0
         for k, (id_, _) in enumerate(judged):
             piece = self._pieces[id_]
