@@ -89,18 +89,18 @@ class TextCompared:
     n_drafted: int = 0
     n_accepted: int = 0
 
-    def add(self, found: CheckedAnswer, wanted: CheckedAnswer) -> None:
+    def add(self, answer: CheckedAnswer, wanted: CheckedAnswer) -> None:
         """Compare one text."""
-        shorter = min(len(found.ids), len(wanted.ids))
-        pairs = zip(found.ids, wanted.ids, strict=False)
-        at = next((i for i, (one, other) in enumerate(pairs) if one != other), shorter)
+        shorter = min(len(answer.ids), len(wanted.ids))
+        pairs = zip(answer.ids, wanted.ids, strict=False)
+        at = next((i for i, (ids, other) in enumerate(pairs) if ids != other), shorter)
         self.n_texts += 1
         self.n_ids += shorter
         self.n_same += at == shorter
         if at < shorter:
             self.first_difference = at if self.first_difference is None else min(at, self.first_difference)
-        self.n_drafted += found.n_drafted
-        self.n_accepted += found.n_accepted
+        self.n_drafted += answer.n_drafted
+        self.n_accepted += answer.n_accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +162,9 @@ class Checked:
 
     def as_json(self) -> dict[str, object]:
         """The same in plain values."""
-        ratios = [{"ratio": round(one.ratio, 4)} for one in self.costs]
+        ratios = [{"ratio": round(cost.ratio, 4)} for cost in self.costs]
         values = asdict(self)
-        values["costs"] = [one | more for one, more in zip(values["costs"], ratios, strict=True)]
+        values["costs"] = [cost | more for cost, more in zip(values["costs"], ratios, strict=True)]
         return values | {"holds": not self.broken}
 
 
@@ -235,11 +235,11 @@ def _as_checked(config: Config, plan: CheckPlan) -> tuple[Config, CheckPlan]:
 
 def weight_types(config: ModelConfig) -> dict[str, int]:
     """How many matrices of a model have each type, the most frequent first. Raises ModelLoadError."""
-    found: Counter[str] = Counter()
+    types: Counter[str] = Counter()
     for path in files_of(config.path):
         with GgufFile(path) as file:
-            found.update(type_name(one.kind) for one in file.tensors if len(one.shape) > 1)
-    return dict(found.most_common())
+            types.update(type_name(tensor.kind) for tensor in file.tensors if len(tensor.shape) > 1)
+    return dict(types.most_common())
 
 
 def _are_alike(context: Context, config: ModelConfig, kinds: set[str]) -> bool:
@@ -247,7 +247,7 @@ def _are_alike(context: Context, config: ModelConfig, kinds: set[str]) -> bool:
     if offloads(config):
         return False
     if kernels.is_whole(config):
-        return kinds <= {one.upper() for one in kernels.of(config).types}
+        return kinds <= {type_.upper() for type_ in kernels.of(config).types}
     # llama.cpp multiplies single rows otherwise in recurrent layers, and in attention that is no flash attention
     return kinds <= _ALWAYS and context.memory.way is Way.POSITIONS and context.rows_are_apart
 
@@ -304,13 +304,13 @@ class OpenWay(Loaded):
         context = parts.stack.enter_context(Context(target.model, own, 1, "target"))
         least, own_notes, _ = exactness(context, parts.config)
         self.alone, self.beside = Passes(context, least), Passes(target.context, target.least)
-        self.notes = tuple(one for one in target.notes if one.startswith("--exact"))
-        has_effect = exact and not any("has no effect" in one for one in (*self.notes, *own_notes))
+        self.notes = tuple(note for note in target.notes if note.startswith("--exact"))
+        has_effect = exact and not any("has no effect" in note for note in (*self.notes, *own_notes))
         self._promised = has_effect or (not exact and _are_alike(context, target.config, kinds))
         longest = min(
-            longest_draft(one.n_alike, one.n_batch, one.n_seq, each.least)
+            longest_draft(context.n_alike, context.n_batch, context.n_seq, each.least)
             for each in (self.alone, self.beside)
-            for one in (each.context,)
+            for context in (each.context,)
         )
         self.widths = range(1, min(plan.n_max, longest) + 2)
 
@@ -328,18 +328,18 @@ class OpenWay(Loaded):
     def compare(self, ids: Sequence[int]) -> CheckedWay:
         """Rows, prompts and texts. Raises what decoding does."""
         plan = self._plan
-        found = self._rows(ids)
-        self.single = found.single
+        rows = self._rows(ids)
+        self.single = rows.single
         prompts = compare_prompts(
             self.alone, self.beside, ids, plan.n_prompt, _Clock(plan.seconds * _SHARES["prompts"])
         )
-        texts = self._texts(ids, found.seconds)
-        return CheckedWay(self._exact, self._promised, self.notes, tuple(found.compared), tuple(prompts), tuple(texts))
+        texts = self._texts(ids, rows.seconds)
+        return CheckedWay(self._exact, self._promised, self.notes, tuple(rows.compared), tuple(prompts), tuple(texts))
 
     def _rows(self, ids: Sequence[int]) -> RowsFound:
         plan, what = self._plan, f"rows {self._name}"
         seconds = plan.seconds * _SHARES["rows"]
-        found = compare_rows(
+        compared = compare_rows(
             self.alone,
             self.beside,
             ids,
@@ -350,7 +350,7 @@ class OpenWay(Loaded):
             lambda share: self._progress(what, share),
         )
         self._progress(what, 1.0)
-        return found
+        return compared
 
     # --- texts
 
@@ -375,14 +375,14 @@ class OpenWay(Loaded):
                 for i, prompt in enumerate(stretches(ids, 0, _PROMPT, n_slots))
             ]
             plain = []
-            for one in requests:
-                plain += self._answers([replace(one, speculative=SpeculativeParams(enabled=False))], inf)
+            for request in requests:
+                plain += self._answers([replace(request, speculative=SpeculativeParams(enabled=False))], inf)
                 n_done += 1
                 self._progress(what, n_done / n_runs)
             for some in (1, n_slots):
                 compared = TextCompared(temperature, some)
-                for found, wanted in zip(self._answers(requests[:some], seconds), plain, strict=False):
-                    compared.add(found, wanted)
+                for answer, wanted in zip(self._answers(requests[:some], seconds), plain, strict=False):
+                    compared.add(answer, wanted)
                 out.append(compared)
             n_done += 3
             self._progress(what, n_done / n_runs)
@@ -417,10 +417,10 @@ class _Clock:
 
 
 def _effect(plain: Sequence[tuple[bytes, int]], exact: Sequence[tuple[bytes, int]]) -> ExactEffect:
-    """Of as many rows as both have: they are of the same texts."""
+    """How the rows differ that both have: they are of the same texts."""
     pairs = list(zip(plain, exact, strict=False))
-    n_other = sum(one[0] != other[0] for one, other in pairs)
-    return ExactEffect(len(pairs), n_other, sum(one[1] != other[1] for one, other in pairs))
+    n_other = sum(row[0] != other[0] for row, other in pairs)
+    return ExactEffect(len(pairs), n_other, sum(row[1] != other[1] for row, other in pairs))
 
 
 def _costs(plain: OpenWay, exact: OpenWay, ids: Sequence[int], seconds: float, progress: Progress) -> list[ExactCost]:

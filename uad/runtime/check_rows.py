@@ -83,8 +83,8 @@ class Passes:
         """Logits after `depth` ids of each text, [n - n % width, n_vocab], in passes of `width` rows of each."""
         self.begin(texts, depth)
         by_seq = dict(enumerate(texts))
-        found = [self.advance(by_seq, at + width, width) for at in range(depth, depth + n - width + 1, width)]
-        return [np.concatenate([one[seq] for one in found]) for seq in by_seq]
+        passes = [self.advance(by_seq, at + width, width) for at in range(depth, depth + n - width + 1, width)]
+        return [np.concatenate([logits[seq] for logits in passes]) for seq in by_seq]
 
     def advance(self, texts: Mapping[int, Ids], end: int, n_logits: int) -> dict[int, Logits]:
         """Decode these texts up to `end`: a copy of the logits of the last ids of each, [n_logits, n_vocab]."""
@@ -140,9 +140,9 @@ class RowsCompared:
     n_other: int = 0
     most: float = 0.0
 
-    def add(self, found: Logits, wanted: Logits) -> None:
+    def add(self, logits: Logits, wanted: Logits) -> None:
         """Compare these rows, [n, n_vocab] and as many or more."""
-        n, other, most = differences(found, wanted[: len(found)])
+        n, other, most = differences(logits, wanted[: len(logits)])
         self.n_ids += n
         self.n_other += other
         self.most = max(self.most, most)
@@ -161,16 +161,16 @@ class PromptCompared:
     most: float
 
 
-def differences(found: Logits, wanted: Logits) -> tuple[int, int, float]:
-    """Of two times as many rows, [n, n_vocab]: how many they are, how many are not equal to the bit, and the largest
-    difference of a logit.
+def differences(logits: Logits, wanted: Logits) -> tuple[int, int, float]:
+    """How two times as many rows, [n, n_vocab], differ: how many they are, how many are not equal to the bit, and the
+    largest difference of a logit.
     """
-    if found.shape != wanted.shape:
-        raise ValueError(f"logits of {found.shape} are compared to logits of {wanted.shape}")
-    bits, expected = (np.ascontiguousarray(one).view(np.uint32) for one in (found, wanted))
+    if logits.shape != wanted.shape:
+        raise ValueError(f"logits of {logits.shape} are compared to logits of {wanted.shape}")
+    bits, expected = (np.ascontiguousarray(rows).view(np.uint32) for rows in (logits, wanted))
     n_other = int((bits != expected).any(axis=1).sum())
-    most = float(np.nan_to_num(np.abs(found - wanted)).max()) if n_other else 0.0
-    return len(found), n_other, most
+    most = float(np.nan_to_num(np.abs(logits - wanted)).max()) if n_other else 0.0
+    return len(logits), n_other, most
 
 
 @dataclass(slots=True)
@@ -206,9 +206,9 @@ def compare_rows(
     """
     length, n_seq = max(widths), beside.context.n_seq
     counts = {(n, width): RowsCompared(n, width) for n in (1, n_seq) for width in sorted(widths)}
-    found = RowsFound(list(counts.values()))
+    rows = RowsFound(list(counts.values()))
     at = turn = 0
-    while not until() and min(one.n_ids for one in found.compared) < n_ids:
+    while not until() and min(compared.n_ids for compared in rows.compared) < n_ids:
         depth = depths[turn % len(depths)]
         texts = stretches(ids, at, depth + length, n_seq)
         wanted = []
@@ -216,12 +216,12 @@ def compare_rows(
             alone.begin([text], depth)
             began = perf_counter()
             wanted.append(alone.rows([text], depth, length, 1)[0])
-            found.seconds = min(found.seconds, (perf_counter() - began) / length)
-        found.single += [(blake2b(row.tobytes(), digest_size=16).digest(), int(row.argmax())) for row in wanted[0]]
+            rows.seconds = min(rows.seconds, (perf_counter() - began) / length)
+        rows.single += [(blake2b(row.tobytes(), digest_size=16).digest(), int(row.argmax())) for row in wanted[0]]
         for width in telling_first(widths):
             if until():
                 break
-            progress(min(min(one.n_ids for one in found.compared) / n_ids, 0.999))
+            progress(min(min(compared.n_ids for compared in rows.compared) / n_ids, 0.999))
             if width == 1:
                 counts[1, 1].add(wanted[0], wanted[0])
             for n, passes in ((1, alone), (n_seq, beside))[width == 1 :]:
@@ -230,7 +230,7 @@ def compare_rows(
         at, turn = at + length, turn + 1
     alone.clear()
     beside.clear()
-    return found
+    return rows
 
 
 def telling_first(widths: Sequence[int]) -> list[int]:
@@ -275,10 +275,10 @@ def compare_prompts(alone: Passes, beside: Passes, ids: Ids, n: int, until: Unti
         (f"in slot {last} beside another text", False, lambda: cleared(beside, last)),
         ("anew", False, lambda: cleared(alone)),
     ]
-    found = [
+    compared = [
         PromptCompared(how, is_small, *((0, 0, 0.0) if until() else differences(read(), wanted)))
         for how, is_small, read in ways
     ]
     alone.clear()
     beside.clear()
-    return found
+    return compared

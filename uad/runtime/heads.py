@@ -57,47 +57,47 @@ def plan_head(config: Config) -> PlannedHead:
     there, or that cannot be run.
     """
     draft, types = config.draft, config.drafting.types
-    its, own = head_in(config.target.path), head_in(draft.path) if draft is not None else None
-    refuse_alone(its, f"target {config.target.path}")
+    of_target, own = head_in(config.target.path), head_in(draft.path) if draft is not None else None
+    refuse_alone(of_target, f"target {config.target.path}")
     notes: tuple[str, ...] = ()
     if draft is not None and own is not None and own.is_alone and HEAD_TYPE not in types:
         types = tuple(HEAD_TYPE if name == MODEL_TYPE else name for name in types)
         notes = (f"{draft.path.name} holds a head alone: it drafts as {HEAD_TYPE}",)
     if HEAD_TYPE not in types or not config.drafting.defaults.enabled:
-        return PlannedHead(config, notes=_hint(config, its))
+        return PlannedHead(config, notes=_hint(config, of_target))
     nextn.check()
     config = replace(config, drafting=replace(config.drafting, types=types))
     if draft is not None and (MODEL_TYPE not in types or (own is not None and own.is_alone)):
         return PlannedHead(replace(config, draft=None), True, _own_file(draft, own, types), notes)
-    _checked(its, f"target {config.target.path}", "give its head as --model-draft FILE, or ")
+    _checked(of_target, f"target {config.target.path}", "give its head as --model-draft FILE, or ")
     return PlannedHead(replace(config, target=replace(config.target, with_head=True)), True)
 
 
-def _hint(config: Config, found: HeadFile | None) -> tuple[str, ...]:
+def _hint(config: Config, head: HeadFile | None) -> tuple[str, ...]:
     """A line where the target's file has a head that --spec-type does not name."""
-    if not config.drafting.defaults.enabled or found is None or found.obstacle:
+    if not config.drafting.defaults.enabled or head is None or head.obstacle:
         return ()
     return (f"the target's file has a head for multi-token prediction: --spec-type {HEAD_TYPE} drafts with it",)
 
 
-def _own_file(draft: ModelConfig, found: HeadFile | None, types: tuple[str, ...]) -> ModelConfig:
+def _own_file(draft: ModelConfig, head: HeadFile | None, types: tuple[str, ...]) -> ModelConfig:
     if MODEL_TYPE in types:
         raise ConfigError(
             f"draft {draft.path}: a head alone cannot draft as {MODEL_TYPE}; leave {MODEL_TYPE} out of --spec-type"
         )
-    _checked(found, f"draft {draft.path}", f"leave it out if the target's file has one, add {MODEL_TYPE}, or ")
+    _checked(head, f"draft {draft.path}", f"leave it out if the target's file has one, add {MODEL_TYPE}, or ")
     return replace(draft, with_head=True)
 
 
-def _checked(found: HeadFile | None, what: str, remedy: str) -> None:
+def _checked(head: HeadFile | None, what: str, remedy: str) -> None:
     """Raises ConfigError unless a head that can be run was found."""
-    if found is None:
+    if head is None:
         raise ConfigError(
             f"{what}: no head for multi-token prediction in it, which --spec-type {HEAD_TYPE} needs; {remedy}"
             "use suffix, which needs no model"
         )
-    if found.obstacle:
-        raise ConfigError(f"{what}: {found.obstacle}; leave {HEAD_TYPE} out of --spec-type")
+    if head.obstacle:
+        raise ConfigError(f"{what}: {head.obstacle}; leave {HEAD_TYPE} out of --spec-type")
 
 
 def open_head(

@@ -88,10 +88,12 @@ def connected(config: Config) -> Config:
         rpc.connect(config.rpc)
     draft = config.draft
     if config.rpc and draft is not None and draft.devices is None:
-        draft = replace(draft, devices=tuple(one.name for one in every() if one.takes_layers and not one.is_remote))
+        draft = replace(
+            draft, devices=tuple(device.name for device in every() if device.takes_layers and not device.is_remote)
+        )
     for model, flag in ((config.target, "--device"), (draft, "--device-draft")):
         if model is not None and model.devices:
-            named(model.devices, [one for one in every() if one.takes_layers], flag)
+            named(model.devices, [device for device in every() if device.takes_layers], flag)
     return replace(config, draft=draft)
 
 
@@ -101,7 +103,7 @@ def device_notes(config: Config) -> tuple[str, ...]:
     """
     lines = []
     asked = [model.n_gpu_layers for model in (config.target, config.draft) if model is not None]
-    if max(asked) > 0 and not any(one.takes_layers for one in every()):
+    if max(asked) > 0 and not any(device.takes_layers for device in every()):
         lines.append(
             f"--gpu-layers {max(asked)} has no effect: this llama.cpp finds no GPU, or was built without support for "
             "one (make clean; make serve CMAKE_ARGS=-DGGML_CUDA=on)"
@@ -118,7 +120,7 @@ def device_notes(config: Config) -> tuple[str, ...]:
 
 
 def _device_names(model: ModelConfig) -> str:
-    shown = [f"{one.name} ({one.description}, {size_text(one.free)} free)" for one in used(model)]
+    shown = [f"{device.name} ({device.description}, {size_text(device.free)} free)" for device in used(model)]
     return ", ".join(shown) or "this machine's CPU"
 
 

@@ -160,13 +160,13 @@ def open_policy(
         )
         return policies, (line,), again
     how = "" if stored else "; measured quickly, `uad profile` measures well and remembers"
-    is_rough = any(one is not None and one.is_rough for one in (steps, head_steps))
+    is_rough = any(cost is not None and cost.is_rough for cost in (steps, head_steps))
     busy = " (the machine is busy: what drafts cost is rough)" if is_rough else ""
     return policies, (_curve_note(policies.last.known.machine, [n for n in _TELLING if n <= n_max]) + busy + how,), None
 
 
 def _curve_note(machine: Machine, sizes: Sequence[int]) -> str:
-    one = machine.target.ms(1)
-    times = ", ".join(f"{machine.target.ms(n) / one:.1f}" for n in sizes)
+    single = machine.target.ms(1)
+    times = ", ".join(f"{machine.target.ms(n) / single:.1f}" for n in sizes)
     passes = f"; a pass of {', '.join(map(str, sizes))} tokens takes {times} times that" if sizes else ""
-    return f"one token takes {one:.1f} ms{passes}"
+    return f"one token takes {single:.1f} ms{passes}"

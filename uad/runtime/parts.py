@@ -58,7 +58,7 @@ from uad.text.vocab.encode import Encoder
 from uad.text.vocab.table import VocabTable
 
 _log = logging.getLogger("uad")
-_BY_REQUEST = [one.origin for one in LOOKUP_TYPES if one.by_request]
+_BY_REQUEST = [kind.origin for kind in LOOKUP_TYPES if kind.by_request]
 _SNAPSHOTS = 8  # ids of most drafts that pay; each takes as much memory as the state
 
 
@@ -112,11 +112,11 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         head = open_head(planned, config, stack, target, progress, wiring)
         draft = open_draft(config, stack, target, encoder, progress, wiring)
         free = _open_lookup(config, stack, target, encoder)
-        every: list[Drafter] = [*free, *(one for one in (head.drafter, draft.drafter) if one is not None)]
+        every: list[Drafter] = [*free, *(drafter for drafter in (head.drafter, draft.drafter) if drafter is not None)]
         forced = _forced(config, target, matchers)
         policies, policy_notes, again = None, tuple[str, ...](), None
         if every:
-            is_seldom = all(one.origin in BY_REQUEST for one in every)
+            is_seldom = all(drafter.origin in BY_REQUEST for drafter in every)
             policies, policy_notes, again = open_policy(config, target, draft.steps, head.steps, wiring, is_seldom)
         drafts = (*forced, *every)
         drafting = wiring.drafting(drafts, policies or AutoPolicy, model, matchers) if drafts else None
@@ -140,7 +140,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             *_disk_notes(disk, config),
         )
         turns = turns_on(engine, target)
-        contexts = tuple(one for one in (context, head.context, draft.context) if one is not None)
+        contexts = tuple(opened for opened in (context, head.context, draft.context) if opened is not None)
         return Parts(
             config,
             engine,
@@ -172,7 +172,7 @@ def _info(
         n_slots=context.n_seq,
         build=native.build_info(),
         notes=notes,
-        drafters=tuple(one.origin for one in every),
+        drafters=tuple(drafter.origin for drafter in every),
         eog={id_: name_of(id_, vocab) for id_ in sorted(vocab.eog)},
         fim=vocab.fim,
         bos_token=bos_name(vocab),
@@ -314,7 +314,7 @@ def build_lookups(
     named = [Origin(name) for name in config.types if name not in WRITERS and name not in _BY_REQUEST]
     origins = [*(_BY_REQUEST if encoder is not None else ()), *named]
     built = [_built_lookup(origin, config.lookup, vocabulary, n_slots, encoder) for origin in origins]
-    return tuple(one for one in built if one is not None)
+    return tuple(drafter for drafter in built if drafter is not None)
 
 
 def _built_lookup(
@@ -404,4 +404,4 @@ def room(mapped: int, limits: Iterable[Limit]) -> int | None:
     """
     # 8 GiB free by the system, which would drop 3 GiB of mapped weights for them: 5 GiB. A container whose limit counts
     # these weights as used, with 4 GiB left: 4 GiB. The smaller one holds.
-    return min((one.n_bytes - (0 if one.counts_mapped else mapped) for one in limits), default=None)
+    return min((limit.n_bytes - (0 if limit.counts_mapped else mapped) for limit in limits), default=None)

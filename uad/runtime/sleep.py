@@ -30,10 +30,12 @@ class Sleeper:
     def __init__(self, parts: Parts, slots: SlotActions | None, commands: Commands) -> None:
         self._engine, self._contexts, self._clock = parts.engine, parts.contexts, parts.wiring.clock
         self._slots, self._commands = slots, commands
-        self._models = tuple(dict.fromkeys(one.model for one in self._contexts))
-        self._projectors = tuple(one.projector for one in self._contexts if one.projector is not None)
+        self._models = tuple(dict.fromkeys(context.model for context in self._contexts))
+        self._projectors = tuple(context.projector for context in self._contexts if context.projector is not None)
         files = [path for model in self._models for path in model.files]
-        self._prints = {path: fingerprint(path) for path in [*files, *(one.path for one in self._projectors)]}
+        self._prints = {
+            path: fingerprint(path) for path in [*files, *(projector.path for projector in self._projectors)]
+        }
         self._since = 0.0
         self._lock = threading.Lock()
         self.is_unloaded = False
@@ -114,9 +116,9 @@ class Sleeper:
                 raise UnavailableError("the server is shutting down") from None
             with self._lock:
                 self.state = replace(self.state, n_failed=self.state.n_failed + 1)
-            said = f"the models cannot be loaded again after sleep: {reason(error)}"
-            _log.error("%s", said, exc_info=not isinstance(error, UadError))
-            raise UnavailableError(said) from None
+            text = f"the models cannot be loaded again after sleep: {reason(error)}"
+            _log.error("%s", text, exc_info=not isinstance(error, UadError))
+            raise UnavailableError(text) from None
         now, state = self._clock(), self.state
         asleep_s, loading_s = state.asleep_s + began - self._since, state.loading_s + now - began
         with self._lock:

@@ -65,7 +65,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
             *kernel_notes(own),
             *rearranged_notes(own, "target"),
             *tokenizer_notes(config.target, "target"),
-            *(f"adapter {one.id}: {one.path}, scale {one.scale:g}" for one in model.adapters.infos),
+            *(f"adapter {adapter.id}: {adapter.path}, scale {adapter.scale:g}" for adapter in model.adapters.infos),
         )
         if config.drafting.exact:
             progress("measuring which passes agree, for --exact", 0.0)
@@ -113,8 +113,8 @@ def quota_note(config: Config) -> tuple[str, ...]:
     asked for.
     """
     quota, n = cpu_quota(), usable_cores()
-    models = [one for one in (config.target, config.draft) if one is not None]
-    asked = max(n_threads for one in models for n_threads in (one.n_threads, one.n_threads_batch))
+    models = [model for model in (config.target, config.draft) if model is not None]
+    asked = max(n_threads for model in models for n_threads in (model.n_threads, model.n_threads_batch))
     if quota is None or max(asked, physical_cores()) <= quota:
         return ()
     share = f"the control group has the time of {quota:g} processor{'' if quota == 1 else 's'}"
@@ -166,14 +166,14 @@ def exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...],
     if not context.can_take_back:
         return Least(), ("--exact has no effect: the model's memory cannot take back dummy rows",), False
     # without flash attention single rows have a kernel of their own, whose bits differ too seldom for a sample
-    found = least_agreeing_rows(context, 1 if context.rows_are_apart else 2)
-    if found is None:
+    least_rows = least_agreeing_rows(context, 1 if context.rows_are_apart else 2)
+    if least_rows is None:
         return (
             Least(),
             ("--exact has no effect: on this backend no batch sizes compute the same bits for this model",),
             rearranged(config.target).is_on,
         )
-    least = Least(found[0], of_each=found[1] or _are_apart(context))
+    least = Least(least_rows[0], of_each=least_rows[1] or _are_apart(context))
     if context.n_batch < (n_rows := context.n_seq * least.rows):
         raise ConfigError(
             f"--exact pads each of {context.n_seq} slots to {least.rows} rows for this model, more than --batch-size "

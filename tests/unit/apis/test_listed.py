@@ -10,7 +10,7 @@ from uad.http.apis.listed import APIS, api_of
 from uad.http.apis.openai import OPENAI
 from uad.http.apis.problems import Problem
 
-ROUTES = [(path, api) for api in APIS for paths in (api.answers, api.counts, api.told, api.told_of) for path in paths]
+ROUTES = [(path, api) for api in APIS for paths in (api.answers, api.counts, api.facts, api.facts_of) for path in paths]
 WRONG = Problem(400, "it is wrong", "invalid_request_error")
 
 
@@ -39,6 +39,6 @@ def test_a_path_has_one_owner_and_openai_has_all_others() -> None:
 
 
 def test_no_two_apis_have_one_route() -> None:
-    for kinds in (("answers", "counts", "told_of"), ("told",)):
+    for kinds in (("answers", "counts", "facts_of"), ("facts",)):
         paths = [path for api in APIS for kind in kinds for path in getattr(api, kind)]
         assert sorted(paths) == sorted(set(paths))

@@ -40,7 +40,7 @@ def looks(sizes, hurry=False, resumes=False):
         connection.connection_made(transport)
         connection.pause_writing()
         if hurry:
-            connection.hurry(0.0)
+            connection.limit_write_time(0.0)
         if resumes:
             connection.resume_writing()
         for _ in range(100):

@@ -63,7 +63,7 @@ class DraftTally:
 
     def __init__(self, drafters: Sequence[Guarded[Drafter]]) -> None:
         self._drafters = drafters
-        self._stats = {one.part.origin: DrafterStats(one.part.origin) for one in drafters}
+        self._stats = {drafter.part.origin: DrafterStats(drafter.part.origin) for drafter in drafters}
         self._accepted: dict[Origin, list[int]] = {origin: [] for origin in self._stats}  # drafts, by accepted length
         self._submitted: deque[int] = deque(maxlen=_LATELY)  # lengths
         self._crossings: dict[int, Crossing] = {}
@@ -88,11 +88,11 @@ class DraftTally:
         return self._crossings.pop(seq, None)
 
     def stats(self) -> tuple[DrafterStats, ...]:
-        """Those of each drafter."""
+        """Statistics of each drafter."""
         each = []
-        for one in self._drafters:
-            stats, accepted = self._stats[one.part.origin], tuple(self._accepted[one.part.origin])
-            each.append(replace(stats, n_failures=one.n_failures, is_off=not one.is_on, accepted=accepted))
+        for drafter in self._drafters:
+            stats, accepted = self._stats[drafter.part.origin], tuple(self._accepted[drafter.part.origin])
+            each.append(replace(stats, n_failures=drafter.n_failures, is_off=not drafter.is_on, accepted=accepted))
         return tuple(each)
 
     def lengths(self) -> tuple[int, ...]:
@@ -128,7 +128,7 @@ class Limits:
             )
         if not all(0.0 <= belief < inf for belief in p):
             raise ValueError(
-                f"an id is believed with a probability of {next(one for one in p if not 0.0 <= one < inf)}"
+                f"an id is believed with a probability of {next(belief for belief in p if not 0.0 <= belief < inf)}"
             )
         if not self.eog.isdisjoint(ids):
             n = next(i for i, id_ in enumerate(ids) if id_ in self.eog)
@@ -148,7 +148,7 @@ class Chains:
     """
 
     def __init__(self, drafters: Sequence[Guarded[Drafter]], limits: Limits) -> None:
-        self._lookup = next((one for one in drafters if isinstance(one.part, Continuing)), None)
+        self._lookup = next((drafter for drafter in drafters if isinstance(drafter.part, Continuing)), None)
         self._limits = limits
         self._seqs: frozenset[int] = frozenset()  # in this round
 
@@ -201,7 +201,7 @@ class Drafting:
         self._chains = Chains(self._drafters, self._limits)
         self._clock = clock
         self._texts: dict[int, DraftedText] = {}
-        self._is_general = any(one.origin not in {*BY_REQUEST, Origin.GRAMMAR} for one in drafters)
+        self._is_general = any(drafter.origin not in {*BY_REQUEST, Origin.GRAMMAR} for drafter in drafters)
         self._asking = 0.0  # seconds of this round
 
     def __contains__(self, seq: int) -> bool:
@@ -221,7 +221,7 @@ class Drafting:
         except Exception as error:  # no answer needs it
             warn(_log, error, "the policy cannot be looked at (%s)", reason(error))
             policy = PolicyView()
-        worth = [(one.part.origin, policy.worth.get(one.part.origin)) for one in self._drafters]
+        worth = [(drafter.part.origin, policy.worth.get(drafter.part.origin)) for drafter in self._drafters]
         views = [DrafterView(origin, *known) if known is not None else DrafterView(origin) for origin, known in worth]
         return policy, self.tally.lengths(), tuple(views)
 
@@ -231,20 +231,20 @@ class Drafting:
         """
         absent = [] if text.seq in self._limits.matchers else [Origin.GRAMMAR]
         absent += [] if text.prediction else [Origin.PREDICTION]
-        if all(one.part.origin in absent for one in self._drafters):
+        if all(drafter.part.origin in absent for drafter in self._drafters):
             return
         self._texts[text.seq] = text
         self.policy.do(text.tell_policy)
-        for one in self._drafters:
-            one.do(text.tell_drafter)
+        for drafter in self._drafters:
+            drafter.do(text.tell_drafter)
 
     def end(self, seq: int) -> None:
         """The sequence ends; drafters may keep what they know of it for the next one in this slot."""
         if self._texts.pop(seq, None) is None:
             return
         self.policy.do(lambda policy: policy.observe(Ended(seq)))
-        for one in self._drafters:
-            one.do(lambda drafter: drafter.end(seq))
+        for drafter in self._drafters:
+            drafter.do(lambda drafter: drafter.end(seq))
 
     def restored(self, seq: int, n_held: Mapping[Origin, int], ids: Sequence[int] | None = None) -> None:
         """A text came back into a sequence in which nothing runs. n_held: how many of its ids those that write have
@@ -256,17 +256,17 @@ class Drafting:
             drafter.begin(seq, ids or ())
             drafter.end(seq)
 
-        for one in self._drafters if ids is not None else ():
-            one.do(learn)
+        for drafter in self._drafters if ids is not None else ():
+            drafter.do(learn)
         self.policy.do(lambda policy: policy.observe(Restored(seq, n_held)))
 
     def leave(self) -> None:
         """The models are about to be unloaded, while nothing runs: those that write hold no text any more. What
         look-ups know of texts stays.
         """
-        for one in self._drafters:
-            if one.part.origin in WRITERS:
-                one.do(lambda drafter: drafter.reset())
+        for drafter in self._drafters:
+            if drafter.part.origin in WRITERS:
+                drafter.do(lambda drafter: drafter.reset())
 
     def propose(self, wishes: Sequence[Wish]) -> tuple[Mapping[int, Chosen], int]:
         """What each sequence submits in this round; those that are missing write one id. And how many ids each of them
@@ -275,7 +275,7 @@ class Drafting:
         self._bring_back()
         self._chains.begin(wishes)
         self._asking = 0.0
-        can_draft = any(one.is_on for one in self._drafters)
+        can_draft = any(drafter.is_on for drafter in self._drafters)
         planned = self.policy.do(lambda policy: self._round(policy, wishes)) if can_draft else None
         chosen, n_plain = planned or (_NOTHING, _PAUSED_IDS)
         # each id may show how a constrained answer goes on
@@ -295,8 +295,8 @@ class Drafting:
                 text.tell_drafter(drafter)
 
         self.policy.bring_back(renew_policy)
-        for one in self._drafters:
-            if one.bring_back(renew):
+        for drafter in self._drafters:
+            if drafter.bring_back(renew):
                 self.policy.do(self._tell_policy)  # it must know how much is to be read again
 
     def _tell_policy(self, policy: Policy) -> None:
@@ -309,12 +309,12 @@ class Drafting:
         since = self._clock()
         if (n_plain := policy.plan(wishes)) > 0:
             return _NOTHING, n_plain
-        for one in self._drafters:
-            origin = one.part.origin
-            asks = policy.asks(origin) if one.is_on else ()
+        for drafter in self._drafters:
+            origin = drafter.part.origin
+            asks = policy.asks(origin) if drafter.is_on else ()
             if asks:
                 began, pace = self._clock(), _GuardedPace(policy)
-                drafts = self._ask(one, asks, pace)
+                drafts = self._ask(drafter, asks, pace)
                 seconds = self._clock() - began
                 self.tally.called(origin, asks, drafts, seconds)
                 pace.check()
@@ -325,11 +325,11 @@ class Drafting:
         self._asking = self._clock() - since
         return chosen, 0
 
-    def _ask(self, one: Guarded[Drafter], asks: Sequence[Ask], pace: Pace) -> list[Draft] | None:
+    def _ask(self, guarded: Guarded[Drafter], asks: Sequence[Ask], pace: Pace) -> list[Draft] | None:
         """Drafts that the target may be given; None where the drafter fails: the round goes on as if it had not been
         asked.
         """
-        writes = one.part.origin in WRITERS
+        writes = guarded.part.origin in WRITERS
 
         def propose(drafter: Drafter) -> list[Draft]:
             drafts = []
@@ -339,7 +339,7 @@ class Drafting:
                 drafts.append(self._chains.longer(kept, ask) if writes and is_whole else kept)
             return drafts
 
-        return one.do(propose)
+        return guarded.do(propose)
 
     def commit(self, commit: Commit, draft: Draft) -> None:
         """These ids became part of a text; `draft` is what had been submitted."""
@@ -349,8 +349,8 @@ class Drafting:
         text.written += commit.ids
         self.tally.judged(commit, draft)
         self.policy.do(lambda policy: policy.observe(commit))
-        for one in self._drafters:
-            one.do(lambda drafter: drafter.observe(commit))
+        for drafter in self._drafters:
+            drafter.do(lambda drafter: drafter.observe(commit))
 
     def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
         """The round's decode of these passes (sequences, rows of each), `depth` positions after them on average, took

@@ -163,7 +163,7 @@ class Engine:
             self._reader.read(bool(writing))
 
     def _writing(self) -> list[Running]:
-        """Those whose prompts are read, in the order of slots."""
+        """Requests whose prompts are read, in the order of slots."""
         return [running for running in self._requests.running if not running.is_prefilling]
 
     def _catch_up(self) -> None:
@@ -268,9 +268,9 @@ class PromptReader:
         return bool(rows)
 
     def _whole(self, running: Running, n: int) -> int:
-        """Of the next n ids of a prompt, those that are best decoded at once. Where marks help later prompts, the last
-        ones come apart, after a mark. Where dummy rows cannot be taken back, no pass but the last is so small that it
-        needs some.
+        """How many of a prompt's next n ids are best decoded at once. Where marks help later prompts, the last ones
+        come apart, after a mark. Where dummy rows cannot be taken back, no pass but the last is so small that it needs
+        some.
         """
         # With a tail of 8 the last 300 ids of a prompt are decoded as 292, a mark, and 8. The next turn of a chat often
         # has other ids than the last few of these: it goes on from the mark.
@@ -284,13 +284,13 @@ class PromptReader:
 
 
 def before_image(n: int, n_until: int) -> int:
-    """Of n ids of a prompt those to be read now, where an image or the end follows after n_until: no row is left by
+    """How many of a prompt's n ids are read now, where an image or the end follows after n_until: no row is left by
     itself before it.
     """
     return n - 1 if 2 < n == n_until - 1 else min(n, n_until)
 
 
 def n_at_once(n: int, n_ubatch: int, least: int) -> int:
-    """Of n ids those that passes of n_ubatch rows take without one that is too small."""
+    """How many of n ids passes of n_ubatch rows take without one that is too small."""
     rest = n % n_ubatch
     return n - rest if rest < least < n else n

@@ -43,7 +43,7 @@ class Reader(Protocol):
 
     @property
     def number(self) -> int:
-        """Of the request; larger for those that came later."""
+        """The request's number; larger for those that came later."""
         ...
 
     @property
@@ -86,68 +86,68 @@ class Prefill:
         ) is not None:
             self._is_firsts_turn = True
             yield short, self._length(short.n_unread, short.n_unread)
-        if (one := self._whose_turn(readers())) is not None:
+        if (reader := self._whose_turn(readers())) is not None:
             left = max(seconds - (self._clock() - began), seconds / 2)
-            yield one, self._length(one.n_unread, self._room(one, left, others_write))
+            yield reader, self._length(reader.n_unread, self._room(reader, left, others_write))
 
     @property
     def rate(self) -> float:
         """Ids per second that a newcomer is expected to read; 0: nothing is known."""
         return self._last_rate
 
-    def took(self, one: Reader, n: int, seconds: float) -> None:
+    def took(self, reader: Reader, n: int, seconds: float) -> None:
         """A piece of n ids of this reader took so many seconds."""
         self._read_s += seconds
         if n >= _FEWEST and seconds > 0:
             rate = n / seconds
-            self._last_rate = one.rate = one.rate + _NEWEST * (rate - one.rate) if one.rate else rate
+            self._last_rate = reader.rate = reader.rate + _NEWEST * (rate - reader.rate) if reader.rate else rate
 
     def lost(self, seconds: float) -> None:
         """A decode was interrupted after so many seconds."""
         self._lost_s += seconds
 
-    def may_stop(self, one: Reader, n: int) -> bool:
+    def may_stop(self, reader: Reader, n: int) -> bool:
         """Whether new requests may interrupt a piece of n ids: it takes long, could be shorter, and not too much was
         lost so far. So every prompt comes to its end, however many others come.
         """
         may_lose = self._lost_s <= max(_MOST_LOST * self._read_s, _ROUND_S)
-        return n > _FEWEST and self.seconds(one, n) > _ROUND_S and may_lose
+        return n > _FEWEST and self.seconds(reader, n) > _ROUND_S and may_lose
 
-    def seconds(self, one: Reader, n: int) -> float:
+    def seconds(self, reader: Reader, n: int) -> float:
         """What a piece of n ids of this reader is expected to take; for ever, where nothing is known."""
-        rate = one.rate or self._last_rate
+        rate = reader.rate or self._last_rate
         return n / rate if rate else inf
 
     def _shortest(self, readers: Sequence[R], seconds: float) -> R | None:
         """The reader with least left, if that can be read in so many seconds."""
-        one = min(readers, key=_least_left, default=None)
-        if one is None or one.n_unread > min(self._ids(one, seconds), self._most):
+        reader = min(readers, key=_least_left, default=None)
+        if reader is None or reader.n_unread > min(self._ids(reader, seconds), self._most):
             return None
-        return one
+        return reader
 
     def _whose_turn(self, readers: Sequence[R]) -> R | None:
         key = _came_first if self._is_firsts_turn else _least_left
         self._is_firsts_turn = not self._is_firsts_turn
         return min(readers, key=key, default=None)
 
-    def _alone(self, one: Reader) -> int:
+    def _alone(self, reader: Reader) -> int:
         """Ids of a piece that may be interrupted."""
-        if not (one.rate or self._last_rate):
+        if not (reader.rate or self._last_rate):
             return self._n_ubatch
-        return max(self._ids(one, _ROUND_S), min(self._ids(one, _PASS_S), self._n_ubatch), _FULL)
+        return max(self._ids(reader, _ROUND_S), min(self._ids(reader, _PASS_S), self._n_ubatch), _FULL)
 
-    def _room(self, one: Reader, seconds: float, others_write: bool) -> int:
+    def _room(self, reader: Reader, seconds: float, others_write: bool) -> int:
         """Ids that fit into so many seconds. The very first piece is a pass, since nothing is known of its speed; a
         small one where too many interrupted that, as it is not to be interrupted then.
         """
-        if not (one.rate or self._last_rate) and not others_write:
+        if not (reader.rate or self._last_rate) and not others_write:
             return self._n_ubatch if self._lost_s <= _ROUND_S else max(self._grain, _FEWEST)
-        n = self._ids(one, seconds)
-        return max(n, min(self._ids(one, _BESIDE_S), _FULL_BESIDE)) if others_write else n
+        n = self._ids(reader, seconds)
+        return max(n, min(self._ids(reader, _BESIDE_S), _FULL_BESIDE)) if others_write else n
 
-    def _ids(self, one: Reader, seconds: float) -> int:
+    def _ids(self, reader: Reader, seconds: float) -> int:
         """How many ids the reader reads in so many seconds, as far as is known."""
-        return max(_FEWEST, int((one.rate or self._last_rate) * seconds))
+        return max(_FEWEST, int((reader.rate or self._last_rate) * seconds))
 
     def _length(self, n_unread: int, room: int) -> int:
         """Ids of a piece: passes of the kernel for prompts where room allows, here and in what is left, so that their
@@ -166,9 +166,9 @@ class Prefill:
         return n
 
 
-def _least_left(one: Reader) -> tuple[int, int]:
-    return one.n_unread, one.number
+def _least_left(reader: Reader) -> tuple[int, int]:
+    return reader.n_unread, reader.number
 
 
-def _came_first(one: Reader) -> int:
-    return one.number
+def _came_first(reader: Reader) -> int:
+    return reader.number

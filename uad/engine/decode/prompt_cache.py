@@ -95,7 +95,7 @@ class MemoryTexts(Generic[S]):
 
     @property
     def n_bytes(self) -> int:
-        """Of all texts. From any thread."""
+        """Bytes of all texts. From any thread."""
         return sum(text.n_bytes for text in self.all)
 
     def best(self, prompt: Sequence[int]) -> tuple[StoredText[S] | None, int]:
@@ -111,13 +111,13 @@ class MemoryTexts(Generic[S]):
         """A text for which there is room is the newest one. Those that it begins with have had their time, unless
         spared.
         """
-        self.all = [*(one for one in self.all if one is spared or not _begins(one, text.ids)), text]
+        self.all = [*(kept for kept in self.all if kept is spared or not _begins(kept, text.ids)), text]
 
     def take_in(self, text: StoredText[S]) -> None:
         """A text from the disk is the newest one. It may be larger than all that memory may hold: the next exchange
         uses it, and clears up.
         """
-        self.all = [one for one in self.all if one.ids != text.ids]
+        self.all = [kept for kept in self.all if kept.ids != text.ids]
         self.make_room(text.n_bytes, None, text.ids)
         self.all.append(text)
 
@@ -192,24 +192,24 @@ class Arrivals(Generic[S]):
 
     def _call(self, number: int, prompt: Sequence[int], n_kept: int, rate: float) -> bool:
         """Have the text of the disk read that helps a request most; False where none is worth that, or can be had."""
-        if (found := self._lower.find(prompt)) is None:
+        if (copy := self._lower.find(prompt)) is None:
             return False
         # what read the text may have been this machine
-        self._rates.reading = rate or self._rates.reading or found.rate
+        self._rates.reading = rate or self._rates.reading or copy.rate
         # Of a prompt the disk has 800 ids, memory 300, the slot 100. The file saves reading 500 ids. Whether `exchange`
         # takes the text then depends on the 700 that it has beyond the slot.
-        n_new = found.n - max(n_kept, self._texts.best(prompt)[1])
-        if n_new <= 0 or not self._rates.pays(found.n - n_kept, found.n_bytes, _GAIN):
+        n_new = copy.n - max(n_kept, self._texts.best(prompt)[1])
+        if n_new <= 0 or not self._rates.pays(copy.n - n_kept, copy.n_bytes, _GAIN):
             return False
         seconds = n_new / self._rates.reading
-        if not self._lower.is_quicker(found.n_bytes, seconds) or not self._texts.can_take_in(found.n_bytes):
+        if not self._lower.is_quicker(copy.n_bytes, seconds) or not self._texts.can_take_in(copy.n_bytes):
             return False
         self._tries[number] = self._tries.get(number, 0) + 1
         if self._tries[number] > _MOST_TRIES:
             return False
         # once for all that wait for it
-        same = next((coming for name, coming in self._coming.values() if name == found.name), None)
-        self._coming[number] = found.name, same or self._lower.read(found.name, seconds)
+        same = next((coming for name, coming in self._coming.values() if name == copy.name), None)
+        self._coming[number] = copy.name, same or self._lower.read(copy.name, seconds)
         return True
 
     def gone(self, number: int) -> None:
@@ -300,14 +300,14 @@ class PromptCache(Generic[S]):
         Returns the ids that the sequence holds now; None where that did not change.
         """
         self._rates.reading = rate or self._rates.reading
-        found, n = self._texts.best(prompt)
-        helps = found is not None and self._rates.pays(n - n_kept, found.n_bytes, _GAIN)
+        kept, n = self._texts.best(prompt)
+        helps = kept is not None and self._rates.pays(n - n_kept, kept.n_bytes, _GAIN)
         if held:
             self._take_turns = helps or 2 * n_kept < len(held)
         now = None
-        if found is not None and helps:
-            self._keep(seq, held, 0, found)
-            now = self._bring_back(seq, found, n, (n - n_kept) / self._rates.reading)
+        if kept is not None and helps:
+            self._keep(seq, held, 0, kept)
+            now = self._bring_back(seq, kept, n, (n - n_kept) / self._rates.reading)
         else:
             self._keep(seq, held, n_kept)
         self._texts.trim()

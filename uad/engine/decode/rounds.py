@@ -103,7 +103,7 @@ class Rounds:
             chosen, self._n_plain = self._propose(drafting, writing)
             if chosen:
                 self._n_plain = 0
-                self._together([SequenceRows.of(running, chosen.get(running.slot, _PLAIN)) for running in writing])
+                self._decode_all([SequenceRows.of(running, chosen.get(running.slot, _PLAIN)) for running in writing])
                 return
         self._n_plain -= self._plain(writing, go_on, self._n_plain)
 
@@ -117,7 +117,7 @@ class Rounds:
         logits are computed later, text is passed on while that happens.
         """
         if self._least.rows > 1 or len(writing) > self._most_sequences:
-            self._together([SequenceRows.of(running) for running in writing])
+            self._decode_all([SequenceRows.of(running) for running in writing])
             return 1
         target, clock = self._target, self._clock
         self.depth = sum([running.n_past for running in writing]) // len(writing)
@@ -126,7 +126,7 @@ class Rounds:
         n_busy = len(self._requests.running)
         seconds, n, now = 0.0, 0, clock()
         until = now + _PASS_ON_S
-        together = len(writing) >= _MANY and any(one.sampler.n_needed != 1 for one in writing)
+        together = len(writing) >= _MANY and any(running.sampler.n_needed != 1 for running in writing)
         draw = _drawn_together if together else _drawn
         later = target.computes_later
         if later:
@@ -138,7 +138,7 @@ class Rounds:
                 target.decode(rows)
                 failed: dict[int, StopKind | Exception] = {}
                 if later and now >= until:
-                    failed, until = self._told(writing, now), now + _PASS_ON_S
+                    failed, until = self._deliver(writing, now), now + _PASS_ON_S
                 logits = target.rows()
                 now = clock()
                 seconds += now - began
@@ -150,22 +150,22 @@ class Rounds:
                     break
         except Exception as error:
             self.count(n, n_busy, n * len(writing))
-            if left := self._pass_on(writing, ends, now):
+            if left := self._finish_ended(writing, ends, now):
                 self.fail_decode(left, error)
         else:
             self.count(n, n_busy, n * len(writing))
-            self._teach([rows], seconds / n)
-            self._pass_on(writing, ends, now)
+            self._report_cost([rows], seconds / n)
+            self._finish_ended(writing, ends, now)
         return n
 
-    def _pass_on(
+    def _finish_ended(
         self, writing: Sequence[Running], ends: Mapping[int, StopKind | Exception], now: float
     ) -> list[Running]:
         """What plain rounds wrote goes to the clients, and answers that ended get their last event; returns those that
         go on.
         """
         left = []
-        ends = {**ends, **self._told(writing, now)}
+        ends = {**ends, **self._deliver(writing, now)}
         for running in writing:
             end = ends.get(running.slot)
             try:
@@ -179,7 +179,7 @@ class Rounds:
                 self._requests.fail([running], error)
         return left
 
-    def _told(self, writing: Sequence[Running], now: float) -> dict[int, StopKind | Exception]:
+    def _deliver(self, writing: Sequence[Running], now: float) -> dict[int, StopKind | Exception]:
         """What plain rounds wrote goes to the clients; returns errors of texts and sinks, by slot."""
         failed: dict[int, StopKind | Exception] = {}
         for running in writing:
@@ -223,7 +223,7 @@ class Rounds:
 
     # --- decode, verify, commit
 
-    def _together(self, parts: Sequence[SequenceRows]) -> None:
+    def _decode_all(self, parts: Sequence[SequenceRows]) -> None:
         """A decode of all that write, or several where one may not have so many sequences."""
         self.depth = sum([part.running.n_past for part in parts]) // len(parts)
         decodes: list[list[Rows]] = []
@@ -232,7 +232,7 @@ class Rounds:
             rows, seconds = self.run(parts[at : at + self._most_sequences])
             decodes.append(rows)
             total += seconds
-        self._teach(decodes, total)
+        self._report_cost(decodes, total)
 
     def run(self, parts: Sequence[SequenceRows], may_stop: bool = False) -> tuple[list[Rows], float]:
         """Decode these rows, verify the drafts and commit what was drawn: the rows and the seconds in the target; no
@@ -307,11 +307,11 @@ class Rounds:
         self.n_busy_slots += n_decodes * n_busy
         self.n_rounds += n_rounds
 
-    def _teach(self, decodes: Sequence[Sequence[Rows]], seconds: float) -> None:
+    def _report_cost(self, decodes: Sequence[Sequence[Rows]], seconds: float) -> None:
         """The policy learns what these decodes took together."""
         if self._drafting is not None and self._drafting.is_in_use and seconds > 0:
             counts = [{row.seq: len(row.ids) for row in rows} for rows in decodes]
-            sizes = [size for one in counts for size in sizes_of_passes(one, self._target.n_ubatch)]
+            sizes = [size for count in counts for size in sizes_of_passes(count, self._target.n_ubatch)]
             self._drafting.decoded(sizes, self.depth, seconds)
 
     def fail_decode(self, runnings: Sequence[Running], error: Exception) -> None:
@@ -353,7 +353,9 @@ def _drawn(writing: Sequence[Running], logits: Outputs, now: float) -> dict[int,
 def _drawn_together(writing: Sequence[Running], logits: Outputs, now: float) -> dict[int, StopKind | Exception]:
     """The same, in one pass."""
     ends: dict[int, StopKind | Exception] = {}
-    picked = pick_each([one.sampler for one in writing], logits, [one.answer.position for one in writing])
+    picked = pick_each(
+        [running.sampler for running in writing], logits, [running.answer.position for running in writing]
+    )
     for running, row, id_ in zip(writing, logits, picked, strict=True):
         try:
             if isinstance(id_, Exception):

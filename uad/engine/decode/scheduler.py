@@ -48,8 +48,8 @@ class Waiting:
         return self._arrivals is not None and self._arrivals.is_coming(number)
 
     def starting(self) -> Iterator[tuple[Slot, int, Request, Sink]]:
-        """Those that can start now, each with the slot that it is to take before the next one is asked for. One that
-        wants a busy slot, or waits for its text from a disk, lets others pass.
+        """Requests that can start now, each with the slot that it is to take before the next one is asked for. A
+        request that wants a busy slot, or waits for its text from a disk, lets others pass.
         """
         for number, (request, sink) in tuple(self.all.items()):
             if not self._slots.has_free:
@@ -169,11 +169,11 @@ class Scheduler:
             if sampler.matcher is not None:
                 self._matchers[slot.id] = sampler.matcher
             if self._drafting is not None and request.speculative.enabled:
-                sampling, told = replace(request.sampling, seed=seed), request.drafted_prompt
+                sampling, drafted = replace(request.sampling, seed=seed), request.drafted_prompt
                 read = request.prompt if request.placed else ()
                 # nothing is known of another prompt; one with images is the same after these
-                n_same = max(n_known + len(told) - len(read), 0) if read else 0 if told else n_known
-                prompt = told or request.prompt
+                n_same = max(n_known + len(drafted) - len(read), 0) if read else 0 if drafted else n_known
+                prompt = drafted or request.prompt
                 self._drafting.begin(DraftedText(slot.id, prompt, sampling, n_same, request.prediction, read))
             undo.pop_all()
         slot.running = running
@@ -245,7 +245,7 @@ def summary(done: Done) -> str:
     )
     if not d.n_drafts:
         return line + "; not drafted"
-    by = ", ".join(f"{one.origin} {one.n_accepted}/{one.n_drafted}" for one in d.by.values())
+    by = ", ".join(f"{stats.origin} {stats.n_accepted}/{stats.n_drafted}" for stats in d.by.values())
     kept = [f", {what} {n}" for what, n in (("healed", d.n_healed), ("salvaged", d.n_salvaged)) if n]
     crossed = (
         f", translation {d.translate_us:.0f} µs per round with {100 * d.crossing.hit_rate:.0f} % of the words known"

@@ -189,7 +189,7 @@ class Running:
     @property
     def next_image(self) -> PlacedImage | None:
         """The next image that the KV lacks; it is to be read now where it starts at n_past."""
-        return next((one for one in self.request.placed if one.start >= self.n_past), None)
+        return next((image for image in self.request.placed if image.start >= self.n_past), None)
 
     def n_cells(self, n: int) -> int:
         """Cells of the KV that the first n ids take: tokens, as users count them."""
@@ -228,8 +228,8 @@ class Running:
         tokens = answer.tokens(draft, n_accepted, origins) if self.request.origins else ()
         text, pieces = "".join(answer.pieces), tuple(answer.pieces)
         delta = Delta(self.number, tuple(answer.fresh), origins, text, tuple(answer.probs), pieces, timings, tokens)
-        for told in (answer.fresh, answer.pieces, answer.decoded, answer.probs):
-            told.clear()
+        for pending in (answer.fresh, answer.pieces, answer.decoded, answer.probs):
+            pending.clear()
         return delta
 
     def progress(self, now: float, probs: tuple[TokenProb, ...] = ()) -> Progress:
@@ -240,7 +240,9 @@ class Running:
         return Progress(self.number, *counts, ms, probs, timings)
 
     def prompt_probs(self, begin: int, logits: Outputs) -> tuple[TokenProb, ...]:
-        """Those of the prompt's ids after `begin`, each by the row before it; [n, n_vocab] are the rows from there."""
+        """Probabilities of the prompt's ids after `begin`, each by the row before it; [n, n_vocab] are the rows from
+        there.
+        """
         if not self.request.prompt_probs:
             return ()
         n_top, pieces = self.request.n_probs, self.vocab.texts

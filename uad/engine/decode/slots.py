@@ -158,7 +158,7 @@ class SlotTexts:
         """A sequence, and after how many of its positions passes may be tried while nothing runs, without harm: an
         empty one, else the shortest, where ids are taken back by position. None where there is none.
         """
-        slot = min(self._slots.all, key=lambda one: len(one.cached))
+        slot = min(self._slots.all, key=lambda slot: len(slot.cached))
         n_held = len(slot.cached)
         return (slot.id, n_held) if not n_held or not self._target.tail else None
 
@@ -169,7 +169,7 @@ class SlotTexts:
         if self._cache is None:
             return
         self._cache.store_all(self._rate())
-        for slot in sorted(self._slots.all, key=lambda one: one.used):
+        for slot in sorted(self._slots.all, key=lambda slot: slot.used):
             running = slot.running
             held = slot.cached if running is None else running.ids[: running.n_past]
             self._cache.store(slot.id, held)

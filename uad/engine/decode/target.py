@@ -62,8 +62,8 @@ class Target(Protocol):
         ...
 
     def rows(self) -> Outputs:
-        """Of each row that wanted logits, in their order: the whole row, or some ids with the likeliest among them.
-        Valid until the next decode.
+        """Outputs of the rows that wanted logits, in their order: the whole row, or some ids with the likeliest among
+        them. Valid until the next decode.
         """
         ...
 

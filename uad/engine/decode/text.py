@@ -123,10 +123,10 @@ class TextStream:
         if self.stopped is not None or not self._plain or not name:
             return ""
         self._named = self._named or [search.twin() for search in self._plain]
-        found = [search for search in self._named if search.read_name(name)]
-        if found and may_stop:
-            return self._stop(self._held, found)
-        for search in found:
+        matched = [search for search in self._named if search.read_name(name)]
+        if matched and may_stop:
+            return self._stop(self._held, matched)
+        for search in matched:
             search.go_on()
         return self._keep(self._held)
 
@@ -144,18 +144,20 @@ class TextStream:
             return text
         held = self._held
         for n, char in enumerate(text, 1):
-            found = [search for search in self._searches() if search.read(char)]
-            if found and may_stop:  # the one that ends first: several ids at once must stop where single ids would have
-                return self._stop(held + text[:n], found)
-            for search in found:
+            matched = [search for search in self._searches() if search.read(char)]
+            if (
+                matched and may_stop
+            ):  # the one that ends first: several ids at once must stop where single ids would have
+                return self._stop(held + text[:n], matched)
+            for search in matched:
                 search.go_on()
         return self._keep(held + text)
 
     def _searches(self) -> Sequence[Search]:
         return (*self._plain, *self._named) if self._named else self._plain
 
-    def _stop(self, text: str, found: Sequence[Search]) -> str:
-        longest = max(found, key=lambda search: (search.n_visible, len(search.word)))
+    def _stop(self, text: str, matched: Sequence[Search]) -> str:
+        longest = max(matched, key=lambda search: (search.n_visible, len(search.word)))
         self.stopped, self._held = longest.word, ""
         return text if self._keeps_stop else text[: len(text) - longest.n_visible]
 

@@ -25,7 +25,7 @@ class Picker(Protocol):
 
     @property
     def n_needed(self) -> int:
-        """Of the likeliest ids of a row how many the choice depends on; 0: on the whole row."""
+        """How many of a row's likeliest ids the choice depends on; 0: on the whole row."""
         ...
 
     def pick(self, row: Logits | Likeliest, position: Position) -> int:

@@ -64,7 +64,7 @@ class StepMaker:
                 steps.append(NotBanned())
                 group.append(stage)
             else:
-                steps.append(self._alone(stage, sum(one == stage for one in stages[:i])))
+                steps.append(self._alone(stage, sum(earlier == stage for earlier in stages[:i])))
         steps += self._native(group)
 
     def _forbidden(self) -> list[SamplingStep]:

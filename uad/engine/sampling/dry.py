@@ -64,8 +64,8 @@ def breakers_of(words: Sequence[bytes], tokenize: Callable[[bytes], list[int]]) 
     def ending(data: bytes) -> list[int]:
         """The ids that end with data."""
         first = bisect_left(backwards(), (data[::-1], -1))
-        found = takewhile(lambda one: one[0].startswith(data[::-1]), islice(backwards(), first, None))
-        return [id_ for _, id_ in found]
+        beginning = takewhile(lambda entry: entry[0].startswith(data[::-1]), islice(backwards(), first, None))
+        return [id_ for _, id_ in beginning]
 
     @lru_cache(maxsize=_KNOWN)
     def find(texts: tuple[str, ...]) -> Breakers:

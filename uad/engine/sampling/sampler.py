@@ -77,7 +77,7 @@ class Sampler:
         its_stages = stages(params, eog, n_ctx)
         self._steps = maker.make(its_stages)
         self.n_needed = 0
-        """Of the likeliest ids of a row how many the choice depends on; 0: on the whole row."""
+        """How many of a row's likeliest ids the choice depends on; 0: on the whole row."""
         if not (matcher is not None or self._n_early or params.allowed or params.bad_words):
             self.n_needed = 1 if self._greedy and not its_stages else most_kept(its_stages)
         self._left: Candidates = None, _NO_LOGITS
@@ -152,11 +152,11 @@ class Sampler:
 
 
 class Drawer(Protocol):
-    """Of a sampler what `pick_each` needs. `Sampler` is one."""
+    """What `pick_each` needs of a sampler. `Sampler` is one."""
 
     @property
     def n_needed(self) -> int:
-        """Of the likeliest ids of a row how many the choice depends on; 0: on the whole row."""
+        """How many of a row's likeliest ids the choice depends on; 0: on the whole row."""
         ...
 
     def lot(self, row: Row | Likeliest, position: Position) -> Lot:
@@ -195,10 +195,10 @@ def pick_each(samplers: Sequence[Drawer], rows: Outputs, positions: Sequence[Pos
 def _cut(samplers: Sequence[Drawer], rows: Outputs) -> Sequence[Row | Likeliest]:
     """The rows; of a matrix whose samplers all need equally many of the likeliest ids, only these."""
     n_needed = samplers[0].n_needed
-    if not isinstance(rows, np.ndarray) or n_needed < 2 or any(one.n_needed != n_needed for one in samplers):
+    if not isinstance(rows, np.ndarray) or n_needed < 2 or any(sampler.n_needed != n_needed for sampler in samplers):
         return list(rows)
-    found = likeliest_each(rows, n_needed)
-    return [row if ids is None else (ids, row[ids]) for row, ids in zip(rows, found, strict=True)]
+    ids_of_rows = likeliest_each(rows, n_needed)
+    return [row if ids is None else (ids, row[ids]) for row, ids in zip(rows, ids_of_rows, strict=True)]
 
 
 def token_prob(row: Row, id_: int, n_top: int, pieces: Sequence[bytes]) -> TokenProb:
@@ -218,4 +218,4 @@ def _prob_among(ids: AnyIds | None, logits: Row, id_: int, n_top: int, pieces: S
         top = np.argpartition(logits, -min(n_top, len(logits)))[-n_top:]
         best = top[np.argsort(-logits[top], kind="stable")].tolist()
     at = id_ if ids is None else int(np.flatnonzero(ids == id_)[0])
-    return prob(at, tuple(prob(one) for one in best))
+    return prob(at, tuple(prob(id_) for id_ in best))

@@ -62,7 +62,9 @@ def _stages(params: SamplingParams, eog: frozenset[int], n_ctx: int) -> tuple[St
 
 def reach(chain: Sequence[Stage]) -> int:
     """How many of the last ids must be remembered for these stages of llama.cpp."""
-    return max((int(one.args[0]) for one in chain if isinstance(one, SamplerStage) and one.sampler.counts), default=0)
+    return max(
+        (int(stage.args[0]) for stage in chain if isinstance(stage, SamplerStage) and stage.sampler.counts), default=0
+    )
 
 
 def most_kept(chain: Sequence[Stage]) -> int:
@@ -86,8 +88,8 @@ def _order(params: SamplingParams) -> list[SamplerEntry]:
     if params.mirostat:
         return [BY_NAME["temperature"], MIROSTAT]
     order = [BY_NAME[name] for name in params.samplers]
-    draws = [one for one in dict.fromkeys(order) if one.draws]
-    return [*(one for one in order if not one.draws), *draws]
+    draws = [stage for stage in dict.fromkeys(order) if stage.draws]
+    return [*(stage for stage in order if not stage.draws), *draws]
 
 
 def _is_on(sampler: SamplerEntry, params: SamplingParams) -> bool:

@@ -114,7 +114,7 @@ class NotBanned(_Stateless):
     """Drops what cannot be drawn, before stages that take logarithms of probabilities: 0 would make NaN of all."""
 
     def apply(self, ids: AnyIds | None, logits: Row, position: Position) -> Candidates:
-        """Those of a probability above 0."""
+        """Ids of a probability above 0."""
         kept = np.flatnonzero(logits > -np.inf)
         if len(kept) == len(logits):
             return ids, logits
@@ -128,7 +128,7 @@ class Allowed(_Stateless):
         self._allowed = np.array(sorted(set(allowed)), np.intp)
 
     def apply(self, ids: AnyIds | None, logits: Row, position: Position) -> Candidates:
-        """Those that are allowed; all where a constraint lets none of them follow."""
+        """Ids that are allowed; all where a constraint lets none of them follow."""
         if ids is None:
             return self._allowed, logits[self._allowed]
         kept = np.flatnonzero(np.isin(ids, self._allowed))
@@ -207,13 +207,15 @@ class Mirostat:
         return chosen, logits[kept]
 
     def _below(self, p: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-        """Those of a surprise of up to mu."""
+        """Places of a surprise of up to mu."""
         with np.errstate(divide="ignore"):
             kept = np.flatnonzero(-np.log2(p) <= self._mu)
         return kept if len(kept) else np.array([p.argmax()])
 
     def _first(self, p: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-        """As many as mu means under Zipf's law, whose exponent is estimated from the likeliest."""
+        """Places of the likeliest ids: as many as mu means under Zipf's law, whose exponent is estimated from the
+        likeliest.
+        """
         n = int((p > 0).sum())
         top = -np.sort(-p[_largest(p, min(self._M, n))])
         k = n
@@ -268,7 +270,7 @@ class AdaptiveP:
         return ids, np.where(logits > -np.inf, moved, np.float32(-np.inf))
 
     def accept(self, id_: int) -> None:
-        """Its probability is one of those accepted lately."""
+        """The id's probability is one of those accepted lately."""
         p = self._pending.take(id_)
         if p is not None:
             self._sum = p + self._decay * self._sum

@@ -76,7 +76,7 @@ class RunningAnswer:
         choice.done = done
         if rest.text:
             yield from self.dialect.piece(choice, rest)
-        is_last = all(one.done is not None for one in self.dialect.choices)
+        is_last = all(choice.done is not None for choice in self.dialect.choices)
         yield from self.dialect.closing(choice, self.dialect.choices if is_last else [])
 
     def _progress(self, choice: Choice, event: Progress) -> Iterator[Frame]:
@@ -129,12 +129,12 @@ class TokenOrigins:
         """Into the frames of a piece, each its token where there are as many; else all that wait into the first."""
         waiting = self._waiting[index]
         if not waiting and len(tokens) == len(frames):
-            for members, one in zip(frames, tokens, strict=True):
-                members["origins"] = [_token(one)]
+            for members, token in zip(frames, tokens, strict=True):
+                members["origins"] = [_token(token)]
             return
         waiting += tokens
         if waiting and frames:
-            frames[0]["origins"] = [_token(one) for one in waiting]
+            frames[0]["origins"] = [_token(token) for token in waiting]
             waiting.clear()
 
 
@@ -170,10 +170,10 @@ class TokenIds:
 
 
 def _put_first(members: Members, name: str, value: object) -> None:
-    """As the first member of the frame's one choice."""
+    """Make it the first member of the frame's one choice."""
     members["choices"] = [{name: value, **members["choices"][0]}]
 
 
-def _token(one: TokenText) -> Members:
-    token: Members = {"text": one.text, "by": one.origin}
-    return token | {"rejected": one.rejected} if one.rejected else token
+def _token(written: TokenText) -> Members:
+    token: Members = {"text": written.text, "by": written.origin}
+    return token | {"rejected": written.rejected} if written.rejected else token

@@ -229,9 +229,9 @@ def read_message(members: Mapping[str, object], called: Called = BODY_ONLY) -> T
         if members.get(name):
             leave_out("/v1/messages", name, _NOTHING_RUNS)
     own = MessagesBody.model_validate(members)
-    talk, found = _conversation(own)
+    talk, referenced = _conversation(own)
     own = own.model_copy(update={"messages": []})  # they may hold files of pictures, and the answer keeps the rest
-    tools, places = _tools(own, found)
+    tools, places = _tools(own, referenced)
     spelling = tools_at(places, renaming(_NAMES))
     chat = {**rest_of(members, own), "messages": talk.messages, "tools": tools}
     chat |= {"stop": own.stop_sequences} if own.stop_sequences else {}
@@ -249,13 +249,13 @@ def check_version(version: str | None) -> None:
         )
 
 
-def _tools(own: MessagesBody, found: Collection[str]) -> tuple[list[Json], list[int]]:
+def _tools(own: MessagesBody, referenced: Collection[str]) -> tuple[list[Json], list[int]]:
     """The tools of the chat, and the place of each in the request. One that is deferred waits until it is found; what
     runs on Anthropic's servers is left out.
     """
     read = ((i, _tool(tool, f"tools.{i}")) for i, tool in enumerate(own.tools))
     tools = [(i, tool) for i, tool in read if tool is not None]
-    kept = [(i, tool) for i, tool in tools if not tool.defer_loading or tool.name in found]
+    kept = [(i, tool) for i, tool in tools if not tool.defer_loading or tool.name in referenced]
     return [_tool_json(tool) for _, tool in kept], [i for i, _ in kept]
 
 
@@ -330,18 +330,18 @@ def _form(own: MessagesBody) -> Json:
 
 def _conversation(own: MessagesBody) -> tuple[Dialogue, set[str]]:
     """The chat's messages with their pictures, and the names of the tools that were found on the way."""
-    talk, found = Dialogue(), set[str]()
+    talk, referenced = Dialogue(), set[str]()
     given = [] if own.system is None else texts_in(own.system, "system")
-    system = [text for text in (_BILLING.sub("", one, count=1) for one in given) if text]
+    system = [text for text in (_BILLING.sub("", text, count=1) for text in given) if text]
     if system:
         talk.say("system", system)
     for i, message in enumerate(own.messages):
         checkpoint()
-        _turn(talk, f"messages.{i}", message, found)
-    return talk, found
+        _turn(talk, f"messages.{i}", message, referenced)
+    return talk, referenced
 
 
-def _turn(talk: Dialogue, where: str, message: object, found: set[str]) -> None:
+def _turn(talk: Dialogue, where: str, message: object, referenced: set[str]) -> None:
     turn = validated(TurnBody, message, where)
     content = turn.content
     if content is None and turn.role != "assistant":
@@ -352,7 +352,7 @@ def _turn(talk: Dialogue, where: str, message: object, found: set[str]) -> None:
         case "system":
             talk.say("system", texts_in(content, f"{where}.content"))
         case "user":
-            _user(talk, f"{where}.content", content, found)
+            _user(talk, f"{where}.content", content, referenced)
         case "assistant" if isinstance(content, str):
             talk.say("assistant", [content])
         case "assistant":
@@ -377,16 +377,16 @@ def _put_block(talk: Dialogue, where: str, kind: str, block: object) -> None:
             talk.call(use.id, use.name, use.input)
 
 
-def _user(talk: Dialogue, where: str, content: object, found: set[str]) -> None:
+def _user(talk: Dialogue, where: str, content: object, referenced: set[str]) -> None:
     """Results first, wherever they stand: they answer the calls before them. Turns in a row are one."""
     if isinstance(content, str):
         talk.go_on("user", [content])
         return
     blocks = _blocks(content, where, (*_READ, "tool_result", *_UNREAD))
-    for at, _, block in (one for one in blocks if one[1] == "tool_result"):
-        _result(talk, at, validated(ResultBlock, block, at), found)
+    for at, _, block in (block for block in blocks if block[1] == "tool_result"):
+        _result(talk, at, validated(ResultBlock, block, at), referenced)
     pieces = [_piece(at, kind, block) for at, kind, block in blocks if kind in _READ]
-    for _, kind, _ in (one for one in blocks if one[1] in _UNREAD):
+    for _, kind, _ in (block for block in blocks if block[1] in _UNREAD):
         leave_out("/v1/messages", f"a block of type {kind!r}", _NOTHING_RUNS)
     if pieces or not blocks:
         talk.go_on("user", pieces)
@@ -394,7 +394,7 @@ def _user(talk: Dialogue, where: str, content: object, found: set[str]) -> None:
 
 _READ = ("text", "image", "document", "search_result")
 _UNREAD = ("container_upload",)
-"""Of the user's: what is there for tools of Anthropic's."""
+"""Types of the user's blocks that are left out: what is there for tools of Anthropic's."""
 
 
 def _piece(where: str, kind: str, block: object) -> Piece:
@@ -405,8 +405,8 @@ def _piece(where: str, kind: str, block: object) -> Piece:
         case "document":
             return _document(where, validated(DocumentBlock, block, where))
         case "search_result":
-            found = validated(SearchBlock, block, where)
-            return _lines(found.title, found.source, *texts_in(found.content, f"{where}.content"))
+            result = validated(SearchBlock, block, where)
+            return _lines(result.title, result.source, *texts_in(result.content, f"{where}.content"))
     source = validated(ImageBlock, block, where).source
     return Picture.of_base64(source.data, where) if source.type == "base64" else Picture(source.url, where)
 
@@ -431,7 +431,7 @@ def _lines(*texts: str | None) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _result(talk: Dialogue, where: str, result: ResultBlock, found: set[str]) -> None:
+def _result(talk: Dialogue, where: str, result: ResultBlock, referenced: set[str]) -> None:
     """An error says that it is one: a chat has no other place for that."""
     if isinstance(result.content, str):
         pieces: list[Piece] = [result.content]
@@ -440,7 +440,7 @@ def _result(talk: Dialogue, where: str, result: ResultBlock, found: set[str]) ->
         names = {
             at: validated(ReferenceBlock, block, at).tool_name for at, kind, block in blocks if kind == "tool_reference"
         }
-        found.update(names.values())
+        referenced.update(names.values())
         pieces = [names[at] if at in names else _piece(at, kind, block) for at, kind, block in blocks]
     if result.is_error:
         first = pieces[0] if pieces else ""
@@ -554,7 +554,9 @@ class MessagesDialect(BlockDialect):
                     _, name = frame["delta"]
                     texts.setdefault(name, []).append(frame["delta"][name])
                 case "content_block_stop":
-                    content[-1] = _block_of(content[-1] or {}, {name: "".join(its) for name, its in texts.items()})
+                    content[-1] = _block_of(
+                        content[-1] or {}, {name: "".join(pieces) for name, pieces in texts.items()}
+                    )
                 case "message_delta":
                     message |= {**frame["delta"], "usage": frame["usage"]}
         return {**message, "content": [block for block in content if block is not None]}

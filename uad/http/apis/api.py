@@ -26,7 +26,7 @@ class Called:
 
 
 BODY_ONLY = Called()
-"""Of a request that says all in its body."""
+"""The call of a request that says all in its body."""
 Read = Callable[[Mapping[str, object], Called], Translated[Any] | AtOnce]
 """A request of its members. Raises InvalidRequestError, NotSupportedError or ValidationError."""
 
@@ -72,9 +72,9 @@ class Api:
 
     answers: Mapping[str, AnswerRoute] = field(default_factory=dict)
     counts: Mapping[str, CountRoute] = field(default_factory=dict)
-    told: Mapping[str, Tell] = field(default_factory=dict)
+    facts: Mapping[str, Tell] = field(default_factory=dict)
     """Routes about the server that are asked by GET."""
-    told_of: Mapping[str, Tell] = field(default_factory=dict)
+    facts_of: Mapping[str, Tell] = field(default_factory=dict)
     """The same by POST, with a body that says what is asked. They may take long: for worker threads."""
     absent: tuple[str, ...] = ()
     """Routes that only other servers have, by any method."""

@@ -34,7 +34,7 @@ class Block:
 
     kind: BlockKind
     index: int
-    """Its place among all blocks."""
+    """The block's place among all blocks."""
     call_index: int = 0
     """The place of a call among all calls."""
     call_id: str = ""
@@ -43,7 +43,7 @@ class Block:
     texts: list[str] = field(default_factory=list)
     """All that was added; of a call the JSON of its arguments."""
     probs: list[TokenProb] = field(default_factory=list)
-    """Those of the tokens of a text, where they were asked for."""
+    """Log-probabilities of a text's tokens, where they were asked for."""
 
     @property
     def text(self) -> str:
@@ -63,7 +63,7 @@ class Added(NamedTuple):
     block: Block
     text: str
     probs: Sequence[TokenProb] = ()
-    """Those of the tokens that came since the last text."""
+    """Log-probabilities of the tokens that came since the last text."""
     at: int = -1
     """Where in the text of all tokens this text begins, in characters; -1: not known."""
 
@@ -145,8 +145,8 @@ class Blocks:
         return ()
 
     def _probs_of(self, text: str) -> tuple[TokenProb, ...]:
-        """Those of the tokens that hold the text, as far as they have come. Those before them are of marks or of white
-        space; the text of those after them is kept back still.
+        """Log-probabilities of the tokens that make up the text, of those that have come. Tokens before them are of
+        marks or of white space; the text of those after them is kept back still.
 
         The tokens "</", "think>", "He", "y" and " " have come, and the text is "Hey": it begins at byte 8, where the
         second token ends, so the third and the fourth are its own, and " " waits.
@@ -155,11 +155,11 @@ class Blocks:
         wanted = text.encode()
         start = b"".join(prob.data for prob in self._waiting).rfind(wanted)
         if start < 0:
-            found, self._waiting = tuple(self._waiting), []
-            return found
+            probs, self._waiting = tuple(self._waiting), []
+            return probs
         first, after = bisect_right(ends, start), bisect_left(ends, start + len(wanted)) + 1
-        found, self._waiting = tuple(self._waiting[first:after]), self._waiting[after:]
-        return found
+        probs, self._waiting = tuple(self._waiting[first:after]), self._waiting[after:]
+        return probs
 
 
 def joined(events: Iterable[Event]) -> list[Event]:

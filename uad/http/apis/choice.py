@@ -31,7 +31,7 @@ class Choice:
     """Whether a frame of it may have been sent."""
     n_probs: int = 0
     logprob: float = 0.0
-    """Of its n_probs ids so far, added up."""
+    """The sum over the answer's n_probs ids so far."""
     done: Done | None = None
 
     def observe(self, delta: Delta) -> None:
@@ -77,12 +77,12 @@ def prediction_json(choices: Sequence[Choice]) -> Json:
     """OpenAI's counts of a request with a prediction: ids of it that were submitted and became part of the answer, and
     those that did not. Nothing for other requests.
     """
-    one = total([choice.end.timings.draft for choice in choices]).by.get(Origin.PREDICTION)
-    if one is None:
+    stats = total([choice.end.timings.draft for choice in choices]).by.get(Origin.PREDICTION)
+    if stats is None:
         return {}
     return {
-        "accepted_prediction_tokens": one.n_accepted,
-        "rejected_prediction_tokens": one.n_drafted - one.n_accepted,
+        "accepted_prediction_tokens": stats.n_accepted,
+        "rejected_prediction_tokens": stats.n_drafted - stats.n_accepted,
     }
 
 
@@ -131,8 +131,12 @@ def draft_json(stats: DraftStats) -> Json:
         "mean_accepted_run": round(finite(stats.mean_accepted_run), 4),
         "draft_ms": round(finite(stats.draft_ms), 3),
         "drafters": {
-            one.origin: {"drafts": one.n_drafts, "draft_n": one.n_drafted, "draft_n_accepted": one.n_accepted}
-            for one in stats.by.values()
+            drafter.origin: {
+                "drafts": drafter.n_drafts,
+                "draft_n": drafter.n_drafted,
+                "draft_n_accepted": drafter.n_accepted,
+            }
+            for drafter in stats.by.values()
         },
     }
 
@@ -163,7 +167,9 @@ def completion_logprobs_json(probs: Sequence[TokenProb], offset: int, post: bool
         "tokens": (visible(prob.data) for prob in probs),
         "token_logprobs": (_known(prob) for prob in probs),
         "top_logprobs": (
-            None if _known(prob) is None else {visible(one.data): finite(one.logprob) for one in reversed(prob.top)}
+            None
+            if _known(prob) is None
+            else {visible(token.data): finite(token.logprob) for token in reversed(prob.top)}
             for prob in probs
         ),
         "text_offset": offsets,

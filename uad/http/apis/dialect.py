@@ -70,7 +70,7 @@ class Dialect(ABC):
     """How one API answers one request: the frames of its stream, and how they fold to the whole answer."""
 
     content_type = "text/event-stream"
-    """Of a stream."""
+    """The content type of a stream."""
     ending = b""
     """What a stream ends with."""
     broken_ending = b""
@@ -152,7 +152,7 @@ class Translated(Generic[T]):
     places: Sequence[str] = ()
     """Where the pictures of the chat stand in the request, in their order; none where it is a chat itself."""
     prompts: Sequence[object] = ()
-    """Those of a completion."""
+    """Prompts of a completion."""
 
 
 class AtOnce(NamedTuple):
@@ -190,9 +190,9 @@ def refuse(members: Mapping[str, object], unsupported: Mapping[str, str]) -> Non
     """Raise NotSupportedError for the first of these members that is there, with what to do instead; and where more
     than one answer is asked for.
     """
-    for name, way_out in unsupported.items():
+    for name, instead in unsupported.items():
         if members.get(name):
-            raise NotSupportedError(f"{name} is not supported: {way_out}", name)
+            raise NotSupportedError(f"{name} is not supported: {instead}", name)
     for name in _SEVERAL:
         if members.get(name, 1) != 1:
             raise NotSupportedError(f"{name} is not supported: there is one answer; send the request again", name)

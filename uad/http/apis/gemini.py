@@ -330,12 +330,12 @@ def _tools(own: ContentsBody) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _tool(declared: object, where: str) -> dict[str, Any]:
-    one = validated(DeclarationBody, declared, where)
-    function: dict[str, Any] = {"name": one.name, "parameters": one.parameters_json_schema}
-    if one.parameters is not None:
-        function["parameters"] = schema_of(one.parameters, f"{where}.parameters")
-    if one.description is not None:
-        function["description"] = one.description
+    declaration = validated(DeclarationBody, declared, where)
+    function: dict[str, Any] = {"name": declaration.name, "parameters": declaration.parameters_json_schema}
+    if declaration.parameters is not None:
+        function["parameters"] = schema_of(declaration.parameters, f"{where}.parameters")
+    if declaration.description is not None:
+        function["description"] = declaration.description
     return {"type": "function", "function": {name: value for name, value in function.items() if value is not None}}
 
 
@@ -357,7 +357,7 @@ _KEPT = frozenset(
     {"description", "title", "default", "pattern", "minimum", "maximum", "required", "enum", "$ref", "const"}
 )
 _FORMATS = frozenset({"date", "time", "date-time", "duration", "uuid", "email", "uri", "ipv4", "ipv6", "hostname"})
-"""Those that say something of a text. "enum", "int32" and "double" repeat what else the schema says."""
+"""Formats that say something of a text. "enum", "int32" and "double" repeat what else the schema says."""
 
 
 def schema_of(value: object, where: str) -> Json:
@@ -372,7 +372,7 @@ def schema_of(value: object, where: str) -> Json:
     out |= {name: _count(member, f"{where}.{name}") for name, member in given.items() if name in _COUNTS}
     kind = given.get("type", "TYPE_UNSPECIFIED")
     if kind != "TYPE_UNSPECIFIED":
-        out["type"] = [str(one).lower() for one in kind] if isinstance(kind, list) else str(kind).lower()
+        out["type"] = [str(type_).lower() for type_ in kind] if isinstance(kind, list) else str(kind).lower()
     if isinstance(given.get("format"), str) and given["format"] in _FORMATS:
         out["format"] = given["format"]
     if "properties" in given:
@@ -384,9 +384,9 @@ def schema_of(value: object, where: str) -> Json:
     for name in ("anyOf", "prefixItems"):
         if name in given:
             members = given[name] if isinstance(given[name], list) else [given[name]]
-            out[name] = [schema_of(one, f"{where}.{name}.{i}") for i, one in enumerate(members)]
+            out[name] = [schema_of(member, f"{where}.{name}.{i}") for i, member in enumerate(members)]
     if isinstance(given.get("$defs"), dict):
-        out["$defs"] = {name: schema_of(one, f"{where}.$defs.{name}") for name, one in given["$defs"].items()}
+        out["$defs"] = {name: schema_of(schema, f"{where}.$defs.{name}") for name, schema in given["$defs"].items()}
     return {"anyOf": [out, {"type": "null"}]} if given.get("nullable") is True else out
 
 
@@ -622,7 +622,7 @@ class ContentDialect(Dialect):
         for last in map(self.members_of, frames):
             for candidate in last["candidates"]:
                 folded[candidate["index"]].add(candidate)
-        return {**last, "candidates": [one.json() for one in folded]}
+        return {**last, "candidates": [candidate.json() for candidate in folded]}
 
 
 class ContentListDialect(ContentDialect):
@@ -757,14 +757,14 @@ _MODELS = (f"{PATH}/{{model:.+}}", "/v1/models/{model:.+}")
 """Both versions of the API. The list of `/v1/models` is OpenAI's."""
 GEMINI = Api(
     answers={
-        **{f"{one}:generateContent": AnswerRoute(read_content, _answered) for one in _MODELS},
+        **{f"{path}:generateContent": AnswerRoute(read_content, _answered) for path in _MODELS},
         **{
-            f"{one}:streamGenerateContent": AnswerRoute(partial(read_content, stream=True), _answered)
-            for one in _MODELS
+            f"{path}:streamGenerateContent": AnswerRoute(partial(read_content, stream=True), _answered)
+            for path in _MODELS
         },
     },
-    counts={f"{one}:countTokens": CountRoute(read_counted, _counted) for one in _MODELS},
-    told={PATH: models, _MODELS[0]: model},
+    counts={f"{path}:countTokens": CountRoute(read_counted, _counted) for path in _MODELS},
+    facts={PATH: models, _MODELS[0]: model},
     absent=(
         f"{PATH}/{{model:.+}}:embedContent",
         f"{PATH}/{{model:.+}}:batchEmbedContents",

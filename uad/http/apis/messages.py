@@ -18,9 +18,9 @@ class Picture:
     """A picture between texts."""
 
     url: str
-    """As a chat has it: an address that holds the picture (`data:`) or says where it is."""
+    """The picture as a chat has it: an address that holds it (`data:`) or says where it is."""
     where: str
-    """Its place in the request."""
+    """The picture's place in the request."""
 
     @classmethod
     def of_base64(cls, data: str, where: str) -> Picture:
@@ -57,7 +57,7 @@ class Dialogue:
         message["content"] = [*known, *parts] if isinstance(known, list) else parts
 
     def go_on(self, role: str, pieces: Sequence[Piece]) -> None:
-        """As `say`, but in the last message where that is of the same role."""
+        """Say this in the last message, where that is of the same role; else as `say` does."""
         last = self.messages[-1] if self.messages else {}
         known = last.get("content")
         if last.get("role") == role and isinstance(known, list):
@@ -103,14 +103,14 @@ class CallIds:
         self._waiting: dict[str, str] = {}  # calls without a result so far, each with its tool
 
     def of_call(self, id_: str | None, tool: str) -> str:
-        """Its own, else a new one of nine letters and digits, which is what some templates take."""
+        """The call's own id, else a new one of nine letters and digits, which is what some templates take."""
         self._n += 1
         id_ = id_ or f"call{self._n:05}"
         self._waiting[id_] = tool
         return id_
 
     def of_result(self, id_: str | None, tool: str | None) -> str | None:
-        """Its own, else that of the first call that waits, of those of its tool if there are any."""
+        """The result's own id, else that of the first call that waits, of those of its tool if there are any."""
         waiting = [name for name, called in self._waiting.items() if called == tool] or [*self._waiting]
         id_ = id_ or (waiting[0] if waiting else None)
         if id_ is not None:

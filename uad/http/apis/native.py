@@ -96,15 +96,15 @@ class NativeDialect(Dialect):
         for frame in frames:
             members = self.members_of(frame)
             by_choice[members["index"]].append(members)
-        answers = [self._folded(its) for its in by_choice]
+        answers = [self._folded(frames) for frames in by_choice]
         return answers[0] if len(answers) == 1 else answers
 
     def _folded(self, frames: Sequence[Members]) -> Members:
-        tokens = list(chain.from_iterable(one["tokens"] for one in frames)) if self._return_tokens else []
-        out = {**frames[-1], "content": "".join(one["content"] for one in frames), "tokens": tokens}
+        tokens = list(chain.from_iterable(frame["tokens"] for frame in frames)) if self._return_tokens else []
+        out = {**frames[-1], "content": "".join(frame["content"] for frame in frames), "tokens": tokens}
         out = chosen(out, self._fields) if self._fields else out
         name = "completion_probabilities"
-        probs = [one[name] for one in frames if name in one]
+        probs = [frame[name] for frame in frames if name in frame]
         if probs and (not self._fields or name in self._fields):
             out[name] = chain.from_iterable(probs)
         return out
@@ -112,14 +112,14 @@ class NativeDialect(Dialect):
 
 def chosen(out: Members, fields: Sequence[str]) -> Members:
     """Only the members in `fields`; `a/b` takes member b of member a, and stays its name. Unknown ones are left out."""
-    found: Members = {}
+    members: Members = {}
     for name in fields:
         value: object = out
         for part in name.split("/"):
             value = value.get(part) if isinstance(value, Mapping) else None
         if value is not None:
-            found[name] = value
-    return found
+            members[name] = value
+    return members
 
 
 # --- settings: sampling, draft control, limits

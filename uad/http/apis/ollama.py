@@ -54,7 +54,7 @@ from uad.http.requests.message_fields import MAX_CALLS, MAX_TOOLS
 
 log = logging.getLogger("uad.server")
 VERSION = "0.13.0"
-"""Of Ollama: the one whose API this is. Clients ask for it, and refuse to talk to what is too old for them."""
+"""The version of Ollama whose API this is. Clients ask for it, and refuse to talk to what is too old for them."""
 RUNNING = "Ollama is running"
 """What Ollama answers to `GET /`, which clients look for."""
 OPTIONS = {"num_predict": "max_tokens", "seed": "seed", "stop": "stop", **{name: name for name in SETTINGS}}
@@ -83,7 +83,7 @@ _FOREVER = 100 * 365 * 86400
 """
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DIGITS = 3
-"""Of the number of parameters as `details` has it."""
+"""Digits of the number of parameters as `details` has it."""
 
 
 # --- requests
@@ -115,7 +115,7 @@ def _think(value: object) -> object:
     return value
 
 
-class AskedBody(Body):
+class OllamaRequest(Body):
     """What both routes take. What is not named here goes to the chat as it is: drafts, slots, constraints."""
 
     model: StrictStr = ""
@@ -128,14 +128,14 @@ class AskedBody(Body):
     top_logprobs: Any = None
 
 
-class TalkBody(AskedBody):
+class OllamaChat(OllamaRequest):
     """POST /api/chat."""
 
     messages: Annotated[list[Any], Field(max_length=MAX_MESSAGES)] = Field([])
     tools: list[dict[StrictStr, Any]] = Field([], max_length=MAX_TOOLS)
 
 
-class GenerateBody(AskedBody):
+class OllamaCompletion(OllamaRequest):
     """POST /api/generate."""
 
     prompt: StrictStr = ""
@@ -145,7 +145,7 @@ class GenerateBody(AskedBody):
     raw: StrictBool = False
 
 
-class SaidBody(Body):
+class OllamaMessage(Body):
     """One of `messages`."""
 
     role: StrictStr
@@ -157,7 +157,7 @@ class SaidBody(Body):
     tool_call_id: StrictStr | None = None
 
 
-class CallOfBody(Body):
+class OllamaToolCall(Body):
     """One of the `tool_calls` of a message."""
 
     id: StrictStr | None = None
@@ -170,14 +170,14 @@ class ShowBody(Body):
     model: StrictStr = Field("", validation_alias=AliasChoices("model", "name"))
 
 
-def read_talk(members: Mapping[str, object], called: Called = BODY_ONLY) -> Translated[TalkBody] | AtOnce:
+def read_talk(members: Mapping[str, object], called: Called = BODY_ONLY) -> Translated[OllamaChat] | AtOnce:
     """The request and its chat; what loads or unloads the model where it has no messages. Raises InvalidRequestError,
     NotSupportedError or ValidationError.
     """
     if not members.get("messages"):
-        return _loaded(TalkBody.model_validate(members), TalkDialect.said(""))
+        return _loaded(OllamaChat.model_validate(members), TalkDialect.answer_members(""))
     refuse(members, {"template": _UNSUPPORTED["template"]})
-    own = TalkBody.model_validate(members)
+    own = OllamaChat.model_validate(members)
     same, spelling = _same(own)
     chat = {**rest_of(members, own), **same, **_thinking(own), **_logprobs(own)}
     messages, places = _messages(own.messages)
@@ -185,13 +185,13 @@ def read_talk(members: Mapping[str, object], called: Called = BODY_ONLY) -> Tran
     return Translated(own, chat_of(chat, spelling), spelling, keep_s=kept_for(own.keep_alive), places=places)
 
 
-def read_generate(members: Mapping[str, object], called: Called = BODY_ONLY) -> Translated[GenerateBody] | AtOnce:
+def read_generate(members: Mapping[str, object], called: Called = BODY_ONLY) -> Translated[OllamaCompletion] | AtOnce:
     """The request, and a chat of its one question; with `raw` or `suffix` what goes on from its prompt; what loads or
     unloads the model where nothing is asked. Raises InvalidRequestError, NotSupportedError or ValidationError.
     """
-    own = GenerateBody.model_validate(members)
+    own = OllamaCompletion.model_validate(members)
     if not (members.get("prompt") or members.get("suffix") or members.get("images")):
-        return _loaded(own, GenerateDialect.said(""))
+        return _loaded(own, GenerateDialect.answer_members(""))
     if own.raw and (own.system or members.get("template") or members.get("context")):
         raise InvalidRequestError("raw mode does not support template, system, or context", "raw")
     refuse(members, _UNSUPPORTED)
@@ -208,14 +208,14 @@ def read_generate(members: Mapping[str, object], called: Called = BODY_ONLY) -> 
         with spelled(spelling):
             body, keep_s = checked(CompletionBody, plain), kept_for(own.keep_alive)
         return Translated(own, body, spelling, keep_s=keep_s, prompts=[own.prompt])
-    said: list[Json] = [{"role": "system", "content": own.system}] if own.system else []
-    more |= {"messages": [*said, {"role": "user", "content": _content(own.prompt, images)}]}
+    messages: list[Json] = [{"role": "system", "content": own.system}] if own.system else []
+    more |= {"messages": [*messages, {"role": "user", "content": _content(own.prompt, images)}]}
     chat = chat_of({**more, **_thinking(own), **_logprobs(own)}, spelling)
     places = [image.where for image in images]
     return Translated(own, chat, spelling, keep_s=kept_for(own.keep_alive), places=places)
 
 
-def _same(own: AskedBody, *names: tuple[str, str]) -> tuple[Json, Spelling]:
+def _same(own: OllamaRequest, *names: tuple[str, str]) -> tuple[Json, Spelling]:
     """What means the same on both routes, in a chat's words, and how a request calls the fields of a chat. names:
     further rules for that.
     """
@@ -248,23 +248,23 @@ def _form(value: object) -> Json:
     raise InvalidRequestError.at("format", f"must be {_FORMAT}")
 
 
-def _thinking(own: AskedBody) -> Json:
+def _thinking(own: OllamaRequest) -> Json:
     if own.think is None:
         return {}
     effort = {} if isinstance(own.think, bool) else {"reasoning_effort": own.think}
     return {"enable_thinking": own.think is not False, **effort}
 
 
-def _logprobs(own: AskedBody) -> Json:
+def _logprobs(own: OllamaRequest) -> Json:
     return {"logprobs": True, "top_logprobs": own.top_logprobs} if own.logprobs else {}
 
 
 def _pictures(value: object, where: str) -> list[Picture]:
     """The pictures of `images`, which are base64."""
     given = value or []
-    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+    if not isinstance(given, list) or not all(isinstance(data, str) for data in given):
         raise InvalidRequestError.at(where, "must be a list of images in base64")
-    return [Picture.of_base64(one, f"{where}.{k}") for k, one in enumerate(given)]
+    return [Picture.of_base64(data, f"{where}.{k}") for k, data in enumerate(given)]
 
 
 def _content(text: object, images: Sequence[Picture]) -> object:
@@ -288,23 +288,25 @@ def _messages(given: Sequence[object]) -> tuple[list[Json], list[str]]:
     out: list[Json] = []
     places: list[str] = []
     ids = CallIds()
-    for i, one in enumerate(given):
+    for i, member in enumerate(given):
         checkpoint()
         where = f"messages.{i}"
-        said = validated(SaidBody, one, where)
-        images = _pictures(said.images, f"{where}.images")
-        places += [*(image.where for image in images), *_pictured_parts(said.content, f"{where}.content")]
-        message: Json = {"role": said.role, "content": _content(said.content, images)}
-        if said.thinking:
-            message["reasoning_content"] = said.thinking
-        if said.tool_calls:
-            calls = [validated(CallOfBody, call, f"{where}.tool_calls.{k}") for k, call in enumerate(said.tool_calls)]
+        body = validated(OllamaMessage, member, where)
+        images = _pictures(body.images, f"{where}.images")
+        places += [*(image.where for image in images), *_pictured_parts(body.content, f"{where}.content")]
+        message: Json = {"role": body.role, "content": _content(body.content, images)}
+        if body.thinking:
+            message["reasoning_content"] = body.thinking
+        if body.tool_calls:
+            calls = [
+                validated(OllamaToolCall, call, f"{where}.tool_calls.{k}") for k, call in enumerate(body.tool_calls)
+            ]
             message["tool_calls"] = [
                 {"id": ids.of_call(call.id, str(call.function.get("name"))), "function": call.function}
                 for call in calls
             ]
-        if said.role == "tool":
-            message |= {"name": said.tool_name, "tool_call_id": ids.of_result(said.tool_call_id, said.tool_name)}
+        if body.role == "tool":
+            message |= {"name": body.tool_name, "tool_call_id": ids.of_result(body.tool_call_id, body.tool_name)}
         out.append({name: value for name, value in message.items() if value is not None})
     return out, places
 
@@ -332,7 +334,7 @@ class LineDialect(Dialect):
     content_type = "application/x-ndjson"
     event = staticmethod(_line)
 
-    def __init__(self, job: Job, served: Served, reading: Reading, body: AskedBody) -> None:
+    def __init__(self, job: Job, served: Served, reading: Reading, body: OllamaRequest) -> None:
         super().__init__(job)
         self._model = body.model or served.model
         self._begun = time.time()
@@ -342,17 +344,17 @@ class LineDialect(Dialect):
 
     @staticmethod
     @abstractmethod
-    def said(content: str, thinking: str = "", calls: Sequence[Members] = ()) -> Members:
+    def answer_members(content: str, thinking: str = "", calls: Sequence[Members] = ()) -> Members:
         """The member of a frame that has its piece of the answer."""
 
     @staticmethod
     @abstractmethod
-    def heard(frame: Members) -> Members:
+    def message_members(frame: Members) -> Members:
         """`content`, `thinking` and `tool_calls` of a frame, as far as it has them."""
 
     def _frame(self, content: str = "", thinking: str = "", calls: Sequence[Members] = ()) -> Members:
         same = {"model": self._model, "created_at": _when(time.time())}
-        return {**same, **self.said(content, thinking, calls), "done": False}
+        return {**same, **self.answer_members(content, thinking, calls), "done": False}
 
     def piece(self, choice: Choice, delta: Delta) -> Iterator[Frame]:
         """A line for each thing that the text says. The first has all probabilities of the piece."""
@@ -424,12 +426,12 @@ class LineDialect(Dialect):
         contents, thoughts, calls, probs = list[str](), list[str](), list[Members](), list[Iterable[Members]]()
         last: Members = {}
         for frame in map(self.members_of, frames):
-            last, heard = frame, self.heard(frame)
-            contents.append(heard["content"])
-            thoughts.append(heard.get("thinking", ""))
-            calls += heard.get("tool_calls", ())
+            last, message = frame, self.message_members(frame)
+            contents.append(message["content"])
+            thoughts.append(message.get("thinking", ""))
+            calls += message.get("tool_calls", ())
             probs += [frame["logprobs"]] if "logprobs" in frame else []
-        out = {**last, **self.said("".join(contents), "".join(thoughts), calls)}
+        out = {**last, **self.answer_members("".join(contents), "".join(thoughts), calls)}
         return {**out, "logprobs": chain.from_iterable(probs)} if self.job.logprobs else out
 
 
@@ -437,14 +439,14 @@ class TalkDialect(LineDialect):
     """POST /api/chat."""
 
     @staticmethod
-    def said(content: str, thinking: str = "", calls: Sequence[Members] = ()) -> Members:
+    def answer_members(content: str, thinking: str = "", calls: Sequence[Members] = ()) -> Members:
         """A message."""
         message: Members = {"role": "assistant", "content": content}
         message |= {"thinking": thinking} if thinking else {}
         return {"message": message | ({"tool_calls": calls} if calls else {})}
 
     @staticmethod
-    def heard(frame: Members) -> Members:
+    def message_members(frame: Members) -> Members:
         """The message's own members."""
         message: Members = frame["message"]
         return message
@@ -454,12 +456,12 @@ class GenerateDialect(LineDialect):
     """POST /api/generate."""
 
     @staticmethod
-    def said(content: str, thinking: str = "", calls: Sequence[Members] = ()) -> Members:
+    def answer_members(content: str, thinking: str = "", calls: Sequence[Members] = ()) -> Members:
         """A text, and thoughts beside it."""
         return {"response": content, **({"thinking": thinking} if thinking else {})}
 
     @staticmethod
-    def heard(frame: Members) -> Members:
+    def message_members(frame: Members) -> Members:
         """The text under a message's names."""
         return {"content": frame["response"], "thinking": frame.get("thinking", "")}
 
@@ -467,11 +469,11 @@ class GenerateDialect(LineDialect):
 # --- requests that only load or unload a model
 
 
-def _loaded(own: AskedBody, said: Members) -> AtOnce:
+def _loaded(own: OllamaRequest, reply: Members) -> AtOnce:
     """The answer to a request that asks nothing, as clients send it before the first question and after the last."""
     keep_s = kept_for(own.keep_alive)
     reason = "unload" if keep_s == 0 else "load"
-    answer = {"model": own.model, "created_at": _when(time.time()), **said, "done": True, "done_reason": reason}
+    answer = {"model": own.model, "created_at": _when(time.time()), **reply, "done": True, "done_reason": reason}
     return AtOnce(answer, keep_s != 0, keep_s)
 
 
@@ -607,8 +609,8 @@ OLLAMA = Api(
         "/api/chat": AnswerRoute(read_talk, TalkDialect),
         "/api/generate": AnswerRoute(read_generate, GenerateDialect),
     },
-    told={"/api/tags": tags, "/api/ps": running, "/api/version": version},
-    told_of={"/api/show": show},
+    facts={"/api/tags": tags, "/api/ps": running, "/api/version": version},
+    facts_of={"/api/show": show},
     absent=(
         "/api/embed",
         "/api/embeddings",

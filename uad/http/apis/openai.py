@@ -284,8 +284,8 @@ class CompletionDialect(ChunkDialect):
                 probs[part["index"]] += [part["logprobs"]] if part["logprobs"] else []
         folded = []
         for place, choice in enumerate(self._best()):
-            its = probs[choice.index]
-            joined = {name: chain.from_iterable([one[name] for one in its]) for name in _LOGPROBS}
+            own = probs[choice.index]
+            joined = {name: chain.from_iterable([frame[name] for frame in own]) for name in _LOGPROBS}
             text = self._text(
                 place, "".join(texts[choice.index]), str(choice.end.finish), joined if self.job.logprobs else None
             )["choices"][0]
@@ -294,15 +294,13 @@ class CompletionDialect(ChunkDialect):
         return {**last, "choices": folded}
 
     def _best(self) -> list[Choice]:
-        """Of each prompt's answers those whose tokens are likeliest, the likeliest first; all, in order, if all are
-        wanted.
-        """
+        """The likeliest answers of each prompt, the likeliest first; all, in order, if all are wanted."""
         job, choices = self.job, self.choices
         if job.n == job.n_best:
             return choices
         by_prompt = [choices[start : start + job.n] for start in range(0, len(choices), job.n)]
-        ranked = [sorted(its, key=lambda one: -one.mean_logprob)[: job.n_best] for its in by_prompt]
-        return [choice for its in ranked for choice in its]
+        ranked = [sorted(choices, key=lambda choice: -choice.mean_logprob)[: job.n_best] for choices in by_prompt]
+        return [choice for ranking in ranked for choice in ranking]
 
 
 _CHAT = AnswerRoute(read_chat, ChatDialect)

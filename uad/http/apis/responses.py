@@ -197,18 +197,18 @@ def _tools(own: ResponsesBody) -> tuple[list[tuple[int, FunctionBody]], Json]:
 
     Other kinds run on OpenAI's servers, or have no form in a chat. They are left out.
     """
-    found = []
+    tools = []
     for i, tool in enumerate(own.tools):
         kind = tool.get("type", "function")
         if kind == "function":
-            found.append((i, validated(FunctionBody, tool, f"tools.{i}")))
+            tools.append((i, validated(FunctionBody, tool, f"tools.{i}")))
         else:
             leave_out("/v1/responses", f"the tool of type {str(kind)[:64]!r}", "only functions can be called here")
     choice = own.tool_choice
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-        allowed = _allowed(choice, {tool.name for _, tool in found})
-        found, choice = [one for one in found if one[1].name in allowed], choice.get("mode", "auto")
-    return found, {"tool_choice": _choice(choice)}
+        allowed = _allowed(choice, {tool.name for _, tool in tools})
+        tools, choice = [tool for tool in tools if tool[1].name in allowed], choice.get("mode", "auto")
+    return tools, {"tool_choice": _choice(choice)}
 
 
 def _choice(choice: object) -> object:
@@ -451,7 +451,7 @@ class ResponsesDialect(BlockDialect):
     def _response(self, status: str, last: str = "") -> Members:
         """The response with all items so far. last: the status of the last one, where it is not the response's."""
         all_ = self._blocks.all
-        output = [self._item(one, last or status if one is all_[-1] else "completed") for one in all_]
+        output = [self._item(block, last or status if block is all_[-1] else "completed") for block in all_]
         own = {"status": status, "error": None, "incomplete_details": None, "output": output, "usage": None}
         return {**self._same, **own}
 
@@ -470,7 +470,9 @@ class ResponsesDialect(BlockDialect):
                 return {**own, "type": "function_call", **call, "arguments": text}
 
     def _probs(self, block: Block) -> Sequence[TokenProb]:
-        """Those of a whole text. In a stream many are sent in its pieces only: its end is made on the event loop."""
+        """Log-probabilities of a whole text. In a stream many are sent in its pieces only: its end is made on the event
+        loop.
+        """
         n = sum(1 + len(prob.top) for prob in block.probs) if self.job.stream else 0
         return block.probs if n <= MAX_REPEATED_PROBS else ()
 

@@ -40,7 +40,7 @@ class Reading:
 
 
 PLAIN = Reading(AnswerFormat(), Calls(), Start(), shows_thoughts=True)
-"""Of what is no chat: the text is the answer."""
+"""The reading of requests that are no chats: the whole text is the answer."""
 
 
 def calls_of(body: ChatBody) -> Calls:
@@ -50,7 +50,8 @@ def calls_of(body: ChatBody) -> Calls:
     Raises InvalidRequestError for a choice of a tool that is not there.
     """
     tools = tuple(
-        Tool(one.name, one.parameters or {}, bool(one.strict)) for one in (tool.function for tool in body.offered)
+        Tool(function.name, function.parameters or {}, bool(function.strict))
+        for function in (tool.function for tool in body.offered)
     )
     choice, parallel = body.tool_choice, body.parallel_tool_calls
     if isinstance(choice, NamedTool):

@@ -20,23 +20,23 @@ _JSON, _GRAMMAR, _REGEX, _CHOICE = ConstraintKind
 
 def asked_constraint(body: GenerationBody) -> tuple[str, Constraint] | None:
     """The request's own constraint with the field that it stands in. Raises InvalidRequestError."""
-    found = [
+    asked = [
         (name, constraint)
         for name, read in _FIELDS.items()
         if (constraint := read(name, getattr(body, name))) is not None
     ]
-    if len(found) > 1:
-        names = " and ".join(name for name, _ in found)
-        raise InvalidRequestError(f"{names}: an answer can have one constraint; leave the others out", found[1][0])
-    return found[0] if found else None
+    if len(asked) > 1:
+        names = " and ".join(name for name, _ in asked)
+        raise InvalidRequestError(f"{names}: an answer can have one constraint; leave the others out", asked[1][0])
+    return asked[0] if asked else None
 
 
 def constraint_of(engine: Backend, body: GenerationBody) -> Constraint | None:
     """The request's constraint, else the server's. Compiles it: for worker threads. Raises InvalidRequestError."""
-    found = asked_constraint(body)
-    if found is None:
+    asked = asked_constraint(body)
+    if asked is None:
         return None if body.grammar == "" else engine.config.constraint
-    name, constraint = found
+    name, constraint = asked
     _check(engine.text, name, constraint)
     return constraint
 
@@ -122,10 +122,10 @@ def _structured(name: str, value: object) -> Constraint | None:
     if value is None:
         return None
     given = {key: inner for key, inner in _object(name, value).items() if inner is not None and inner is not False}
-    found = [key for key in given if key in _STRUCTURED]
-    if len(found) != 1:
+    keys = [key for key in given if key in _STRUCTURED]
+    if len(keys) != 1:
         raise InvalidRequestError.at(name, f"must have one of {', '.join(_STRUCTURED)}")
-    return _STRUCTURED[found[0]](f"{name}.{found[0]}", given[found[0]])
+    return _STRUCTURED[keys[0]](f"{name}.{keys[0]}", given[keys[0]])
 
 
 def _schema(name: str, value: object) -> Constraint | None:

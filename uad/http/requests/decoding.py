@@ -35,16 +35,16 @@ from uad.http.requests.picture_formats import (
 
 MAX_SIDE: Final = 65535
 MAX_PIXELS: Final = 1 << 28
-"""Of a file that is made smaller while it is read, a JPEG in one scan: 268 million. Phones reach 200."""
+"""Pixels of a file that is made smaller while it is read, a JPEG in one scan: 268 million. Phones reach 200."""
 MAX_WHOLE_PIXELS: Final = 1 << 26
-"""Of a file that is decoded as a whole: 67 million."""
+"""Pixels of a file that is decoded as a whole: 67 million."""
 MAX_WEBP_PIXELS: Final = 1 << 25
-"""Its library holds several copies."""
+"""Pixels of a WebP file, of which its library holds several copies."""
 MAX_SHOWN_PIXELS: Final = 1 << 24
-"""Of a picture as a model gets it: 17 million, three times what any known one looks at."""
+"""Pixels of a picture as a model gets it: 17 million, three times what any known one looks at."""
 MAX_SHOWN_SIDE: Final = 1 << 14
 MAX_ALL_PIXELS: Final = 1 << 27
-"""Of all pictures of a request as a model gets them."""
+"""Pixels of all pictures of a request as a model gets them."""
 BYTES_PER_PIXEL: Final = 3
 MAX_SCANNED_PIXELS: Final = 1 << 31
 """Pixels times scans of a JPEG, which each go over the whole picture: seconds."""
@@ -91,7 +91,7 @@ class OpenedPicture:
 
     @property
     def n_pixels(self) -> int:
-        """As the file has them."""
+        """Pixels in the file."""
         return self.size[0] * self.size[1]
 
     def take(self) -> tuple[PilImage.Image, bytes]:
@@ -130,13 +130,13 @@ def opened(data: bytes, where: str) -> OpenedPicture:
     except Exception as error:
         raise _broken(where, kind, error) from None
     turn = _TURNS.get(orientation_in(needed.exif))
-    one = OpenedPicture(where, kind, picture.size, picture.mode, needed.is_buffered, turn, (picture, file))
-    _check_size(one)
-    _check_work(one, len(data), needed.n_scans)
+    opened_picture = OpenedPicture(where, kind, picture.size, picture.mode, needed.is_buffered, turn, (picture, file))
+    _check_size(opened_picture)
+    _check_work(opened_picture, len(data), needed.n_scans)
     tiles: Any = getattr(picture, "tile", ())
     if kind in ("BMP", "PPM") and any(tile[0] != "raw" for tile in tiles):
         raise InvalidRequestError.at(where, f"is a {kind} file of a rare kind; send it as PNG")
-    return one
+    return opened_picture
 
 
 def _with_header(data: bytes, kind: str, where: str) -> tuple[PilImage.Image, bytes]:
@@ -160,9 +160,9 @@ def _anew(data: bytes, where: str) -> tuple[PilImage.Image, bytes]:
     return PilImage.open(BytesIO(anew), formats=("WEBP",)), anew
 
 
-def _check_size(one: OpenedPicture) -> None:
-    most = MAX_PIXELS if one.kind == "JPEG" and not one.is_buffered else MAX_WHOLE_PIXELS
-    _check_bounds(one.where, *one.size, MAX_WEBP_PIXELS if one.kind == "WEBP" else most)
+def _check_size(picture: OpenedPicture) -> None:
+    most = MAX_PIXELS if picture.kind == "JPEG" and not picture.is_buffered else MAX_WHOLE_PIXELS
+    _check_bounds(picture.where, *picture.size, MAX_WEBP_PIXELS if picture.kind == "WEBP" else most)
 
 
 def _check_bounds(where: str, width: int, height: int, most: int) -> None:
@@ -173,53 +173,55 @@ def _check_bounds(where: str, width: int, height: int, most: int) -> None:
         )
 
 
-def _check_work(one: OpenedPicture, n_bytes: int, n_scans: int) -> None:
+def _check_work(picture: OpenedPicture, n_bytes: int, n_scans: int) -> None:
     """Raises InvalidRequestError for files that are much more work than their size lets expect."""
-    per_byte = _MOST_PER_BYTE.get(one.kind)
-    if per_byte is not None and one.n_pixels > max(MAX_SHOWN_PIXELS, n_bytes * per_byte):
-        raise InvalidRequestError.at(one.where, f"is a broken {one.kind} file: it has few bytes for its many pixels")
-    if one.n_pixels * n_scans > MAX_SCANNED_PIXELS:
-        raise InvalidRequestError.at(one.where, f"is a JPEG of {n_scans} scans, which are too many; save it anew")
+    per_byte = _MOST_PER_BYTE.get(picture.kind)
+    if per_byte is not None and picture.n_pixels > max(MAX_SHOWN_PIXELS, n_bytes * per_byte):
+        raise InvalidRequestError.at(
+            picture.where, f"is a broken {picture.kind} file: it has few bytes for its many pixels"
+        )
+    if picture.n_pixels * n_scans > MAX_SCANNED_PIXELS:
+        raise InvalidRequestError.at(picture.where, f"is a JPEG of {n_scans} scans, which are too many; save it anew")
 
 
 def most_pixels(pictures: Sequence[OpenedPicture]) -> int:
     """How many pixels each picture of a request may have for the model."""
-    if sum(min(one.n_pixels, MAX_SHOWN_PIXELS) for one in pictures) <= MAX_ALL_PIXELS:
+    if sum(min(picture.n_pixels, MAX_SHOWN_PIXELS) for picture in pictures) <= MAX_ALL_PIXELS:
         return MAX_SHOWN_PIXELS
     return MAX_ALL_PIXELS // len(pictures)
 
 
-def decoded(one: OpenedPicture, most: int = MAX_SHOWN_PIXELS) -> Image:
+def decoded(opened_picture: OpenedPicture, most: int = MAX_SHOWN_PIXELS) -> Image:
     """The picture as a model gets it: its first frame, upright as its EXIF says, transparent parts on white, with at
     most so many pixels. The file is let go. Raises InvalidRequestError where it is broken.
     """
     checkpoint()
-    picture, data = one.take()
+    picture, data = opened_picture.take()
     try:
         try:
-            return _decoded(picture, one, most)
+            return _decoded(picture, opened_picture, most)
         except Exception:
-            if one.kind != "WEBP":
+            if opened_picture.kind != "WEBP":
                 raise
-            return _decoded(_anew(data, one.where)[0], one, most)
+            return _decoded(_anew(data, opened_picture.where)[0], opened_picture, most)
     except (DroppedError, InvalidRequestError):
         raise
     except Exception as error:
-        raise _broken(one.where, one.kind, error) from None
+        raise _broken(opened_picture.where, opened_picture.kind, error) from None
 
 
-def _decoded(picture: PilImage.Image, one: OpenedPicture, most: int) -> Image:
+def _decoded(picture: PilImage.Image, opened: OpenedPicture, most: int) -> Image:
     with picture:
-        if one.kind == "JPEG":
+        if opened.kind == "JPEG":
             scale, (width, height) = _scale(picture.size, most), picture.size
             picture.draft(None, (max(width // scale, 1), max(height // scale, 1)))
         picture.load()
         checkpoint()
-        flat = _flat(picture, _factor(picture.size, most), one.kind in ("BMP", "TGA"))
+        flat = _flat(picture, _factor(picture.size, most), opened.kind in ("BMP", "TGA"))
         if flat is not picture:
             picture.close()
-        if one.turn is not None:
-            flat = flat.transpose(one.turn)
+        if opened.turn is not None:
+            flat = flat.transpose(opened.turn)
         return Image.of(flat.width, flat.height, flat.tobytes())
 
 

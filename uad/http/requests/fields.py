@@ -131,7 +131,7 @@ def _names(value: object) -> object:
 
 
 def _types(value: object) -> object:
-    """As --spec-type has them, or a list of them."""
+    """Drafters as --spec-type has them, or a list of them."""
     names = value if isinstance(value, list) else [value]
     texts = [name for name in names if isinstance(name, str)]
     if len(texts) < len(names):
@@ -188,26 +188,29 @@ REQUEST_ROWS = request_fields(Request)
 """Fields of `Request` that a body sets as they are, by their name there."""
 
 
-def _number_type(one: Setting | RequestField, is_whole: bool) -> Any:
+def _number_type(field: Setting | RequestField, is_whole: bool) -> Any:
     """The type of a number with these bounds."""
-    span, taken = Field(ge=one.low, le=one.high), _within(one.low, one.high, one.refused, is_whole)
+    span, taken = Field(ge=field.low, le=field.high), _within(field.low, field.high, field.refused, is_whole)
     return Annotated[int, span, taken] if is_whole else Annotated[float, _Finite, span, taken]
 
 
-def _sampler_type(one: Setting) -> Any:
+def _sampler_type(setting: Setting) -> Any:
     """The type of a member that is a sampler's field. None: the server's own counts."""
-    usual = BeforeValidator(partial(_usual_below, low=one.low))
-    if one.usual_below:
-        span, taken = Field(ge=one.low, le=one.high), _within(one.low, one.high, one.refused, is_whole=False)
+    usual = BeforeValidator(partial(_usual_below, low=setting.low))
+    if setting.usual_below:
+        span, taken = (
+            Field(ge=setting.low, le=setting.high),
+            _within(setting.low, setting.high, setting.refused, is_whole=False),
+        )
         return Annotated[Annotated[float, _Finite, span, taken] | None, usual]
-    return Optional[_number_type(one, one.is_whole)]  # noqa: UP045
+    return Optional[_number_type(setting, setting.is_whole)]  # noqa: UP045
 
 
-def _request_type(hint: Any, one: RequestField) -> Any:
+def _request_type(hint: Any, row: RequestField) -> Any:
     """The type of a member that sets a field of `Request` with this annotation."""
-    least = one.counts_from
+    least = row.counts_from
     if hint is int or hint is float:
-        kind = _number_type(one, hint is int)
+        kind = _number_type(row, hint is int)
         return kind if least is None else Annotated[kind, AfterValidator(lambda value: max(value, least))]
     # They become tuples only after validation: the errors speak of lists, which is what JSON has.
     return {
@@ -219,20 +222,20 @@ def _request_type(hint: Any, one: RequestField) -> Any:
 
 def _members_of_tables() -> dict[str, Any]:
     """Members made of the rows of samplers and of `Request`, for `create_model`. None: the server's default holds."""
-    kinds = {name: _sampler_type(one) for name, one in SETTINGS.items()}
-    rows = {name: row(None, one.help, name, *one.aliases, echoed=True) for name, one in SETTINGS.items()}
+    kinds = {name: _sampler_type(setting) for name, setting in SETTINGS.items()}
+    rows = {name: row(None, setting.help, name, *setting.aliases, echoed=True) for name, setting in SETTINGS.items()}
     hints = get_type_hints(Request)
-    for field, one in REQUEST_ROWS.items():
-        name = one.name or field
-        kinds[name] = _request_type(hints[field], one)
-        rows[name] = row(None, one.says, echoed=one.is_echoed)
+    for field, declared in REQUEST_ROWS.items():
+        name = declared.name or field
+        kinds[name] = _request_type(hints[field], declared)
+        rows[name] = row(None, declared.says, echoed=declared.is_echoed)
     return {name: (Optional[kind], rows[name]) for name, kind in kinds.items()}  # noqa: UP045
 
 
 if TYPE_CHECKING:
 
     class TableBody(Body):
-        """What code reads of these members by name. All others are reached with `asked_of`, typed by `Request`."""
+        """What code reads of these members by name. All others are reached with `set_fields`, typed by `Request`."""
 
         stream: bool | None
         n_probs: int | None
@@ -241,10 +244,10 @@ else:
     TableBody = create_model("TableBody", __base__=Body, **_members_of_tables())
 
 
-def asked_of(body: TableBody) -> dict[str, Any]:
+def set_fields(body: TableBody) -> dict[str, Any]:
     """What the body sets of a `Request` as it is, by its name there."""
-    found = ((name, one, getattr(body, one.name or name)) for name, one in REQUEST_ROWS.items())
-    return {name: value for name, one, value in found if value is not None and (body.stream or not one.only_streamed)}
+    given = ((name, row, getattr(body, row.name or name)) for name, row in REQUEST_ROWS.items())
+    return {name: value for name, row, value in given if value is not None and (body.stream or not row.only_streamed)}
 
 
 class StreamOptions(Body):
@@ -488,7 +491,7 @@ class Feature:
     """A field that only other servers have, and what to do instead."""
 
     name: str
-    way_out: str
+    instead: str
     neutral: tuple[object, ...] = _EMPTY
     """Values that ask for nothing, which clients may always send."""
     is_switch: bool = False
@@ -541,7 +544,7 @@ def check_features(body: Mapping[str, object], known: Collection[str] = ()) -> N
     for feature in FEATURES:
         value = body.get(feature.name)
         if value is not None and feature.name not in known and feature.is_active(value):
-            raise NotSupportedError(f"{feature.name} is not supported: {feature.way_out}", feature.name)
+            raise NotSupportedError(f"{feature.name} is not supported: {feature.instead}", feature.name)
     messages = body.get("messages")
     for i, message in enumerate(messages if isinstance(messages, list) else ()):
         _check_message(i, message)

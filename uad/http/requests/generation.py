@@ -325,14 +325,14 @@ def merge(arrivals: list[Arrival]) -> list[Arrival]:
 
 def _joined(run: Sequence[object]) -> Delta:
     """Many deltas as one, each part of them put together once."""
-    deltas = [one for one in run if isinstance(one, Delta)]
+    deltas = [event for event in run if isinstance(event, Delta)]
     return Delta(
         deltas[0].request,
-        tuple(chain.from_iterable(one.ids for one in deltas)),
-        tuple(chain.from_iterable(one.origins for one in deltas)),
-        "".join(one.text for one in deltas),
-        tuple(chain.from_iterable(one.probs for one in deltas)),
-        tuple(chain.from_iterable(one.pieces for one in deltas)),
+        tuple(chain.from_iterable(delta.ids for delta in deltas)),
+        tuple(chain.from_iterable(delta.origins for delta in deltas)),
+        "".join(delta.text for delta in deltas),
+        tuple(chain.from_iterable(delta.probs for delta in deltas)),
+        tuple(chain.from_iterable(delta.pieces for delta in deltas)),
         deltas[-1].timings,
-        tuple(chain.from_iterable(one.tokens for one in deltas)),
+        tuple(chain.from_iterable(delta.tokens for delta in deltas)),
     )

@@ -1,6 +1,6 @@
 """From a checked body to what is submitted: the server's defaults with single fields replaced.
 
-What a body sets as it is, `fields.asked_of` finds. Here are the fields that have to be worked out: lengths,
+What a body sets as it is, `fields.set_fields` finds. Here are the fields that have to be worked out: lengths,
 probabilities, samplers, draft control, predictions, adapters. `prepare` puts all of them together.
 """
 
@@ -17,7 +17,7 @@ from uad.base.common.request_id import REQUEST_ID
 from uad.base.common.samplers import SAMPLERS, SETTINGS, sampler_names
 from uad.base.errors import InvalidRequestError
 from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.http.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody, asked_of
+from uad.http.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody, set_fields
 from uad.http.requests.generation import Backend
 from uad.http.requests.left_out import leave_out
 from uad.http.requests.prompt_ids import Prompt
@@ -28,7 +28,7 @@ MAX_PREDICTED_PARTS: Final = 4096
 MAX_BIASES = 4096
 MOST_BIAS = 1e6
 _MOST_DIGITS: Final = 20
-"""Of an id."""
+"""Digits of an id."""
 MAX_BREAKERS = 64
 MAX_BREAKER_CHARS = 40
 
@@ -51,7 +51,7 @@ class Job:
     echo: bool = False
     """The prompt stands before each answer."""
     drafters: tuple[Origin, ...] = ()
-    """Those that draft for it."""
+    """Drafters that draft for the job."""
     eog: Mapping[int, str] = field(default_factory=dict)
     """The ends of the target's vocabulary."""
     is_verbose: bool = False
@@ -96,7 +96,7 @@ def n_choices(body: GenerationBody) -> int:
 def settled(engine: Backend, body: GenerationBody) -> dict[str, Any]:
     """The fields of a `Request` that need neither its prompt nor a vocabulary. Raises InvalidRequestError."""
     n_probs, logprobs = probs_of(body)
-    asked = asked_of(body)
+    asked = set_fields(body)
     # -1 is no limit on both sides: of 100 in the request and -1 on the command line 100 counts, of -1 and -1 none.
     lengths = [length for length in (engine.config.n_predict, body.max_tokens) if length is not None and length >= 0]
     max_tokens = min(lengths) if lengths else None
@@ -127,10 +127,10 @@ def probs_of(body: GenerationBody) -> tuple[int, bool]:
     """
     if isinstance(body, ChatBody):
         # A chat's switch is a number for clients of llama-server, as in completions.
-        said = 0 if isinstance(body.logprobs, bool) else body.logprobs
+        flag = 0 if isinstance(body.logprobs, bool) else body.logprobs
         if body.top_logprobs is not None and not body.logprobs:
             raise InvalidRequestError.at("top_logprobs", "needs logprobs to be true")
-        n_alternatives = next((one for one in (body.top_logprobs, body.n_probs) if one is not None), said)
+        n_alternatives = next((number for number in (body.top_logprobs, body.n_probs) if number is not None), flag)
         return n_alternatives, bool(body.logprobs or n_alternatives)
     n_probs = body.n_probs
     if n_probs is None and isinstance(body, CompletionBody | NativeBody):
@@ -170,7 +170,10 @@ def _chain(words: Sequence[str]) -> dict[str, object]:
     # ["top_k", "temperature"] must switch off the others: a top_p of the command line would go on working else.
     names = tuple(sampler_names(words))
     left_out = [
-        name for sampler, its in SAMPLERS.items() if sampler.letter and sampler.name not in names for name in its
+        name
+        for sampler, letters in SAMPLERS.items()
+        if sampler.letter and sampler.name not in names
+        for name in letters
     ]
     return {"samplers": names, **{name: SETTINGS[name].off[0] for name in left_out if SETTINGS[name].off}}
 
@@ -273,20 +276,19 @@ def _is_integer(text: str) -> bool:
 
 
 def drafters_of(engine: Backend, params: SpeculativeParams, is_predicted: bool = False) -> tuple[Origin, ...]:
-    """Those that draft for such a request, in the order in which a fixed policy asks them, which is the server's.
-
+    """Drafters that draft for such a request, in the order in which a fixed policy asks them, which is the server's.
     is_predicted: whether it has a prediction.
     """
     if not params.enabled or params.longest <= 0:
         return ()
     if params.types:
-        return tuple(one for one in engine.info.drafters if one in params.types)
+        return tuple(origin for origin in engine.info.drafters if origin in params.types)
     # The server adds a look-up to a draft model by itself. Under auto the policy weighs whether it pays; a fixed
     # request has no such judge, and leaves out what nobody asked for.
     left_out = list(engine.config.drafting.weighed if params.policy is SpecPolicy.FIXED else ())
     if not is_predicted:
         left_out.append(Origin.PREDICTION)
-    return tuple(one for one in engine.info.drafters if one not in left_out)
+    return tuple(origin for origin in engine.info.drafters if origin not in left_out)
 
 
 def speculative_params(engine: Backend, body: GenerationBody) -> SpeculativeParams:
@@ -295,10 +297,10 @@ def speculative_params(engine: Backend, body: GenerationBody) -> SpeculativePara
     params = replace(engine.config.drafting.defaults, **changes)
     if "types" in changes:
         drafters = engine.info.drafters
-        for one in params.types:
-            if one not in drafters:
+        for origin in params.types:
+            if origin not in drafters:
                 here = f"has {', '.join(drafters)}" if drafters else "has no drafter"
-                raise InvalidRequestError.at("speculative.types", f"this server {here}, not {one}; see --spec-type")
+                raise InvalidRequestError.at("speculative.types", f"this server {here}, not {origin}; see --spec-type")
         params = params if params.types else replace(params, enabled=False)  # `none` is no type
     if params.n_min <= params.longest:
         return params
@@ -340,8 +342,8 @@ def _predicted_texts(content: object) -> list[str]:
         raise InvalidRequestError.at(
             "prediction", f"its content has {len(content)} parts, of {MAX_PREDICTED_PARTS} at most"
         )
-    found = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
-    texts = [text for text in found if isinstance(text, str)]
+    pieces = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    texts = [text for text in pieces if isinstance(text, str)]
     if len(texts) < len(content):
         raise InvalidRequestError.at("prediction", 'its content may hold only parts of type "text"')
     return texts
@@ -352,8 +354,8 @@ def scales_of(engine: Backend, value: object, where: str = "lora") -> tuple[floa
     if not isinstance(value, list):
         raise InvalidRequestError.at(where, "must be a list of objects with id and scale")
     scales = [0.0] * len(engine.snapshot().adapters)
-    for i, one in enumerate(value):
-        id_, scale = (one.get("id"), one.get("scale", 0.0)) if isinstance(one, dict) else (None, None)
+    for i, item in enumerate(value):
+        id_, scale = (item.get("id"), item.get("scale", 0.0)) if isinstance(item, dict) else (None, None)
         if type(id_) is not int or not 0 <= id_ < len(scales):
             known = f"id must be the number of an adapter, 0 to {len(scales) - 1}; GET /lora-adapters lists them"
             none = "this server has no adapter; start it with --lora FILE"

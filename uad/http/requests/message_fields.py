@@ -21,9 +21,9 @@ from uad.base.types import IMAGE_PLACE
 
 MAX_TOOLS = 1024
 MAX_CALLS = 1024
-"""Of one message."""
+"""Calls of one message."""
 MAX_PARTS = 4096
-"""Of one message."""
+"""Parts of one message."""
 MAX_NAME = 256
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 CHOICES = ("none", "auto", "required")
@@ -50,11 +50,11 @@ class Body(BaseModel):
 def _several_names(kind: type[Body]) -> tuple[tuple[str, ...], ...]:
     """The names of each field that goes by several."""
     aliases = [field.validation_alias for field in kind.model_fields.values()]
-    return tuple(tuple(map(str, one.choices)) for one in aliases if isinstance(one, AliasChoices))
+    return tuple(tuple(map(str, alias.choices)) for alias in aliases if isinstance(alias, AliasChoices))
 
 
 def _hidden(names: tuple[str, ...], members: dict[str, Any]) -> list[str]:
-    """Those of the names that say nothing beside another."""
+    """Names that say nothing beside another."""
     # {"reasoning_content": null, "reasoning": "so far"}: the second is meant.
     empty = [name for name in names if name in members and (members[name] is None or members[name] == "")]
     return empty if empty and any(name in members for name in names if name not in empty) else []
@@ -98,12 +98,12 @@ def _allowed_tools(given: object) -> AllowedTools:
     tools = given.get("tools") if isinstance(given, dict) else None
     names = [_function_name(tool) for tool in tools] if isinstance(tools, list) else []
     mode = given.get("mode", "auto") if isinstance(given, dict) else None
-    found = tuple(name for name in names if name is not None)
-    if mode not in ("auto", "required") or not found or len(found) < len(names):
+    allowed = tuple(name for name in names if name is not None)
+    if mode not in ("auto", "required") or not allowed or len(allowed) < len(names):
         raise ValueError(
             'of type "allowed_tools" must have allowed_tools with mode "auto" or "required", and functions'
         )
-    return AllowedTools(mode=mode, names=found)
+    return AllowedTools(mode=mode, names=allowed)
 
 
 def _reasoning(value: object) -> object:
@@ -143,7 +143,7 @@ class FunctionBody(Body):
     strict: StrictBool | None = None
 
     def for_template(self) -> dict[str, object]:
-        """As templates want it: with every member."""
+        """The function as templates want it: with every member."""
         return {
             "name": self.name,
             "description": self.description or "",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 FORMATS: Final = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "PPM", "TGA")
-"""Those that are read."""
+"""Formats that are read."""
 PNG_MAGIC: Final = b"\x89PNG\r\n\x1a\n"
 _MAGIC: Final = (
     (0, PNG_MAGIC, "PNG"),
@@ -171,7 +171,7 @@ _PNG_CHUNKS: Final = frozenset((b"IHDR", b"PLTE", b"tRNS", b"eXIf", b"IDAT", b"C
 
 
 def _png_chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
-    """Those that count, and of the last one what is there."""
+    """Chunks that count, and of the last one what is there."""
     view, at = memoryview(data), len(PNG_MAGIC)
     while at + 8 <= len(data):
         n, name = int.from_bytes(data[at : at + 4]), data[at + 4 : at + 8]
@@ -301,7 +301,7 @@ def webp_size(data: bytes) -> tuple[int, int]:
 
 
 def _webp_chunks(data: bytes) -> Iterator[tuple[bytes, bytes, int]]:
-    """Those that count, also of frames: name, what is there of it, and how much there should be."""
+    """Chunks that count, also of frames: name, what is there of it, and how much there should be."""
     at = 12
     while at + 8 <= len(data):
         name, n = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")

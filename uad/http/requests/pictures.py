@@ -26,7 +26,7 @@ it by accident, and `/props` has it.
 OLD_MARKER: Final = "<__media__>"
 """The same, before it was drawn at random. It counts where it alone stands as often as there are pictures."""
 MAX_PICTURES: Final = 256
-"""Of one request."""
+"""Pictures of one request."""
 BLIND: Final = "image input is not supported: start the server with --mmproj FILE, or leave images out"
 _LONGEST_SCHEME: Final = 64
 """With white space before it."""
@@ -40,7 +40,7 @@ class PictureSource:
     url: str
     """An address that holds the picture (`data:`) or says where it is, or base64."""
     where: str
-    """Its place in the body."""
+    """The picture's place in the body."""
 
     @property
     def scheme(self) -> str:
@@ -61,26 +61,26 @@ def chat_sources(body: TemplateBody, places: Sequence[str] = ()) -> list[Picture
     """The pictures of a conversation, in its order. places: where they stand in the body, if that is no chat. Raises
     InvalidRequestError for too many.
     """
-    found = [
+    sources = [
         PictureSource(part.image_url.url, f"messages.{i}.content.{k}")
         for i, message in enumerate(body.messages)
         for k, part in enumerate(message.content or ())
         if part.image_url is not None
     ]
-    check_number(len(found), "messages")
+    check_number(len(sources), "messages")
     if places:
-        found = [PictureSource(one.url, where) for one, where in zip(found, places, strict=True)]
-    return found
+        sources = [PictureSource(picture.url, where) for picture, where in zip(sources, places, strict=True)]
+    return sources
 
 
 def prompted_sources(body: CompletionBody | NativeBody, prompts: Sequence[object]) -> list[list[PictureSource]]:
     """The pictures of each prompt. Raises InvalidRequestError, also where one has a suffix beside them."""
     places = ["prompt"] if len(prompts) == 1 else [f"prompt.{i}" for i in range(len(prompts))]
-    found = [prompt_sources(prompt, where) for prompt, where in zip(prompts, places, strict=True)]
-    check_number(sum(map(len, found)), "prompt")
-    if any(found) and isinstance(body, CompletionBody) and body.suffix:
+    sources = [prompt_sources(prompt, where) for prompt, where in zip(prompts, places, strict=True)]
+    check_number(sum(map(len, sources)), "prompt")
+    if any(sources) and isinstance(body, CompletionBody) and body.suffix:
         raise InvalidRequestError.at("suffix", "a prompt with images has none; leave it out")
-    return found
+    return sources
 
 
 def check_number(n: int, where: str) -> None:
@@ -96,7 +96,7 @@ def prompt_sources(prompt: object, where: str) -> list[PictureSource]:
     data = prompt.get("multimodal_data") if isinstance(prompt, Mapping) else None
     if not isinstance(prompt, Mapping) or not data:
         return []
-    if not isinstance(data, list) or not all(isinstance(one, str) for one in data):
+    if not isinstance(data, list) or not all(isinstance(item, str) for item in data):
         raise InvalidRequestError.at(f"{where}.multimodal_data", "must be a list of images in base64")
     check_number(len(data), f"{where}.multimodal_data")
     text = prompt.get("prompt_string")
@@ -109,7 +109,7 @@ def prompt_sources(prompt: object, where: str) -> list[PictureSource]:
             f"must hold {MEDIA_MARKER!r} (media_marker of /props) once for each of the {len(data)} images in "
             f"multimodal_data; it holds {n}",
         )
-    return [PictureSource(one, f"{where}.multimodal_data.{k}") for k, one in enumerate(data)]
+    return [PictureSource(item, f"{where}.multimodal_data.{k}") for k, item in enumerate(data)]
 
 
 def _marker_in(text: str, n: int) -> str:
@@ -154,14 +154,14 @@ def _of_base64(text: str, where: str) -> bytes:
         text = "".join(text.split())
     text = text.replace("-", "+").replace("_", "/").rstrip("=")
     text += "=" * (-len(text) % 4)
-    found: list[bytes] = []
+    pieces: list[bytes] = []
     try:
         for start in range(0, len(text), _STEP):  # other threads run between two steps
             checkpoint()
-            found.append(binascii.a2b_base64(text[start : start + _STEP], strict_mode=True))
+            pieces.append(binascii.a2b_base64(text[start : start + _STEP], strict_mode=True))
     except ValueError:
         raise InvalidRequestError.at(where, "is no base64") from None
-    return b"".join(found)
+    return b"".join(pieces)
 
 
 def check_sight(sees: bool, sources: Sequence[PictureSource]) -> None:

@@ -39,7 +39,7 @@ class Prompt:
     """One prompt as ids."""
 
     ids: tuple[int, ...]
-    """Those below 0 stand for parts of pictures."""
+    """The prompt's ids; those below 0 stand for parts of pictures."""
     text: str
     """For display; empty where no answer shows it."""
     drafted: tuple[int, ...] = ()
@@ -119,8 +119,8 @@ def text_of(text: Text, ids: Sequence[int]) -> str:
     texts: list[str] = []
     for start in range(0, len(ids), _IDS_AT_ONCE):
         checkpoint()
-        its = [id_ for id_ in ids[start : start + _IDS_AT_ONCE] if id_ >= 0]
-        texts.append(decoder.decode(text.detokenize(its)))
+        chunk = [id_ for id_ in ids[start : start + _IDS_AT_ONCE] if id_ >= 0]
+        texts.append(decoder.decode(text.detokenize(chunk)))
     return "".join(texts) + decoder.decode(b"", final=True)
 
 
@@ -274,7 +274,7 @@ def _with_markers(content: Sequence[TextPart]) -> str:
 
 
 def _content_of(message: MessageBody) -> str:
-    """Its parts are paragraphs, as in llama-server."""
+    """A message's text: its parts are paragraphs, as in llama-server."""
     return "\n\n".join(part.text for part in message.content or ())
 
 
@@ -310,7 +310,7 @@ def _template_kwargs(body: TemplateBody) -> dict[str, object]:
     if sum(map(len, chunks(functions))) > MAX_TOOL_CHARS:
         raise InvalidRequestError.at("tools", f"at most {MAX_TOOL_CHARS} characters as JSON")
     if functions:
-        kwargs["tools"] = [{"type": "function", "function": one} for one in functions]
+        kwargs["tools"] = [{"type": "function", "function": function} for function in functions]
     if body.enable_thinking is not None:
         kwargs["enable_thinking"] = body.enable_thinking
     if body.thinking_budget is not None and body.thinking_budget >= 0:
@@ -341,7 +341,7 @@ _BESIDE: Final = 2
 _MARKS: Final = 8
 """Most ids of a prompt that stand for no text of the request."""
 _MOST_CHARS: Final = 64
-"""Of a text for each id that is wanted of it: a longer one is cut before it is tokenized."""
+"""Characters of a text for each id that is wanted of it: a longer one is cut before it is tokenized."""
 _USUAL_ANSWER: Final = 8
 """Where neither request nor server says how long an answer may be, it has this part of the context."""
 
@@ -353,7 +353,7 @@ class FimParts:
     prefix: Sequence[int]
     suffix: Sequence[int]
     extra: Sequence[int] = ()
-    """Of other files, which stand before both."""
+    """Ids of other files, which stand before both."""
 
     def prompt(self, fim: FimTokens, bos: Sequence[int], suffix_first: bool) -> tuple[int, ...]:
         """What the model reads: prefix, suffix, middle; or the suffix first, which some models prefer (SPM)."""
@@ -456,20 +456,20 @@ def _n_answer(engine: Backend) -> int:
 def _extra(engine: Backend, fim: FimTokens, files: Sequence[ExtraBody], n_most: int) -> list[int]:
     """The last n_most ids of the project's mark, other files' chunks, each after its name, and this file's name."""
     name = [*_mark(fim.file), *_tokens(engine, _FILE)] if fim.file is not None else []
-    found, n_left = [name], n_most - len(name)
-    for one in reversed(files):
+    ids, n_left = [name], n_most - len(name)
+    for file in reversed(files):
         if n_left <= 0:
             break
-        found.append(_chunk(engine, fim, one, _MOST_CHARS * n_left))
-        n_left -= len(found[-1])
+        ids.append(_chunk(engine, fim, file, _MOST_CHARS * n_left))
+        n_left -= len(ids[-1])
     project = [*_mark(fim.project), *_tokens(engine, _PROJECT)] if fim.project is not None else []
-    return _last([*project, *chain.from_iterable(reversed(found))], n_most)
+    return _last([*project, *chain.from_iterable(reversed(ids))], n_most)
 
 
-def _chunk(engine: Backend, fim: FimTokens, one: ExtraBody, n_chars: int) -> list[int]:
+def _chunk(engine: Backend, fim: FimTokens, file: ExtraBody, n_chars: int) -> list[int]:
     """A chunk of another file, of which the last characters are wanted, after the file's name."""
-    head = _SNIPPET if fim.file is None else f"{one.filename}\n"[-n_chars:]
-    return [*_mark(fim.file), *_tokens(engine, head), *_tokens(engine, one.text[-n_chars:])]
+    head = _SNIPPET if fim.file is None else f"{file.filename}\n"[-n_chars:]
+    return [*_mark(fim.file), *_tokens(engine, head), *_tokens(engine, file.text[-n_chars:])]
 
 
 def _tokens(engine: Backend, text: str) -> list[int]:

@@ -34,7 +34,7 @@ POST_ROUTES: dict[str, Handler] = {
     "/slots/{id}": info.slot_action,
     **{path: partial(answer, route) for api in APIS for path, route in api.answers.items()},
     **{path: partial(count, route) for api in APIS for path, route in api.counts.items()},
-    **{path: partial(info.told_of, tell) for api in APIS for path, tell in api.told_of.items()},
+    **{path: partial(info.facts_of, tell) for api in APIS for path, tell in api.facts_of.items()},
 }
 GET_ROUTES: dict[str, Handler] = {
     "/health": info.health,
@@ -47,7 +47,7 @@ GET_ROUTES: dict[str, Handler] = {
     "/lora-adapters": info.adapters,
     "/metrics": info.metrics,
     "/live": live.live,
-    **{path: partial(info.told, tell) for api in APIS for path, tell in api.told.items()},
+    **{path: partial(info.facts, tell) for api in APIS for path, tell in api.facts.items()},
 }
 ABSENT = (
     "/v1/embeddings",

@@ -106,7 +106,7 @@ class Bodies:
         # With 256 MiB held, 100 clients that each sent 2.6 MiB and then nothing would lock out all others for a minute.
         # So the oldest of them goes, not the one that came last: that may be an honest one.
         while self.n_bytes > self._limit:
-            oldest = next(one for one in self._arriving if one.n_bytes)
+            oldest = next(body for body in self._arriving if body.n_bytes)
             self._forget(oldest)
             oldest.is_given_up = True
             if oldest is not body and not oldest.deadline.expired():

@@ -25,7 +25,7 @@ from uad.http.requests.pictures import PictureSource, chat_sources, check_sight,
 from uad.http.requests.prepare import Asking, check_prepared, prepared
 from uad.http.requests.prompt_ids import check_begun, check_prompts, encode_chat, encode_completion
 from uad.http.server.bodies import MAX_TEXT, WITH_PICTURES
-from uad.http.server.connection import hurry
+from uad.http.server.connection import limit_write_time
 from uad.http.server.json_in import SMALL
 from uad.http.server.quick import kind_of
 from uad.http.server.replies import FAILED, begin_stream, reply
@@ -152,10 +152,10 @@ async def _answer(request: web.Request, dialect: Dialect, keep_s: float | None) 
     """
     state, job = request.app[STATE], dialect.job
     state.bodies.release(request)  # what is left of it is in the job
-    for one in job.requests:
-        for image in one.images:
+    for wanted in job.requests:
+        for image in wanted.images:
             image.pixels.lend()
-    stalled = partial(hurry, request, STALLED_SECONDS)
+    stalled = partial(limit_write_time, request, STALLED_SECONDS)
     with Generation(state.engine, job.requests, stalled, not job.stream, state.ticks) as generation:
         state.idle.keep(keep_s)  # not by a request that is refused
         state.live.add(generation)

@@ -69,7 +69,7 @@ class Connection(web.RequestHandler):
         super().connection_made(transport)
         self._wait_for_head()
 
-    def hurry(self, seconds: float) -> None:
+    def limit_write_time(self, seconds: float) -> None:
         """From now on the client has so long to take what it is sent, whether it takes some of it or not."""
         self._patience, self._is_hurried = seconds, True
         if self._stalled is not None:
@@ -199,10 +199,10 @@ class Connection(web.RequestHandler):
             self.transport.abort()
 
 
-def hurry(request: web.Request, seconds: float) -> None:
+def limit_write_time(request: web.Request, seconds: float) -> None:
     """The client has so long to take what it is sent, from now on."""
     if isinstance(request.protocol, Connection):
-        request.protocol.hurry(seconds)
+        request.protocol.limit_write_time(seconds)
 
 
 class HalfClosing(Connection):
@@ -279,9 +279,9 @@ class HalfClosing(Connection):
 
 def _has_failed(transport: asyncio.BaseTransport) -> bool:
     """Whether the socket has met an error, as a reset is one."""
-    one = transport.get_extra_info("socket")
+    own_socket = transport.get_extra_info("socket")
     try:
-        return one is None or bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+        return own_socket is None or bool(own_socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
     except OSError:
         return True
 

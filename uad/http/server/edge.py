@@ -12,7 +12,7 @@ from uad.http.server.bodies import Bodies
 
 @dataclass(slots=True)
 class Edge:
-    """Of one application."""
+    """The outermost layer of one application."""
 
     config: ServerConfig
     bodies: Bodies = field(default_factory=Bodies)

@@ -112,7 +112,7 @@ async def props(request: web.Request) -> web.Response:
         "max_tokens": config.n_predict,
         **_UNASKED,
         "reasoning_format": state.config.reasoning_format,
-        "lora": [{"id": one.id, "scale": one.scale} for one in state.engine.snapshot().adapters],
+        "lora": [{"id": adapter.id, "scale": adapter.scale} for adapter in state.engine.snapshot().adapters],
         **speculative_json(config.drafting.defaults, drafters_of(state.engine, config.drafting.defaults)),
     }
     return reply(
@@ -198,7 +198,7 @@ async def slot_action(request: web.Request) -> web.Response:
 
 async def adapters(request: web.Request) -> web.Response:
     """GET /lora-adapters: llama-server's list."""
-    return reply([asdict(one) for one in request.app[STATE].engine.snapshot().adapters])
+    return reply([asdict(adapter) for adapter in request.app[STATE].engine.snapshot().adapters])
 
 
 async def change_adapters(request: web.Request) -> web.Response:
@@ -269,12 +269,12 @@ async def apply_template(request: web.Request) -> web.Response:
         return await state.reply(size, lambda: {"prompt": render_chat(state.engine.text, body)})
 
 
-async def told(tell: Tell, request: web.Request) -> web.Response:
+async def facts(tell: Tell, request: web.Request) -> web.Response:
     """A route of any API about the server."""
     return reply(tell(_about(request.app[STATE], request.match_info)))
 
 
-async def told_of(tell: Tell, request: web.Request) -> web.Response:
+async def facts_of(tell: Tell, request: web.Request) -> web.Response:
     """The same, of what a body asks for."""
     state = request.app[STATE]
     members, size = await state.read(request, lambda members: members)

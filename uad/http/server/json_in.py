@@ -18,11 +18,11 @@ from uad.base.checkpoint import checkpoint
 from uad.base.errors import InvalidRequestError
 
 MAX_DEPTH = 128
-"""Of brackets in brackets."""
+"""Brackets in brackets."""
 MAX_VALUES = 1 << 18
-"""Of strings, numbers, objects and lists: what an agent's history of thousands of messages has many times over."""
+"""Strings, numbers, objects and lists: what an agent's history of thousands of messages has many times over."""
 MAX_CONTAINERS = 1 << 16
-"""Of objects and lists, which take longer, and make collections of garbage longer."""
+"""Objects and lists, which take longer, and make collections of garbage longer."""
 SMALL = 1 << 16
 """Bytes that are parsed without being measured: milliseconds, whatever they hold."""
 _STEP = 1 << 18

@@ -36,8 +36,8 @@ class Listener:
                 port = sockets[0].getsockname()[1] if sockets else config.port
                 sockets += await _bound(host, port, config)
         except ConfigError:
-            for one in sockets:
-                one.close()
+            for bound in sockets:
+                bound.close()
             raise
         return cls(config, sockets, tls)
 
@@ -48,13 +48,13 @@ class Listener:
 
     async def answer_with(self, runner: web.BaseRunner) -> None:
         """Have a runner that was set up answer; when it is cleaned up, the sockets stay."""
-        for one in self._sockets:
-            await web.SockSite(runner, one.dup(), ssl_context=self._tls).start()
+        for bound in self._sockets:
+            await web.SockSite(runner, bound.dup(), ssl_context=self._tls).start()
 
     def close(self) -> None:
         """No new client is let in, once no runner answers any more."""
-        for one in self._sockets:
-            one.close()
+        for bound in self._sockets:
+            bound.close()
 
     def __enter__(self) -> Listener:
         return self
@@ -75,7 +75,7 @@ async def _bound(host: str, port: int, config: ServerConfig) -> list[socket.sock
         raise AddressError(f"host {host!r} is no name of a machine; choose another with --host") from error
     except OSError as error:
         raise AddressError(_why_not(host, port, error)) from error
-    sockets = [one.dup() for one in server.sockets]
+    sockets = [socket.dup() for socket in server.sockets]
     server.close()
     return sockets
 

@@ -33,7 +33,7 @@ T = TypeVar("T")
 MAX_FETCHED: Final = 10 * 1024**2
 """Bytes of one picture from elsewhere, as in llama-server."""
 MAX_ALL_FETCHED: Final = 64 * 1024**2
-"""Of one request."""
+"""Bytes of all files that one request names."""
 MAX_HELD: Final = 1 << 30
 """Bytes of the pictures of all requests."""
 LARGE: Final = 1 << 27
@@ -63,8 +63,8 @@ def is_public(address: str) -> bool:
         inner = ip.ipv4_mapped or ip.sixtofour
         if inner is not None:
             return is_public(str(inner))
-        return ip in _UNICAST and ip.is_global and not any(ip in one for one in _CLOSED)
-    return ip.is_global and not ip.is_multicast and not any(ip in one for one in _CLOSED)
+        return ip in _UNICAST and ip.is_global and not any(ip in network for network in _CLOSED)
+    return ip.is_global and not ip.is_multicast and not any(ip in network for network in _CLOSED)
 
 
 class Threads(Protocol):
@@ -158,21 +158,21 @@ class Media:
             opened.append(await self.pool.run(partial(_opened, source, data)))
         del files
         most = decoding.most_pixels(opened)
-        shown = [min(one.n_pixels, most) * decoding.BYTES_PER_PIXEL for one in opened]
+        shown = [min(picture.n_pixels, most) * decoding.BYTES_PER_PIXEL for picture in opened]
         held.take(sum(shown))
-        for one, n in zip(opened, shown, strict=True):
-            held.images.append(await self._one(one, most, held))
+        for picture, n in zip(opened, shown, strict=True):
+            held.images.append(await self._decode(picture, most, held))
             held.give_back(n)  # its pixels count by themselves
         held.n_files = 0
         return [*held.images]
 
-    async def _one(self, one: OpenedPicture, most: int, held: Held) -> Image:
+    async def _decode(self, picture: OpenedPicture, most: int, held: Held) -> Image:
         """A picture's pixels. Of those that take much to decode, there is one at a time."""
-        n = one.n_decoding(most)
+        n = picture.n_decoding(most)
         async with self._large if n > LARGE else nullcontext():
             held.take(n)
             try:
-                return await self.pool.run(partial(decoding.decoded, one, most))
+                return await self.pool.run(partial(decoding.decoded, picture, most))
             finally:
                 held.give_back(n)
 

@@ -144,35 +144,38 @@ def _by_drafter(drafters: tuple[DrafterStats, ...]) -> Iterator[Metric]:
     if not drafters:
         return
     families: dict[str, tuple[str, list[float]]] = {
-        "calls": ("Times a drafter was asked, per sequence", [one.n_calls for one in drafters]),
-        "drafts": ("Drafts submitted to the target", [one.n_drafts for one in drafters]),
-        "tokens_drafted": ("Tokens of those drafts", [one.n_drafted for one in drafters]),
-        "tokens_accepted": ("Drafted tokens that the target accepted", [one.n_accepted for one in drafters]),
-        "seconds": ("Time a drafter took", [one.ms / 1e3 for one in drafters]),
-        "failures": ("Times a drafter failed, after which it is off for a while", [one.n_failures for one in drafters]),
+        "calls": ("Times a drafter was asked, per sequence", [drafter.n_calls for drafter in drafters]),
+        "drafts": ("Drafts submitted to the target", [drafter.n_drafts for drafter in drafters]),
+        "tokens_drafted": ("Tokens of those drafts", [drafter.n_drafted for drafter in drafters]),
+        "tokens_accepted": ("Drafted tokens that the target accepted", [drafter.n_accepted for drafter in drafters]),
+        "seconds": ("Time a drafter took", [drafter.ms / 1e3 for drafter in drafters]),
+        "failures": (
+            "Times a drafter failed, after which it is off for a while",
+            [drafter.n_failures for drafter in drafters],
+        ),
     }
     if (positions := _by_position(drafters)).samples:
         yield positions
     for name, (text, values) in families.items():
         yield _labelled(CounterMetricFamily(f"uad:drafter_{name}", text, labels=["type"]), drafters, values)
     is_off = GaugeMetricFamily("uad:drafter_off", "Whether a drafter is off after a failure", labels=["type"])
-    yield _labelled(is_off, drafters, [float(one.is_off) for one in drafters])
+    yield _labelled(is_off, drafters, [float(drafter.is_off) for drafter in drafters])
 
 
 def _by_position(drafters: tuple[DrafterStats, ...]) -> Metric:
     """An id at position i of a draft was accepted if more than i of its ids were."""
     text = "Accepted tokens per draft position"
     family = CounterMetricFamily("llamacpp:spec_decode_num_accepted_tokens_per_pos_total", text, labels=["position"])
-    for i in range(max(len(one.accepted) for one in drafters) - 1):
-        family.add_metric([str(i)], sum(sum(one.accepted[i + 1 :]) for one in drafters))
+    for i in range(max(len(drafter.accepted) for drafter in drafters) - 1):
+        family.add_metric([str(i)], sum(sum(drafter.accepted[i + 1 :]) for drafter in drafters))
     return family
 
 
 def _labelled(
     family: CounterMetricFamily | GaugeMetricFamily, drafters: tuple[DrafterStats, ...], values: list[float]
 ) -> CounterMetricFamily | GaugeMetricFamily:
-    for one, value in zip(drafters, values, strict=True):
-        family.add_metric([str(one.origin)], value)
+    for drafter, value in zip(drafters, values, strict=True):
+        family.add_metric([str(drafter.origin)], value)
     return family
 
 

@@ -15,18 +15,18 @@ from uad.http.requests.fields import REQUEST_ROWS, ChatBody, CompletionBody, Gen
 
 T = TypeVar("T")
 MAX_BYTES: Final = 1024
-"""Of the body. To tokenize random letters of this length takes up to 0.8 ms, plain words 0.1."""
+"""Bytes of the body. To tokenize random letters of this length takes up to 0.8 ms, plain words 0.1."""
 MAX_MESSAGES: Final = 4
 """What a template does with messages that it refuses is repeated for several of them."""
 ROLES: Final = frozenset({"system", "developer", "user"})
 """Templates look for thoughts in the assistant's words: a template took 4 ms for 2 KiB of tags."""
 QUICK_S: Final = 0.0005
-"""Of computing: half of what a thread may keep the interpreter's lock (`lifecycle.SWITCH_SECONDS`)."""
+"""Seconds of computing: half of what a thread may keep the interpreter's lock (`lifecycle.SWITCH_SECONDS`)."""
 _MAX_KINDS: Final = 256
 _LIGHT: Final = frozenset(
     {
         *(name for name in SETTINGS if not name.startswith("dry_")),
-        *(one.name or name for name, one in REQUEST_ROWS.items()),
+        *(row.name or name for name, row in REQUEST_ROWS.items()),
         *("messages", "prompt", "max_tokens", "seed", "ignore_eos", "stream_options"),
     }
 )
@@ -45,7 +45,7 @@ def kind_of(body: GenerationBody, size: int) -> Hashable | None:
         messages = body.messages
         if len(messages) > MAX_MESSAGES or not all(map(_is_light, messages)):
             return None
-        shape = tuple([(one.role, len(one.content or ())) for one in messages])
+        shape = tuple([(message.role, len(message.content or ())) for message in messages])
     elif type(body) in (CompletionBody, NativeBody) and isinstance(body.prompt, str):  # type: ignore[attr-defined]
         shape = None
     else:

@@ -44,7 +44,7 @@ class Admission:
     """
 
     limit: int
-    """As many as the slots, and --max-queue more."""
+    """How many requests fit: as many as the slots, and --max-queue more."""
     n_inside: int = 0
     draining: bool = False
     """Nothing enters any more: the server stops."""

@@ -155,9 +155,9 @@ class _ContextSums:
             needs["draft"] = self._draft.of(max(given or usual, n_seq))
         if self._head is not None:
             needs["head"] = self._head.of(n_ctx, is_head=True)
-        files = {one for one in (self._target, self._draft, self._head) if one is not None}
-        weights, mapped = sum(one.weights for one in files), sum(one.mapped for one in files)
-        on_devices = sum(one.device for one in files)
+        files = {file for file in (self._target, self._draft, self._head) if file is not None}
+        weights, mapped = sum(file.weights for file in files), sum(file.mapped for file in files)
+        on_devices = sum(file.device for file in files)
         sizes = {role: size_text(need.host + need.device) for role, need in needs.items()}
         sizes["target"] += f" (KV cache {size_text(needs['target'].kv)})"
         sizes["weights"] = size_text(weights + mapped + on_devices)

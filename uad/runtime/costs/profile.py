@@ -80,20 +80,20 @@ def quick(
     if _was_cold(bench, 1e3 * seconds):
         began = clock()
     end = began + seconds
-    found: dict[int, list[float]] = {1: _single_rows(bench, 1e3 * seconds)}
+    times: dict[int, list[float]] = {1: _single_rows(bench, 1e3 * seconds)}
     several = max(n for n in wanted if n <= _TELLING[1])
-    if several > 1 and clock() + 2 * _expected(found, several) / 1e3 < end:
+    if several > 1 and clock() + 2 * _expected(times, several) / 1e3 < end:
         bench.once(several)
     for n in _order(wanted):
         if stop():
             break
-        ms = _expected(found, n)
+        ms = _expected(times, n)
         settles = n == 1 and ms <= _CHEAP * 1e3 * seconds
-        if len(found.get(n, ())) < _MOST_ROUNDS and clock() + (1 + settles * _SETTLING) * ms / 1e3 < end:
+        if len(times.get(n, ())) < _MOST_ROUNDS and clock() + (1 + settles * _SETTLING) * ms / 1e3 < end:
             if settles:
                 bench.settle()
-            found.setdefault(n, []).append(bench.once(n))
-    return tuple(CostSample(n, depth, ms) for n in sorted(found) for ms in found[n])
+            times.setdefault(n, []).append(bench.once(n))
+    return tuple(CostSample(n, depth, ms) for n in sorted(times) for ms in times[n])
 
 
 def _was_cold(bench: _Bench, ms: float) -> bool:
@@ -169,7 +169,7 @@ def _rounds(bench: _Bench, sizes: Sequence[int], clock: Clock, progress: Report)
     """All sizes, as often as there is time for; each round begins elsewhere, so that bursts that come at the pace of
     rounds do not always hit the same. The smallest, which all others are compared with, comes between them, too.
     """
-    found: dict[int, list[float]] = {n: [] for n in sizes}
+    times: dict[int, list[float]] = {n: [] for n in sizes}
     began, rounds, n_rounds = clock(), 0, _LEAST_ROUNDS
     while rounds < n_rounds:
         # five rounds over ten sizes begin with the sizes 0, 2, 4, 6 and 8
@@ -177,16 +177,16 @@ def _rounds(bench: _Bench, sizes: Sequence[int], clock: Clock, progress: Report)
         for i, n in enumerate((*sizes[start:], *sizes[:start])):
             if n == 1:
                 bench.settle()
-            found[n].append(bench.once(n))
+            times[n].append(bench.once(n))
             if i % _BETWEEN == _BETWEEN - 1:
                 if sizes[0] == 1:
                     bench.settle()
-                found[sizes[0]].append(bench.once(sizes[0]))
+                times[sizes[0]].append(bench.once(sizes[0]))
         rounds += 1
         if rounds == 1:
             n_rounds = min(max(int(_ROUNDS_SECONDS / max(clock() - began, 1e-9)), _LEAST_ROUNDS), _MOST_ROUNDS)
         progress(rounds / n_rounds)
-    return [CostSample(n, bench.depth, ms) for n in sizes for ms in found[n]]
+    return [CostSample(n, bench.depth, ms) for n in sizes for ms in times[n]]
 
 
 def _part(progress: Report, start: float, end: float, n: int) -> Report:
@@ -213,8 +213,8 @@ def disturbance(samples: Sequence[CostSample]) -> str:
     """Why these cannot be the times of a machine at rest, in words; "" where they can."""
     if (factor := spread(samples)) > BUSY:
         return f"passes of one size differ by a factor of {factor:.1f}"
-    for depth in sorted({one.depth for one in samples}):
-        ms = {one.n: one.ms for one in medians(samples) if one.depth == depth}
+    for depth in sorted({sample.depth for sample in samples}):
+        ms = {sample.n: sample.ms for sample in medians(samples) if sample.depth == depth}
         for n, more in pairwise(ms):
             if ms[n] > _DROP * ms[more]:
                 return f"a pass of {n} tokens took {ms[n] / ms[more]:.1f} times as long as one of {more}"
@@ -230,30 +230,34 @@ def as_at_rest(samples: Sequence[CostSample]) -> tuple[CostSample, ...]:
     """
     # Passes of 1, 2, 4, 8 rows in 10, 25, 14, 30 ms: that of two was disturbed, as four take no longer than 14. In 10,
     # 31, 33, 34 ms it was, too: single rows take 10, so two take 20 at most
-    found: dict[tuple[int, int], float] = {}
+    quickest: dict[tuple[int, int], float] = {}
     least = dict[int, float]()  # of all larger sizes, by depth
     for (depth, n), ms in sorted(_grouped(samples).items(), reverse=True):
-        least[depth] = found[depth, n] = min(min(ms), least.get(depth, inf))
-    return tuple(CostSample(n, depth, min(ms, n * found.get((depth, 1), inf))) for (depth, n), ms in found.items())
+        least[depth] = quickest[depth, n] = min(min(ms), least.get(depth, inf))
+    return tuple(
+        CostSample(n, depth, min(ms, n * quickest.get((depth, 1), inf))) for (depth, n), ms in quickest.items()
+    )
 
 
 def alike(some: Sequence[CostSample], others: Sequence[CostSample]) -> bool:
     """Whether two measurements agree: what looks disturbed, and comes out the same again, is how this machine
     is.
     """
-    one, other = ({(s.n, s.depth): s.ms for s in medians(each)} for each in (some, others))
-    return one.keys() == other.keys() and all(1 / BUSY < one[key] / other[key] < BUSY for key in one)
+    medians_of, other = ({(s.n, s.depth): s.ms for s in medians(each)} for each in (some, others))
+    return medians_of.keys() == other.keys() and all(
+        1 / BUSY < medians_of[key] / other[key] < BUSY for key in medians_of
+    )
 
 
 def _grouped(samples: Iterable[CostSample]) -> dict[tuple[int, int], list[float]]:
     groups: dict[tuple[int, int], list[float]] = {}
-    for one in samples:
-        groups.setdefault((one.depth, one.n), []).append(one.ms)
+    for sample in samples:
+        groups.setdefault((sample.depth, sample.n), []).append(sample.ms)
     return groups
 
 
 def fitting_depths(context: Decoder, n_max: int, depths: Sequence[int] = DEPTHS) -> tuple[int, ...]:
-    """Those of the depths after which n_max rows fit; always at least depth 0."""
+    """The depths after which n_max rows fit; always at least depth 0."""
     return tuple(depth for depth in depths if depth + n_max <= context.n_ctx) or (0,)
 
 
@@ -305,13 +309,13 @@ def _order(sizes: Sequence[int]) -> Iterator[int]:
         yield from (*telling, *(n for n in sizes if n not in telling))
 
 
-def _expected(found: dict[int, list[float]], n: int) -> float:
+def _expected(times: dict[int, list[float]], n: int) -> float:
     """Milliseconds of n rows at most: as measured, else in proportion to the next smaller size that was measured."""
-    if n in found:
-        return median(found[n])
+    if n in times:
+        return median(times[n])
     # in proportion is the most that more rows can cost, so no decode passes the end by surprise
-    below = max(size for size in found if size < n)
-    return median(found[below]) * n / below
+    below = max(size for size in times if size < n)
+    return median(times[below]) * n / below
 
 
 def _most_rows(context: Decoder) -> int:

@@ -68,15 +68,15 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
         "kv_offload": not config.kv_offload,
         "op_offload": not config.op_offload,
         "no_host": config.no_host,
-        "places": [one.word for one in config.places],
-        "overrides": [[one.key, one.value] for one in config.overrides],
+        "places": [place.word for place in config.places],
+        "overrides": [[override.key, override.value] for override in config.overrides],
     }
     facts |= {name: value for name, value in changed.items() if value}
     if has_cpu_kernels(config):
         facts |= kernels.of(config).facts
     if quota := _held_back(config):
         facts["cpu_quota"] = quota
-    if added := [fingerprint(one.path, "adapter") for one in config.loras if config.apply_loras and one.scale]:
+    if added := [fingerprint(lora.path, "adapter") for lora in config.loras if config.apply_loras and lora.scale]:
         facts["adapters"] = added
     if config.devices is not None:
         facts["device"] = config.devices
@@ -153,7 +153,7 @@ def save(key: ProfileKey, samples: Sequence[CostSample]) -> Path:
         {
             "version": VERSION,
             "facts": dict(key.facts),
-            "samples": [[one.n, one.depth, round(one.ms, 4)] for one in samples],
+            "samples": [[sample.n, sample.depth, round(sample.ms, 4)] for sample in samples],
         },
         indent=1,
     )
@@ -170,7 +170,7 @@ def check_folder() -> None:
     """Raises ConfigError where no curve could be written into the folder of curves: before one is measured. Makes
     nothing.
     """
-    there = next(one for one in (folder(), *folder().absolute().parents) if is_there(one))
+    there = next(parent for parent in (folder(), *folder().absolute().parents) if is_there(parent))
     if why := why_not_writable(there / "curve.json"):
         raise _not_stored(why)
 
@@ -184,19 +184,19 @@ def _samples(data: object) -> tuple[CostSample, ...]:
     if not isinstance(data, dict) or data.get("version") != VERSION:
         raise ValueError(f"not of version {VERSION}")
     samples = tuple(CostSample(n, depth, float(ms)) for n, depth, ms in data["samples"])
-    if not samples or not all(_is_sound(one) for one in samples):
+    if not samples or not all(_is_sound(sample) for sample in samples):
         raise ValueError("its samples are not those of a curve")
     return samples
 
 
-def _is_sound(one: CostSample) -> bool:
+def _is_sound(sample: CostSample) -> bool:
     return (
-        type(one.n) is int
-        and type(one.depth) is int
-        and one.n >= 1
-        and one.depth >= 0
-        and math.isfinite(one.ms)
-        and one.ms > 0
+        type(sample.n) is int
+        and type(sample.depth) is int
+        and sample.n >= 1
+        and sample.depth >= 0
+        and math.isfinite(sample.ms)
+        and sample.ms > 0
     )
 
 

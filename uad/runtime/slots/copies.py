@@ -56,14 +56,14 @@ def kept_model(config: ModelConfig, context: Context, exact: bool) -> KeptModel:
     facts = {
         "model file": " ".join(fingerprint(part) for part in files_of(config.path)),
         "vocabulary": vocabulary_of(context.vocab),
-        "set of adapters": str([fingerprint(one.path, "adapter") for one in config.loras]),
+        "set of adapters": str([fingerprint(lora.path, "adapter") for lora in config.loras]),
         "type of cached keys": config.type_k,
         "type of cached values": config.type_v,
         "kind of attention": "flash attention" if context.has_flash_attention else "no flash attention",
         "kind of sliding window": "all positions" if config.swa_full else "the window",
         "kind of memory": f"{context.memory.way}, {context.memory.n_snapshots} snapshots",
         "scaling of positions": str([getattr(config, name) for name in _ROPE]),
-        "set of overrides": str([(one.key, one.value) for one in config.overrides]),
+        "set of overrides": str([(override.key, override.value) for override in config.overrides]),
         "way to compute": _computed(config) if exact else "not --exact",
         "version of llama-cpp-python": native.build_info(),
     }

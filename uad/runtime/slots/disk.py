@@ -94,7 +94,7 @@ class _DiskWriter:
         finally:
             with self._has_room:
                 self._n_waiting -= text.n_bytes
-                self.waiting = {name: one for name, one in self.waiting.items() if one is not text}
+                self.waiting = {name: kept for name, kept in self.waiting.items() if kept is not text}
                 self._has_room.notify_all()
 
     def _remove_beginnings(self, text: _DiskText) -> None:
@@ -268,8 +268,8 @@ class DiskTexts:
 
     def settle(self) -> None:
         """Wait until all is written and read that was asked for."""
-        for one in (self._writer, self._reader):
-            one.thread.submit(lambda: None).result()
+        for thread in (self._writer, self._reader):
+            thread.thread.submit(lambda: None).result()
 
     def close(self) -> None:
         """Wait until all is written. Nothing is read any more."""

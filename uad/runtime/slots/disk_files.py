@@ -69,20 +69,20 @@ class DiskFiles:
         self._n_parts = 0  # bytes of files that are being written
         self._seen = -1  # when the folder had changed that was read last
         self._bad: dict[str, tuple[int, int]] = {}  # size and time of files that cannot be used
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._lock = threading.Lock()
 
     # --- what there is
 
     @property
     def texts(self) -> Mapping[str, Outline]:
-        """Those that can be used here, by the names of their files."""
-        return {name: one.outline for name, one in self._files.items() if one.outline is not None}
+        """Texts that can be used here, by the names of their files."""
+        return {name: file.outline for name, file in self._files.items() if file.outline is not None}
 
     @property
     def n_bytes(self) -> int:
         """Bytes of all files of the cache, also those of other models."""
-        return sum(one.n_bytes for one in self._files.values()) + self._n_parts
+        return sum(file.n_bytes for file in self._files.values()) + self._n_parts
 
     @property
     def has_changed(self) -> bool:
@@ -155,7 +155,7 @@ class DiskFiles:
         with self._lock:
             self._look()
             left = self.n_bytes + n_bytes
-            for name in sorted(self._files, key=lambda one: self._files[one].changed):
+            for name in sorted(self._files, key=lambda name: self._files[name].changed):
                 if self.most is None or left <= self.most:
                     return
                 left -= self._files[name].n_bytes
@@ -171,14 +171,14 @@ class DiskFiles:
             (self.folder / name).unlink(missing_ok=True)
         except OSError as error:
             self.warn(f"files cannot be removed ({error.strerror})")
-        self._files = {other: one for other, one in self._files.items() if other != name}
+        self._files = {other: file for other, file in self._files.items() if other != name}
 
     def refuse(self, name: str, error: UadError) -> None:
         """A file turned out to be unusable, or gone, when it was read."""
         is_gone = isinstance(error.__cause__, FileNotFoundError)
         with self._lock:
-            one = self._files.get(name)
-            if one is None:
+            kept = self._files.get(name)
+            if kept is None:
                 return
             try:
                 about = (self.folder / name).stat()
@@ -186,7 +186,7 @@ class DiskFiles:
             except OSError:
                 is_gone = True
             left = {other: file for other, file in self._files.items() if other != name}
-            self._files = left if is_gone else {**left, name: _OwnFile(one.n_bytes, one.changed, None)}
+            self._files = left if is_gone else {**left, name: _OwnFile(kept.n_bytes, kept.changed, None)}
             if is_gone:
                 return
             self._bad[name] = stamp
@@ -201,14 +201,14 @@ class DiskFiles:
         except OSError:  # another server removed it, or it is another user's
             return
         with self._lock:
-            one = self._files.get(name)
-            if one is not None:
-                self._files = {**self._files, name: _OwnFile(one.n_bytes, now, one.outline)}
+            file = self._files.get(name)
+            if file is not None:
+                self._files = {**self._files, name: _OwnFile(file.n_bytes, now, file.outline)}
 
     def warn(self, what: str) -> None:
         """A line in the log, once for each of them."""
-        if what not in self._told:
-            self._told.add(what)
+        if what not in self._warned:
+            self._warned.add(what)
             _log.warning("--cache-disk: %s %s; answers go on without it", self.folder, what)
 
 

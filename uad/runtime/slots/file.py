@@ -146,10 +146,10 @@ def read_slot(
     except MemoryError:
         raise UadError(f"Unable to restore slot: {path.name}: there is no memory for it") from None
     n_header, checksum = _checked(path, data[: _PREFIX.size].tobytes())
-    found = 0
+    crc = 0
     for piece in _pieces(data.data[_PREFIX.size :]):
-        found = zlib.crc32(piece, found)
-    if found != checksum or n_header > _HEADER_LIMIT:
+        crc = zlib.crc32(piece, crc)
+    if crc != checksum or n_header > _HEADER_LIMIT:
         raise _refused("restore", path, "it was damaged or cut: its checksum is wrong")
     at = _PREFIX.size + n_header
 
@@ -288,7 +288,7 @@ def _content(slot: SavedSlot) -> tuple[bytes, list[memoryview]]:
 
 def _parts(state: SavedState) -> list[memoryview]:
     ids = np.asarray(state.ids, "<i4").view(np.uint8)
-    return [one.data for one in (ids, state.state.data, *(mark.data for mark in state.state.marks))]
+    return [part.data for part in (ids, state.state.data, *(mark.data for mark in state.state.marks))]
 
 
 def _header(state: SavedState) -> dict[str, Any]:
@@ -303,13 +303,17 @@ def _slot(headers: Any, ids: Callable[[int], Sequence[int]], take: Callable[[int
     AttributeError or LookupError.
     """
     states = []
-    for one in headers:
-        own = ids(one["ids"])
-        state = take(one["data"])
-        marks = tuple(Checkpoint(pos, take(n)) for pos, n in one["marks"])
-        if not all(type(n) is int for n in (one["skip"], one["end"], one["first"], *(mark.pos for mark in marks))):
+    for header in headers:
+        own = ids(header["ids"])
+        state = take(header["data"])
+        marks = tuple(Checkpoint(pos, take(n)) for pos, n in header["marks"])
+        if not all(
+            type(n) is int for n in (header["skip"], header["end"], header["first"], *(mark.pos for mark in marks))
+        ):
             raise ValueError
         states.append(
-            SavedState(dict(one["facts"]), own, SavedSequence(one["end"], one["first"], state, marks), one["skip"])
+            SavedState(
+                dict(header["facts"]), own, SavedSequence(header["end"], header["first"], state, marks), header["skip"]
+            )
         )
     return SavedSlot(states[0], states[1] if len(states) > 1 else None, float(headers[0].get("rate", 0.0)))

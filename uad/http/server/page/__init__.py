@@ -66,15 +66,15 @@ class _File:
 
 
 def _files() -> Mapping[str, _File]:
-    return {name: _File(name, one.read_bytes()) for name, one in _below(files(__name__), "")}
+    return {name: _File(name, file.read_bytes()) for name, file in _below(files(__name__), "")}
 
 
 def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
-    for one in folder.iterdir():
-        if one.is_dir():
-            yield from _below(one, f"{prefix}{one.name}/")
-        elif PurePath(one.name).suffix in KINDS:
-            yield f"{prefix}{one.name}", one
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _below(entry, f"{prefix}{entry.name}/")
+        elif PurePath(entry.name).suffix in KINDS:
+            yield f"{prefix}{entry.name}", entry
 
 
 def _sender(file: _File) -> Callable[[web.Request], Awaitable[web.Response]]:
