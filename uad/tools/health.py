@@ -49,7 +49,9 @@ def main(proc: Path = _PROC) -> int:
 
 def servers(proc: Path) -> Iterator[ServerProcess]:
     """The processes of `uad serve` that are seen here, the first one first."""
-    for folder in sorted((one for one in proc.iterdir() if one.name.isdecimal()), key=lambda one: int(one.name)):
+    for folder in sorted(
+        (entry for entry in proc.iterdir() if entry.name.isdecimal()), key=lambda entry: int(entry.name)
+    ):
         words = _texts(folder / "cmdline")
         at = next((i for i in range(1, len(words)) if words[i] == "serve" and Path(words[i - 1]).name == "uad"), None)
         if at is not None:
@@ -82,8 +84,8 @@ def why_ill(config: ServerConfig) -> str:
 def address(host: str) -> str:
     """Where a server that listens on this host is reached from its own machine."""
     with suppress(ValueError):  # a name
-        if (one := ipaddress.ip_address(host)).is_unspecified:
-            return "127.0.0.1" if one.version == 4 else "::1"
+        if (ip := ipaddress.ip_address(host)).is_unspecified:
+            return "127.0.0.1" if ip.version == 4 else "::1"
     return host
 
 
@@ -100,7 +102,7 @@ def _connection(config: ServerConfig) -> http.client.HTTPConnection:
 def _texts(path: Path) -> list[str]:
     """What the system writes about a process, between zero bytes; nothing where that may not be read."""
     try:
-        return [os.fsdecode(one) for one in path.read_bytes().split(b"\0") if one]
+        return [os.fsdecode(word) for word in path.read_bytes().split(b"\0") if word]
     except OSError:
         return []
 

@@ -32,7 +32,7 @@ class BatchLimits(NamedTuple):
 
     @property
     def most_rows(self) -> int:
-        """Of a step in which all slots submit their longest draft."""
+        """Rows of a step in which every slot submits its longest draft."""
         return self.n_slots * (1 + self.n_max)
 
 
@@ -98,7 +98,7 @@ class BatchDrafting:
         seconds = self._clock() - since if since is not None else 0.0
         rows = self._texts.follow(sampled, n_tokens, ids)
         self._learn(rows, seconds)
-        writing = [(i, one.text) for i, one in enumerate(rows) if one is not None and len(sampled[i])]
+        writing = [(i, row.text) for i, row in enumerate(rows) if row is not None and len(sampled[i])]
         for i, submitted in self._submitted(writing).items():
             nothing[i] = list(submitted)
         self._since = self._clock()
@@ -119,15 +119,15 @@ class BatchDrafting:
             return
         for seq in self._texts.ended:
             drafting.end(seq)
-        for one in rows:
-            if one is None:
+        for row in rows:
+            if row is None:
                 continue
-            text = one.text
-            if one.has_begun:
+            text = row.text
+            if row.has_begun:
                 drafting.begin(DraftedText(text.seq, text.ids[: text.n].tolist(), GREEDY))
-            elif one.new:
+            elif row.new:
                 n = len(text.draft.ids)
-                drafting.commit(Commit(text.seq, one.new, n, min(len(one.new) - 1, n)), text.draft)
+                drafting.commit(Commit(text.seq, row.new, n, min(len(row.new) - 1, n)), text.draft)
         if step is not None:
             passes = (step.n_rows, 1) if step.n_rows == step.n_texts else (1, step.n_rows)
             drafting.decoded([passes], step.depth, seconds)
@@ -135,16 +135,16 @@ class BatchDrafting:
 
     def _step(self, rows: Sequence[FollowedRow | None]) -> WrittenStep | None:
         """The last step; None where it was more than writing: prompts were read, or the engine may have rested."""
-        followed = [one.text for one in rows if one is not None and one.is_next]
+        followed = [row.text for row in rows if row is not None and row.is_next]
         if not followed or len(followed) < len(rows):
             return None
         n = len(followed)
         return WrittenStep(n, sum(text.n_rows for text in followed), sum(text.n for text in followed) // n)
 
     def _forget_drafts(self, rows: Sequence[FollowedRow | None]) -> None:
-        for one in rows:
-            if one is not None:
-                one.text.draft, one.text.n_rows = NO_DRAFT, 1
+        for row in rows:
+            if row is not None:
+                row.text.draft, row.text.n_rows = NO_DRAFT, 1
 
     def _measured(self, steps: StepTimes) -> None:
         """It is known what steps cost: from now on drafts are weighed, of requests that run already, too."""
@@ -171,7 +171,7 @@ class BatchDrafting:
         if not chosen:
             return {}
         self._n_plain = 0
-        if not any(one.draft.ids for one in chosen.values()):  # the policy wants to see what more rows cost
+        if not any(choice.draft.ids for choice in chosen.values()):  # the policy wants to see what more rows cost
             return {i: _dummies(text, min(1, self._room(text))) for i, text in writing if text.seq in chosen}
         for _, text in writing:
             if text.seq in chosen:
@@ -199,7 +199,7 @@ class BatchDrafting:
         turns out so is there when it is asked next. Stops where go_on says so, before its next decode.
         """
         texts = [text for text in self._texts.texts if text.is_running and text.draft.origin in WRITERS]
-        asks = [Ask(one.seq, len(one.draft.ids) + 1 + self._room(one)) for one in texts if one.draft.ids]
+        asks = [Ask(text.seq, len(text.draft.ids) + 1 + self._room(text)) for text in texts if text.draft.ids]
         if self._model is not None and asks and go_on():
             self._model.propose(asks, _WhileIdle(go_on))
 

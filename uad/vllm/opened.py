@@ -61,8 +61,8 @@ def open_drafters(config: Config, vocab: VocabTable, template: str, max_len: int
     with ExitStack() as stack:
         encoder = Encoder(vocab).prepare()
         free = build_lookups(config.drafting, vocab, config.n_parallel)
-        for one in free:
-            stack.callback(close_lookup, one)
+        for drafter in free:
+            stack.callback(close_lookup, drafter)
         notes, model, steps = tuple[str, ...](), None, tuple[CostSample, ...]()
         if config.draft is not None:
             loaded = stack.enter_context(open_model(config.draft, "draft"))

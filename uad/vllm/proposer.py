@@ -128,12 +128,13 @@ def vocab_of(model_config: Any) -> HfVocab:
         n_vocab=int(model_config.get_vocab_size()),
         bos=tokenizer.bos_token_id,
         eos=tokenizer.eos_token_id,
-        eog=frozenset(one for one in ([ends] if isinstance(ends, int) else ends or [])) | _one(tokenizer.eos_token_id),
+        eog=frozenset(id_ for id_ in ([ends] if isinstance(ends, int) else ends or []))
+        | _set_of(tokenizer.eos_token_id),
         template=template if isinstance(template, str) else "",
     )
 
 
-def _one(id_: int | None) -> frozenset[int]:
+def _set_of(id_: int | None) -> frozenset[int]:
     return frozenset(()) if id_ is None else frozenset((id_,))
 
 
@@ -157,10 +158,10 @@ def mend_sampling() -> bool:
     # two requests, with one row and with two
     given, ends, wanted = torch.tensor([0.5, 0.75]), torch.tensor([1, 3], dtype=torch.int32), [0.5, 0.75, 0.75]
     try:
-        found = rejection_sampler.expand_batch_to_tokens(given, ends, 3).tolist()
+        filled = rejection_sampler.expand_batch_to_tokens(given, ends, 3).tolist()
     except Exception:  # its kernels are not there yet
-        found = []
-    if found == wanted:
+        filled = []
+    if filled == wanted:
         return False
     rejection_sampler.expand_batch_to_tokens = expanded
     return True

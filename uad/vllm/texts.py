@@ -85,21 +85,21 @@ class BatchTexts:
         """
         self._n_calls += 1
         self.ended = []
-        found: list[FollowedRow | None] = [None] * len(sampled)
+        followed: list[FollowedRow | None] = [None] * len(sampled)
         free = {text.seq: text for text in self.texts if text.is_running}
         for row, new in enumerate(sampled):
             text = self._known(row, ids[row], int(n_tokens[row]) - len(new), free)
             if text is not None:
                 del free[text.seq]
-                found[row] = self._goes_on(text, ids[row], new)
+                followed[row] = self._goes_on(text, ids[row], new)
         for text in free.values():
             if self._is_over(text):
                 self._end(text)
         for row, new in enumerate(sampled):
-            if found[row] is None and len(new):
-                found[row] = self._begin(ids[row], int(n_tokens[row]))
-        self._by_row = {row: one.text for row, one in enumerate(found) if one is not None}
-        return found
+            if followed[row] is None and len(new):
+                followed[row] = self._begin(ids[row], int(n_tokens[row]))
+        self._by_row = {row: row_text.text for row, row_text in enumerate(followed) if row_text is not None}
+        return followed
 
     def reset(self) -> None:
         """Forget all."""
@@ -130,12 +130,12 @@ class BatchTexts:
         """In the slot that has most of it; of slots that are taken only the one that was away longest."""
         idle = [text for text in self.texts if not text.is_running]
         if idle:
-            text = max(idle, key=lambda one: (one.n_common(ids, n), -one.last_call))
+            text = max(idle, key=lambda text: (text.n_common(ids, n), -text.last_call))
         else:
             away = [text for text in self.texts if self._n_calls - text.last_call > self._n_stages]
             if not away:
                 return None
-            text = min(away, key=lambda one: one.last_call)
+            text = min(away, key=lambda text: text.last_call)
             self._end(text)
         text.take(ids, n)
         text.last_call, text.is_running, text.draft = self._n_calls, True, NO_DRAFT

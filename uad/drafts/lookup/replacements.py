@@ -61,10 +61,10 @@ class Expected(NamedTuple):
         """The edit that is half written where ids[at] comes next; something put in or left out just now counts, since
         the id after it says nothing of it.
         """
-        for one in self.edits:
-            old, new = one.edit.old, one.edit.new
-            if one.at - (not new) < at < one.end + (not old or not new):
-                return one
+        for edit in self.edits:
+            old, new = edit.edit.old, edit.edit.new
+            if edit.at - (not new) < at < edit.end + (not old or not new):
+                return edit
         return None
 
     def weighed(self, trust: Sequence[float], start: int) -> Sequence[float]:

@@ -106,14 +106,14 @@ def live_json(state: State, view: EngineView) -> Json:
     engine = state.engine
     (slots, totals, drafters, _), defaults = engine.snapshot(), engine.config.drafting.defaults
     n_busy = sum(slot.is_processing for slot in slots)
-    views = {one.origin: one for one in view.drafters}
+    views = {drafter.origin: drafter for drafter in view.drafters}
     asked = {*drafters_of(engine, defaults), Origin.GRAMMAR}
     return {
         "time": time.time(),
         "asleep": engine.sleep.is_asleep,
         "policy": str(defaults.policy) if defaults.enabled else "off",
         "n_ctx": engine.info.n_ctx,
-        "slots": [{"id": one.id, "n_past": one.n_past, "is_processing": one.is_processing} for one in slots]
+        "slots": [{"id": slot.id, "n_past": slot.n_past, "is_processing": slot.is_processing} for slot in slots]
         if state.config.slots
         else None,
         "busy": n_busy,
@@ -133,8 +133,11 @@ def live_json(state: State, view: EngineView) -> Json:
         "plain": [[depth, round(ms, 4)] for depth, ms in view.plain if depth <= engine.info.n_ctx],
         "lengths": view.lengths,
         "drafters": [
-            {**_drafter(one, views.get(one.origin) or DrafterView(one.origin)), "asked": one.origin in asked}
-            for one in drafters
+            {
+                **_drafter(drafter, views.get(drafter.origin) or DrafterView(drafter.origin)),
+                "asked": drafter.origin in asked,
+            }
+            for drafter in drafters
         ],
     }
 

@@ -31,20 +31,22 @@ class Asked:
 
     def tps(self, server: int) -> float:
         """The median over the repeats."""
-        return median(one.tps for one in self.replies[server])
+        return median(reply.tps for reply in self.replies[server])
 
     def seconds(self, server: int) -> float:
-        """Of the whole request for each token, since answers may differ in length; the median over the repeats."""
-        return median(one.total_s / max(one.n_predicted, 1) for one in self.replies[server])
+        """Seconds of whole requests for each token, as answers may differ in length; the median over the repeats."""
+        return median(reply.total_s / max(reply.n_predicted, 1) for reply in self.replies[server])
 
     @property
     def is_timed(self) -> bool:
         """Whether each server wrote enough to have a speed."""
-        return all(one.tps > 0 for replies in self.replies for one in replies)
+        return all(reply.tps > 0 for replies in self.replies for reply in replies)
 
     def same(self, server: int) -> bool:
         """Whether the first server's texts are this one's."""
-        return {"".join(one.text) for one in self.replies[0]} == {"".join(one.text) for one in self.replies[server]}
+        return {"".join(reply.text) for reply in self.replies[0]} == {
+            "".join(reply.text) for reply in self.replies[server]
+        }
 
 
 def measure(
@@ -52,9 +54,11 @@ def measure(
 ) -> list[Asked]:
     """Prompts of all workloads in turns: the first of each, then the second of each. Raises UnavailableError."""
     longest = max(len(workload.prompts) for workload in workloads)
-    order = [(one, prompt) for i in range(longest) for one in workloads for prompt in one.prompts[i : i + 1]]
-    found: dict[tuple[str, str], list[list[Stream]]] = {
-        (one.name, prompt.name): [[] for _ in servers] for one, prompt in order
+    order = [
+        (workload, prompt) for i in range(longest) for workload in workloads for prompt in workload.prompts[i : i + 1]
+    ]
+    by_prompt: dict[tuple[str, str], list[list[Stream]]] = {
+        (workload.name, prompt.name): [[] for _ in servers] for workload, prompt in order
     }
     turn = 0
     for _ in range(repeats):
@@ -62,10 +66,10 @@ def measure(
             for i in range(len(servers)):
                 place = (i + turn) % len(servers)
                 bar.at(f"{servers[place].name}, {workload.name}, {prompt.name}")
-                found[workload.name, prompt.name][place].append(ask(servers[place], prompt, settings))
+                by_prompt[workload.name, prompt.name][place].append(ask(servers[place], prompt, settings))
                 bar.step()
             turn += 1
-    return [Asked(workload, name, tuple(map(tuple, replies))) for (workload, name), replies in found.items()]
+    return [Asked(workload, name, tuple(map(tuple, replies))) for (workload, name), replies in by_prompt.items()]
 
 
 def ask(server: Server, prompt: WorkloadPrompt, settings: Mapping[str, object]) -> Stream:
@@ -90,29 +94,31 @@ def rows(asked: Sequence[Asked]) -> list[Row]:
     """One for each workload; that of the prompts that were asked first, one of each workload, and their first replies;
     that of all.
     """
-    timed = [one for one in asked if one.is_timed]
-    names = dict.fromkeys(one.workload for one in timed)
-    by_name = [_row(name, [one for one in timed if one.workload == name]) for name in names]
-    n_workloads = len(dict.fromkeys(one.workload for one in asked))
-    first = [replace(one, replies=tuple(replies[:1] for replies in one.replies)) for one in asked[:n_workloads]]
-    early = [one for one in first if one.is_timed]
+    timed = [answer for answer in asked if answer.is_timed]
+    names = dict.fromkeys(answer.workload for answer in timed)
+    by_name = [_row(name, [answer for answer in timed if answer.workload == name]) for name in names]
+    n_workloads = len(dict.fromkeys(answer.workload for answer in asked))
+    first = [
+        replace(answer, replies=tuple(replies[:1] for replies in answer.replies)) for answer in asked[:n_workloads]
+    ]
+    early = [answer for answer in first if answer.is_timed]
     return [*by_name, *([_row(FIRST, early)] if early else []), _row(ALL, timed)] if timed else []
 
 
 def _row(name: str, asked: Sequence[Asked]) -> Row:
     servers = range(len(asked[0].replies))
-    decoding = [[one.tps(0) / one.tps(i) for one in asked] for i in servers[1:]]
-    whole = [[one.seconds(i) / one.seconds(0) for one in asked] for i in servers[1:]]
+    decoding = [[answer.tps(0) / answer.tps(i) for answer in asked] for i in servers[1:]]
+    whole = [[answer.seconds(i) / answer.seconds(0) for answer in asked] for i in servers[1:]]
     return Row(
         name,
-        tuple(geometric_mean([one.tps(i) for one in asked]) for i in servers),
+        tuple(geometric_mean([answer.tps(i) for answer in asked]) for i in servers),
         tuple(map(geometric_mean, decoding)),
         tuple(map(geometric_mean, whole)),
         tuple(map(min, decoding)),
     )
 
 
-def table(servers: Sequence[Server], found: Sequence[Row], asked: Sequence[Asked]) -> Table:
+def table(servers: Sequence[Server], rows: Sequence[Row], asked: Sequence[Asked]) -> Table:
     """A row per workload; ratios are speeds of the first server over each of the others."""
     result = Table(
         title="Tokens per second, geometric means over prompts; speed relative to the others (more than 1: faster)"
@@ -123,19 +129,21 @@ def table(servers: Sequence[Server], found: Sequence[Row], asked: Sequence[Asked
     for server in servers[1:]:
         for what in ("decoding", "worst prompt", "whole request"):
             result.add_column(f"over {server.name}\n{what}", justify="right")
-    for row in found:
-        cells: list[str | Text] = [row.name, *(f"{one:.1f}" for one in row.tps)]
+    for row in rows:
+        cells: list[str | Text] = [row.name, *(f"{rate:.1f}" for rate in row.tps)]
         for ratios in zip(row.decoding, row.worst, row.whole, strict=True):
             cells += map(coloured, ratios)
         result.add_row(*cells)
-    same = ", ".join(f"{server.name} {sum(one.same(i) for one in asked)}" for i, server in enumerate(servers[1:], 1))
+    same = ", ".join(
+        f"{server.name} {sum(answer.same(i) for answer in asked)}" for i, server in enumerate(servers[1:], 1)
+    )
     result.caption = f"prompts {len(asked)}; with the same text as {servers[0].name}: {same}"
     return result
 
 
-def summary(servers: Sequence[Server], found: Sequence[Row], asked: Sequence[Asked]) -> dict[str, object]:
+def summary(servers: Sequence[Server], rows: Sequence[Row], asked: Sequence[Asked]) -> dict[str, object]:
     """The JSON line: each workload's tokens per second and ratios, and every prompt's."""
-    names, others = [one.name for one in servers], [one.name for one in servers[1:]]
+    names, others = [server.name for server in servers], [server.name for server in servers[1:]]
     return {
         "workloads": {
             row.name: {
@@ -144,17 +152,17 @@ def summary(servers: Sequence[Server], found: Sequence[Row], asked: Sequence[Ask
                 "worst_prompt": _named(others, row.worst),
                 "whole": _named(others, row.whole),
             }
-            for row in found
+            for row in rows
         },
         "prompts": [
             {
-                "workload": one.workload,
-                "name": one.name,
-                "n": one.replies[0][0].n_predicted,
-                "tps": _named(names, [one.tps(i) for i in range(len(names))]),
-                "same_text": dict(zip(others, [one.same(i) for i in range(1, len(names))], strict=True)),
+                "workload": answer.workload,
+                "name": answer.name,
+                "n": answer.replies[0][0].n_predicted,
+                "tps": _named(names, [answer.tps(i) for i in range(len(names))]),
+                "same_text": dict(zip(others, [answer.same(i) for i in range(1, len(names))], strict=True)),
             }
-            for one in asked
+            for answer in asked
         ],
     }
 

@@ -65,43 +65,43 @@ def measure(client: Client, workloads: Sequence[Workload], out: TextIO, err: Tex
         for server in servers:  # a first request pays for what is made at first use
             answers.ask(server, WorkloadPrompt("warm-up", "Say hello.", chat=False), settings | {"max_tokens": _N_WARM})
         asked = answers.measure(servers, workloads, 1, settings, bar)
-    found = gains(asked)
-    if not found:
+    measured = gains(asked)
+    if not measured:
         raise ConfigError("no answer had two tokens or more, so there is nothing to time; try another --text")
     if as_json:
-        print(json.dumps({"gains": [_json(one) for one in found]}), file=out, flush=True)
+        print(json.dumps({"gains": [_json(gain) for gain in measured]}), file=out, flush=True)
         return
     console = console_on(out)
-    console.print(_table(found))
-    console.print(Text(verdict(found[-1])), soft_wrap=True)
+    console.print(_table(measured))
+    console.print(Text(verdict(measured[-1])), soft_wrap=True)
 
 
 def gains(asked: Sequence[Asked]) -> list[Gain]:
     """One for each kind of text and, where there are several, one for all prompts together."""
-    timed = [one for one in asked if one.is_timed]
-    kinds = list(dict.fromkeys(one.workload for one in timed))
-    found = [_gain(kind, [one for one in timed if one.workload == kind]) for kind in kinds]
-    return [*found, _gain(_ALL, timed)] if len(kinds) > 1 else found
+    timed = [answer for answer in asked if answer.is_timed]
+    kinds = list(dict.fromkeys(answer.workload for answer in timed))
+    by_kind = [_gain(kind, [answer for answer in timed if answer.workload == kind]) for kind in kinds]
+    return [*by_kind, _gain(_ALL, timed)] if len(kinds) > 1 else by_kind
 
 
 def _gain(kind: str, asked: Sequence[Asked]) -> Gain:
-    ratios = [one.tps(0) / one.tps(1) for one in asked]
+    ratios = [answer.tps(0) / answer.tps(1) for answer in asked]
     low, high = interval(ratios)
     n_drafted, n_accepted = (
-        int(sum(stream.timings.get(name, 0) for one in asked for stream in one.replies[0]))
+        int(sum(stream.timings.get(name, 0) for answer in asked for stream in answer.replies[0]))
         for name in ("draft_n", "draft_n_accepted")
     )
     return Gain(
         kind,
         n_prompts=len(asked),
-        n_tokens=sum(stream.n_predicted for one in asked for stream in one.replies[0]),
-        plain_tps=geometric_mean(one.tps(1) for one in asked),
-        tps=geometric_mean(one.tps(0) for one in asked),
+        n_tokens=sum(stream.n_predicted for answer in asked for stream in answer.replies[0]),
+        plain_tps=geometric_mean(answer.tps(1) for answer in asked),
+        tps=geometric_mean(answer.tps(0) for answer in asked),
         ratio=geometric_mean(ratios),
         low=low,
         high=high,
         accept_rate=share(n_accepted, n_drafted),
-        same_text=all(one.same(1) for one in asked),
+        same_text=all(answer.same(1) for answer in asked),
     )
 
 
@@ -114,7 +114,7 @@ def interval(ratios: Sequence[float]) -> tuple[float | None, float | None]:
     n = len(ratios)
     if n < 2:
         return None, None
-    logs = [math.log(one) for one in ratios]
+    logs = [math.log(ratio) for ratio in ratios]
     reach = _t_95(n - 1) * stdev(logs) / math.sqrt(n)
     return math.exp(fmean(logs) - reach), math.exp(fmean(logs) + reach)
 
@@ -140,28 +140,28 @@ def verdict(all_: Gain) -> str:
     return f"with drafts decoding is {all_.ratio:.2f} times as fast on this machine ({sure})"
 
 
-def _table(found: Sequence[Gain]) -> Table:
+def _table(gains: Sequence[Gain]) -> Table:
     table = Table(title="decoding with drafts and without", title_justify="left", box=None, padding=(0, 2, 0, 0))
     table.add_column("text", style="cyan")
     for name in ("prompts", "tokens", "plain tok/s", "tok/s", "speed-up", "95 %", "accepted", "same text"):
         table.add_column(name, justify="right")
-    for one in found:
+    for gain in gains:
         table.add_row(
-            Text(one.kind),
-            str(one.n_prompts),
-            f"{one.n_tokens:,}",
-            f"{one.plain_tps:.1f}",
-            f"{one.tps:.1f}",
-            coloured(one.ratio),
-            "" if one.low is None or one.high is None else f"{one.low:.2f} to {one.high:.2f}",
-            "" if one.accept_rate is None else f"{one.accept_rate:.0%}",
-            "yes" if one.same_text else "NO",
+            Text(gain.kind),
+            str(gain.n_prompts),
+            f"{gain.n_tokens:,}",
+            f"{gain.plain_tps:.1f}",
+            f"{gain.tps:.1f}",
+            coloured(gain.ratio),
+            "" if gain.low is None or gain.high is None else f"{gain.low:.2f} to {gain.high:.2f}",
+            "" if gain.accept_rate is None else f"{gain.accept_rate:.0%}",
+            "yes" if gain.same_text else "NO",
         )
     return table
 
 
-def _json(one: Gain) -> Mapping[str, object]:
-    return {name: rounded(value) if isinstance(value, float) else value for name, value in asdict(one).items()}
+def _json(gain: Gain) -> Mapping[str, object]:
+    return {name: rounded(value) if isinstance(value, float) else value for name, value in asdict(gain).items()}
 
 
 def bundled_prompts() -> list[Workload]:

@@ -94,7 +94,7 @@ class ServerArm:
         answers = tuple(map(_answer, streams))
         if len(streams) == 1:
             return Sample(answers, streams[0].tps)
-        seconds = max(one.ended for one in streams) - min(one.began for one in streams)
+        seconds = max(stream.ended for stream in streams) - min(stream.began for stream in streams)
         return Sample(answers, per_second(sum(answer.n_predicted for answer in answers), seconds))
 
     def _request(self, job: BenchJob) -> tuple[str, Mapping[str, object]]:
@@ -113,9 +113,12 @@ def _answer(stream: Stream) -> Answer:
         n_accepted=int(stream.timings.get("draft_n_accepted", 0)),
         by=tuple(
             DrafterStats(
-                Origin(name), n_drafts=one["drafts"], n_drafted=one["draft_n"], n_accepted=one["draft_n_accepted"]
+                Origin(name),
+                n_drafts=drafter["drafts"],
+                n_drafted=drafter["draft_n"],
+                n_accepted=drafter["draft_n_accepted"],
             )
-            for name, one in drafters.items()
+            for name, drafter in drafters.items()
         ),
     )
 

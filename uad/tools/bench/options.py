@@ -65,8 +65,8 @@ class PolicyOption:
         params = self.speculative
         if not params.enabled:
             return PLAIN_FIELDS
-        found = {"policy": params.policy, "n_max": params.n_max, "p_min": params.p_min, "types": list(params.types)}
-        return {"speculative": {name: value for name, value in found.items() if value is not None}}
+        values = {"policy": params.policy, "n_max": params.n_max, "p_min": params.p_min, "types": list(params.types)}
+        return {"speculative": {name: value for name, value in values.items() if value is not None}}
 
 
 PLAIN = PolicyOption("plain", SpeculativeParams(enabled=False))
@@ -115,8 +115,8 @@ class Drafters:
 
     @property
     def label(self) -> str:
-        """As in the table: the model's name where only it drafts, else the types, with the model in the place of its
-        own.
+        """The drafters as the table names them: the model's name where only it drafts, else the types, with the model
+        in the place of its own.
         """
         return "+".join(self.model.stem if name == MODEL_TYPE and self.model else name for name in self.types)
 
@@ -135,7 +135,7 @@ class Lineup:
     @property
     def types(self) -> tuple[str, ...]:
         """The drafters of all that is compared, each once."""
-        return tuple(dict.fromkeys(name for one in self.compared for name in one.types))
+        return tuple(dict.fromkeys(name for drafters in self.compared for name in drafters.types))
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,24 +367,24 @@ def _policies(text: str) -> tuple[PolicyOption, ...]:
 
 
 def _distinct_policies(lists: Sequence[tuple[PolicyOption, ...]]) -> tuple[PolicyOption, ...]:
-    policies = tuple(policy for one in lists for policy in one)
+    policies = tuple(policy for policies in lists for policy in policies)
     if len({policy.name for policy in policies}) < len(policies):
         raise ConfigError(f"--policy: name each of {', '.join(policy.name for policy in policies)} once")
     return policies
 
 
 def _workloads(args: argparse.Namespace) -> tuple[Workload, ...]:
-    found = load_all(args.workload or ["chat"])
+    workloads = load_all(args.workload or ["chat"])
     if not args.prompt:
-        return tuple(one.head(args.prompts) for one in found)
+        return tuple(workload.head(args.prompts) for workload in workloads)
     names = [name.strip() for given in args.prompt for name in given.split(",")]
-    known = [prompt.name for one in found for prompt in one.prompts]
+    known = [prompt.name for workload in workloads for prompt in workload.prompts]
     for name in names:
         if name not in known:
             raise ConfigError(
                 f"--prompt: no workload that is measured has a prompt {name!r}; there are {', '.join(known)}"
             )
-    return tuple(part for one in found if (part := one.named(names)).prompts)
+    return tuple(part for workload in workloads if (part := workload.named(names)).prompts)
 
 
 def _peer(args: argparse.Namespace) -> Peer | None:

@@ -18,7 +18,7 @@ from uad.tools.bench.measure import ArmPair, Measured, Sample
 PEER = "peer"
 SLOWER, FASTER = 0.98, 1.05
 """Ratios outside of which a cell is slower or faster than plain, and not only noise."""
-_REMEMBERING = tuple(one.origin for one in LOOKUP_TYPES if one.remembers)
+_REMEMBERING = tuple(kind.origin for kind in LOOKUP_TYPES if kind.remembers)
 """Drafters that keep what was said in earlier answers."""
 
 
@@ -50,37 +50,37 @@ class GroupResult:
     @property
     def plain(self) -> list[Sample]:
         """The plain half of every run."""
-        return [one.plain for one in self.runs]
+        return [run.plain for run in self.runs]
 
     @property
     def arm(self) -> list[Sample]:
         """The arm's half of every run, in the order of `plain`."""
-        return [one.arm for one in self.runs]
+        return [run.arm for run in self.runs]
 
     @property
     def plain_tps(self) -> float:
         """Tokens per second of plain decoding, the median over the runs."""
-        return median(one.tps for one in self.plain)
+        return median(run.tps for run in self.plain)
 
     @property
     def tps(self) -> float:
         """Tokens per second under the arm, the median over the runs."""
-        return median(one.tps for one in self.arm)
+        return median(run.tps for run in self.arm)
 
     @property
     def timed(self) -> bool:
         """False if an answer was too short to have a speed."""
-        return all(one.plain.tps > 0 and one.arm.tps > 0 for one in self.runs)
+        return all(run.plain.tps > 0 and run.arm.tps > 0 for run in self.runs)
 
     @property
     def ratio(self) -> float:
         """Median of the runs' own ratios: what the machine did to one of a pair it did to the other."""
-        return median(one.ratio for one in self.runs)
+        return median(run.ratio for run in self.runs)
 
     @property
     def same_text(self) -> bool:
         """True if every run, plain or not, gave the same text, and the same ids where these are known."""
-        return len({tuple((one.text, one.ids) for one in run.answers) for run in self.plain + self.arm}) == 1
+        return len({tuple((answer.text, answer.ids) for answer in run.answers) for run in self.plain + self.arm}) == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +107,12 @@ class Cell:
 
 def make_cell(labels: Labels, measured: Sequence[Measured], arm: int) -> Cell | None:
     """Sum up one arm over the groups of a workload; None if no answer was long enough to be timed."""
-    groups = tuple(GroupResult(one.names, one.runs[arm]) for one in measured)
+    groups = tuple(GroupResult(group.names, group.runs[arm]) for group in measured)
     timed = [group for group in groups if group.timed]
     if not timed:
         return None
     ratios = [group.ratio for group in timed]
-    answers = [answer for group in groups for one in group.arm for answer in one.answers]
+    answers = [answer for group in groups for run in group.arm for answer in run.answers]
     return Cell(
         labels=labels,
         plain_tps=geometric_mean(group.plain_tps for group in timed),
@@ -181,14 +181,14 @@ def summarize(cells: Sequence[Cell]) -> Summary:
     """Sum up a run."""
     own = [cell for cell in cells if cell.labels.policy != PEER]
     standings = tuple(_standing(policy, own) for policy in dict.fromkeys(cell.labels.policy for cell in own))
-    fixed = [one for one in standings if one.policy.split(":")[0] == "fixed"]
+    fixed = [standing for standing in standings if standing.policy.split(":")[0] == "fixed"]
     ratios = [cell.ratio for cell in own]
     return Summary(
         standings=standings,
         worst=min(ratios, default=None),
         geomean=geometric_mean(ratios) if ratios else None,
-        best_fixed=max(fixed, key=lambda one: one.geomean, default=None),
-        auto=next((one for one in standings if is_auto(one.policy)), None),
+        best_fixed=max(fixed, key=lambda standing: standing.geomean, default=None),
+        auto=next((standing for standing in standings if is_auto(standing.policy)), None),
     )
 
 
@@ -201,7 +201,8 @@ def summary(cells: Sequence[Cell]) -> dict[str, object]:
     """The JSON line; what could not be measured is null."""
     total = summarize(cells)
     policies = {
-        one.policy: {"worst": rounded(one.worst.ratio), "geomean": rounded(one.geomean)} for one in total.standings
+        standing.policy: {"worst": rounded(standing.worst.ratio), "geomean": rounded(standing.geomean)}
+        for standing in total.standings
     }
     return {
         "cells": [_cell_json(cell) for cell in cells],
@@ -225,7 +226,7 @@ def _cell_json(cell: Cell) -> dict[str, object]:
 
 
 def rounded(value: float | None) -> float | None:
-    """As in the JSON line."""
+    """A number as the JSON line has it."""
     return None if value is None else round(value, 4)
 
 
@@ -257,9 +258,9 @@ def notes(cells: Sequence[Cell], shares: bool) -> list[str]:
 
 def _remembered(cell: Cell) -> float:
     """Share of the accepted ids that a drafter proposed which may have seen the same answer in another run."""
-    stats = [one for group in cell.groups for run in group.arm for answer in run.answers for one in answer.by]
-    accepted = sum(one.n_accepted for one in stats)
-    return sum(one.n_accepted for one in stats if one.origin in _REMEMBERING) / accepted if accepted else 0.0
+    stats = [stats for group in cell.groups for run in group.arm for answer in run.answers for stats in answer.by]
+    accepted = sum(stat.n_accepted for stat in stats)
+    return sum(stat.n_accepted for stat in stats if stat.origin in _REMEMBERING) / accepted if accepted else 0.0
 
 
 # --- for people
@@ -304,8 +305,8 @@ def _grid(cells: Sequence[Cell]) -> Table:
     for name in (*workloads, "geometric mean"):
         table.add_column(name, justify="right", no_wrap=True)
     for head, ratios in rows.items():
-        found = [coloured(ratios[name]) if name in ratios else Text("-") for name in workloads]
-        table.add_row(*head, *found, coloured(geometric_mean(ratios.values())))
+        texts = [coloured(ratios[name]) if name in ratios else Text("-") for name in workloads]
+        table.add_row(*head, *texts, coloured(geometric_mean(ratios.values())))
     return table
 
 
@@ -317,7 +318,7 @@ def coloured(ratio: float) -> Text:
 def totals(cells: Sequence[Cell]) -> list[Text]:
     """A line for each policy, worst cell and geometric mean; then the automatic one against the best fixed one."""
     total = summarize(cells)
-    lines = [_line(one) for one in total.standings]
+    lines = [_line(standing) for standing in total.standings]
     if total.auto and total.best_fixed and total.auto_over_best_fixed:
         lines.append(
             Text(
@@ -334,9 +335,9 @@ def guessed(cells: Sequence[Cell]) -> list[Text]:
     for policy in dict.fromkeys(cell.labels.policy for cell in cells):
         runs = [run for cell in cells if cell.labels.policy == policy for group in cell.groups for run in group.arm]
         counts = dict.fromkeys(COLOURS, (0, 0))
-        for one in (one for run in runs for answer in run.answers for one in answer.by):
-            drafted, accepted = counts[kind_of(one.origin)]
-            counts[kind_of(one.origin)] = (drafted + one.n_drafted, accepted + one.n_accepted)
+        for stats in (stats for run in runs for answer in run.answers for stats in answer.by):
+            drafted, accepted = counts[kind_of(stats.origin)]
+            counts[kind_of(stats.origin)] = (drafted + stats.n_drafted, accepted + stats.n_accepted)
         parts = [_guesses(kind, *count) for kind, count in counts.items() if count[0]]
         if parts:
             lines.append(Text(f"{policy}, guesses accepted: ").append_text(Text(", ").join(parts)))
@@ -348,20 +349,20 @@ def _guesses(kind: str, n_drafted: int, n_accepted: int) -> Text:
     return Text.assemble((WORDS[kind], style), f" {n_accepted} of {n_drafted} ({n_accepted / n_drafted:.0%})")
 
 
-def _line(one: Standing) -> Text:
-    worst = one.worst.labels
+def _line(standing: Standing) -> Text:
+    worst = standing.worst.labels
     where = (
         f" ({worst.target}, {worst.draft}, {worst.workload}, {worst.sequences} at once, temperature "
         f"{worst.temperature:g})"
     )
-    n_cells = f" over {one.n_cells} cells, " if one.n_cells > 1 else ", "
+    n_cells = f" over {standing.n_cells} cells, " if standing.n_cells > 1 else ", "
     return Text.assemble(
-        f"{one.policy}: geometric mean ",
-        coloured(one.geomean),
+        f"{standing.policy}: geometric mean ",
+        coloured(standing.geomean),
         n_cells,
         "worst ",
-        coloured(one.worst.ratio),
-        where if one.n_cells > 1 else "",
+        coloured(standing.worst.ratio),
+        where if standing.n_cells > 1 else "",
     )
 
 
@@ -389,7 +390,7 @@ def print_prompts(console: Console, cell: Cell) -> None:
 
 
 def _group_row(group: GroupResult, labels: Labels) -> tuple[str, ...]:
-    answers = [answer for one in group.arm for answer in one.answers]
+    answers = [answer for run in group.arm for answer in run.answers]
     accepted = share(sum(answer.n_accepted for answer in answers), sum(answer.n_drafted for answer in answers))
     return (
         ", ".join(group.names),
@@ -405,7 +406,7 @@ def _group_row(group: GroupResult, labels: Labels) -> tuple[str, ...]:
 
 
 def _spread(samples: Sequence[Sample]) -> str:
-    rates = [one.tps for one in samples]
+    rates = [sample.tps for sample in samples]
     return f"{min(rates):.1f}-{max(rates):.1f}"
 
 

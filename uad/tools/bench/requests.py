@@ -122,7 +122,7 @@ def _answer(args: argparse.Namespace, out: TextIO, err: TextIO) -> int:
     settings: dict[str, object] = {"max_tokens": args.predict, "temperature": args.temperature, "seed": 1}
     if args.thinking:
         settings["chat_template_kwargs"] = {"enable_thinking": args.thinking == "on"}
-    given = [one.head(args.prompts) for one in load_all(args.workload)]
+    given = [workload.head(args.prompts) for workload in load_all(args.workload)]
     servers = list(_servers(args))
     n_prompts = sum(len(workload.prompts) for workload in given)
     with Bar(err, len(servers) * n_prompts * args.repeats) as bar:
@@ -130,10 +130,10 @@ def _answer(args: argparse.Namespace, out: TextIO, err: TextIO) -> int:
             bar.at(f"{server.name}, first request")
             ask(server, "Say hello.", _WARM[1], args.temperature)
         asked = answers.measure(servers, given, args.repeats, settings, bar)
-    found = answers.rows(asked)
+    rows = answers.rows(asked)
     if not args.json_only:
-        console_on(out, width=160).print(answers.table(servers, found, asked))
-    print(json.dumps(answers.summary(servers, found, asked)), file=out, flush=True)
+        console_on(out, width=160).print(answers.table(servers, rows, asked))
+    print(json.dumps(answers.summary(servers, rows, asked)), file=out, flush=True)
     return 0
 
 
@@ -162,22 +162,22 @@ def measure(
         bar.step()
     rows = []
     for size in sizes:
-        found: list[list[Stream]] = [[] for _ in servers]
+        streams: list[list[Stream]] = [[] for _ in servers]
         for repeat in range(repeats):
             text = prompts.of(size.n_prompt)
             for i in range(len(servers)):
                 place = (i + repeat) % len(servers)
                 bar.at(f"{servers[place].name}, {size}")
-                found[place].append(ask(servers[place], f"{servers[place].name} {text}", size.n_predict, temperature))
+                streams[place].append(ask(servers[place], f"{servers[place].name} {text}", size.n_predict, temperature))
                 bar.step()
-        for server, times in zip(servers, found, strict=True):
-            if any(one.n_predicted != size.n_predict for one in times):
-                counts = ", ".join(str(one.n_predicted) for one in times)
+        for server, times in zip(servers, streams, strict=True):
+            if any(stream.n_predicted != size.n_predict for stream in times):
+                counts = ", ".join(str(stream.n_predicted) for stream in times)
                 raise UnavailableError(
                     f"{server.name} answered with {counts} tokens where {size.n_predict} were asked for"
                 )
-        firsts = tuple(median(one.first_s for one in times) for times in found)
-        totals = tuple(median(one.total_s for one in times) for times in found)
+        firsts = tuple(median(stream.first_s for stream in times) for times in streams)
+        totals = tuple(median(stream.total_s for stream in times) for times in streams)
         rows.append(SizeRow(size, firsts, totals))
     return rows
 
@@ -234,8 +234,8 @@ def table(servers: Sequence[Server], rows: Sequence[SizeRow]) -> Table:
     for row in rows:
         cells: list[str | Text] = [str(row.size)]
         for seconds in (row.first_s, row.total_s):
-            cells += [f"{one:.2f}" for one in seconds]
-            cells += [coloured(one / seconds[0]) for one in seconds[1:]]
+            cells += [f"{second:.2f}" for second in seconds]
+            cells += [coloured(second / seconds[0]) for second in seconds[1:]]
         result.add_row(*cells)
     return result
 
@@ -246,16 +246,16 @@ def summary(servers: Sequence[Server], rows: Sequence[SizeRow]) -> dict[str, obj
         {
             "prompt": row.size.n_prompt,
             "predict": row.size.n_predict,
-            "first_s": {server.name: round(one, 4) for server, one in zip(servers, row.first_s, strict=True)},
-            "total_s": {server.name: round(one, 4) for server, one in zip(servers, row.total_s, strict=True)},
+            "first_s": {server.name: round(s, 4) for server, s in zip(servers, row.first_s, strict=True)},
+            "total_s": {server.name: round(s, 4) for server, s in zip(servers, row.total_s, strict=True)},
         }
         for row in rows
     ]
     over: dict[str, dict[str, float]] = {}
     for i, server in enumerate(servers[1:], 1):
         firsts, totals = (
-            [one.first_s[i] / one.first_s[0] for one in rows],
-            [one.total_s[i] / one.total_s[0] for one in rows],
+            [row.first_s[i] / row.first_s[0] for row in rows],
+            [row.total_s[i] / row.total_s[0] for row in rows],
         )
         over[server.name] = {
             "first_worst": round(min(firsts), 4),

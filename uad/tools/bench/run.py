@@ -208,7 +208,7 @@ class ServerPairing(Pairing):
         super().__init__(options, target, lineup, bar, findings, arm(PLAIN), arm, n_ctx, n_slots)
 
     def n_prompt_tokens(self, job: BenchJob) -> int:
-        """As the server counts them. Raises UnavailableError."""
+        """Tokens as the server counts them. Raises UnavailableError."""
         return n_prompt_tokens(self._client, job.prompt)
 
 

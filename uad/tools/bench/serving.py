@@ -47,8 +47,8 @@ def _address(process: subprocess.Popen[str]) -> str:
     """Waits until the server has loaded its models and says where it listens, or ends."""
     assert process.stdout is not None
     for line in process.stdout:
-        if found := _LISTENING.search(line):
-            return found[1]
+        if match := _LISTENING.search(line):
+            return match[1]
     code = process.wait()
     kind = ConfigError if code == _WRONG_USAGE else UnavailableError
     raise kind(f"`uad serve` ended with code {code} before it was ready; what it said is above")

@@ -51,7 +51,7 @@ class Workload:
         return Workload(self.name, self.about, self.prompts[:n])
 
     def named(self, names: Collection[str]) -> Workload:
-        """Those of these names, in their order here; there may be none."""
+        """The prompts of these names, in their order here; there may be none."""
         return Workload(self.name, self.about, tuple(prompt for prompt in self.prompts if prompt.name in names))
 
 

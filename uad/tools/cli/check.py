@@ -53,12 +53,12 @@ def main(argv: Sequence[str]) -> int:
     if args.seconds is not None:
         plan = replace(plan, seconds=args.seconds)
     with progress(sys.stderr) as report:
-        found = check(fetched(config, report), text, plan, report)
+        checked = check(fetched(config, report), text, plan, report)
     if args.json:
-        print(json.dumps(found.as_json()))
+        print(json.dumps(checked.as_json()))
     else:
-        show(found)
-    return 1 if found.broken else 0
+        show(checked)
+    return 1 if checked.broken else 0
 
 
 def _parser() -> Parser:
@@ -85,33 +85,33 @@ def bundled_text() -> str:
     return "\n".join(read_text(path) for path in sorted(_TEXTS.glob("*.txt")))
 
 
-def show(found: Checked) -> None:
+def show(checked: Checked) -> None:
     """Tables and verdict, on stdout."""
     console = console_on()
-    weights = ", ".join(f"{n} {kind}" for kind, n in found.weights.items())
-    console.print(Text(f"target: {found.target} (matrices: {weights})", "bold"), soft_wrap=True)
-    console.print(Text(f"drafts: {found.draft or 'look-ups'}"), soft_wrap=True)
-    ran = ", ".join(f"{n:,} {what}" for what, n in found.operations.items() if n)
-    console.print(Text(f"{found.kernels}{f' (ran: {ran})' if ran else ''}"), "", soft_wrap=True)
-    console.print(_rows(found), "")
-    console.print(_prompts(found), "")
-    console.print(_texts(found), "")
-    for line in _summary(found):
+    weights = ", ".join(f"{n} {kind}" for kind, n in checked.weights.items())
+    console.print(Text(f"target: {checked.target} (matrices: {weights})", "bold"), soft_wrap=True)
+    console.print(Text(f"drafts: {checked.draft or 'look-ups'}"), soft_wrap=True)
+    ran = ", ".join(f"{n:,} {what}" for what, n in checked.operations.items() if n)
+    console.print(Text(f"{checked.kernels}{f' (ran: {ran})' if ran else ''}"), "", soft_wrap=True)
+    console.print(_rows(checked), "")
+    console.print(_prompts(checked), "")
+    console.print(_texts(checked), "")
+    for line in _summary(checked):
         console.print(line, soft_wrap=True)
 
 
-def _rows(found: Checked) -> Table:
+def _rows(checked: Checked) -> Table:
     """Neighbouring widths with the same verdict share a line."""
     table = _table("rows of a pass, compared to single rows alone", "rows")
-    shapes = [(way, n) for way in found.ways for n in (1, found.n_slots)]
+    shapes = [(way, n) for way in checked.ways for n in (1, checked.n_slots)]
     for way, n in shapes:
         table.add_column(f"{_NAMES[way.exact]}, {n} slot{'s' * (n > 1)}", justify="right")
     by_shape = [{row.width: row for row in way.rows if row.n_slots == n} for way, n in shapes]
-    widths = sorted({row.width for way in found.ways for row in way.rows})
+    widths = sorted({row.width for way in checked.ways for row in way.rows})
 
     def alike(width: int) -> tuple[object, ...]:
         cells = [rows.get(width) for rows in by_shape]
-        return tuple(None if one is None or not one.n_ids else one.n_other > 0 for one in cells)
+        return tuple(None if cell is None or not cell.n_ids else cell.n_other > 0 for cell in cells)
 
     for _, group in groupby(widths, alike):
         some = list(group)
@@ -124,29 +124,33 @@ def _rows(found: Checked) -> Table:
     return table
 
 
-def _prompts(found: Checked) -> Table:
+def _prompts(checked: Checked) -> Table:
     table = _table("prompts, compared to one read alone and at once", "read")
-    for way in found.ways:
+    for way in checked.ways:
         table.add_column(_NAMES[way.exact], justify="right")
-    for plain, exact in zip(*(way.prompts for way in found.ways), strict=True):
+    for plain, exact in zip(*(way.prompts for way in checked.ways), strict=True):
         cells = [
-            _cell([one], way.promised and (way.exact or not one.is_small))
-            for way, one in zip(found.ways, (plain, exact), strict=True)
+            _cell([prompts], way.promised and (way.exact or not prompts.is_small))
+            for way, prompts in zip(checked.ways, (plain, exact), strict=True)
         ]
         table.add_row(Text(exact.how), *cells)
     return table
 
 
-def _texts(found: Checked) -> Table:
+def _texts(checked: Checked) -> Table:
     table = _table("drafted texts, compared to the same without drafts", "temperature")
     for name in ("slots", "tokens"):
         table.add_column(name, justify="right")
-    for way in found.ways:
+    for way in checked.ways:
         table.add_column(_NAMES[way.exact], justify="right")
         table.add_column("drafted, accepted", justify="right")
-    for one, other in zip(*(way.texts for way in found.ways), strict=True):
-        row = [Text(f"{one.temperature:g}"), Text(str(one.n_slots)), Text(str(min(one.n_ids, other.n_ids)))]
-        for way, text in zip(found.ways, (one, other), strict=True):
+    for compared, other in zip(*(way.texts for way in checked.ways), strict=True):
+        row = [
+            Text(f"{compared.temperature:g}"),
+            Text(str(compared.n_slots)),
+            Text(str(min(compared.n_ids, other.n_ids))),
+        ]
+        for way, text in zip(checked.ways, (compared, other), strict=True):
             where = "" if text.first_difference is None else f", differs after {text.first_difference}"
             is_same = text.n_same == text.n_texts
             row.append(Text(f"{text.n_same} of {text.n_texts} same{where}", _style(is_same, way.promised)))
@@ -162,12 +166,12 @@ def _table(title: str, first: str) -> Table:
 
 
 def _cell(rows: Sequence[RowsCompared | PromptCompared], is_promised: bool) -> Text:
-    n, n_other = sum(one.n_ids for one in rows), sum(one.n_other for one in rows)
+    n, n_other = sum(row.n_ids for row in rows), sum(row.n_other for row in rows)
     if not n:
         return Text("not reached", "dim")
     if not n_other:
         return Text(f"{n:,} equal", "green")
-    most = max(one.most for one in rows)
+    most = max(row.most for row in rows)
     return Text(f"{n_other:,} of {n:,} differ, by {most:.2g}", _style(False, is_promised))
 
 
@@ -175,27 +179,27 @@ def _style(is_same: bool, is_promised: bool) -> str:
     return "green" if is_same else "red" if is_promised else "yellow"
 
 
-def _summary(found: Checked) -> Iterator[Text]:
+def _summary(checked: Checked) -> Iterator[Text]:
     """What is promised, what `--exact` changes, and whether it holds."""
-    for way in found.ways:
+    for way in checked.ways:
         yield Text(f"{_NAMES[way.exact]}: {_promise(way)}")
         for line in way.notes:
             yield Text(f"  {line}")
-    effect = found.effect
+    effect = checked.effect
     yield Text(
         f"--exact changes {effect.n_other:,} of {effect.n_ids:,} single rows, and the likeliest token of "
         f"{effect.n_likeliest:,}"
     )
-    if found.costs:
-        ratios = ", ".join(f"{one.width}: {one.ratio:.2f}" for one in found.costs)
+    if checked.costs:
+        ratios = ", ".join(f"{cost.width}: {cost.ratio:.2f}" for cost in checked.costs)
         yield Text(f"time with --exact over time without, by rows of a pass, decoded in turns: {ratios}")
     else:
         yield Text("what --exact costs was not measured: the weights do not fit into memory twice")
-    if any(not row.n_ids for way in found.ways for row in way.rows):
+    if any(not row.n_ids for way in checked.ways for row in way.rows):
         yield Text("not all widths were reached; --seconds N gives it more time, --full all it needs", "yellow")
-    for line in found.broken:
+    for line in checked.broken:
         yield Text(f"broken: {line}", "bold red")
-    if not found.broken:
+    if not checked.broken:
         yield Text("what is promised holds", "bold green")
 
 

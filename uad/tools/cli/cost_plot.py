@@ -74,19 +74,19 @@ def draw(curves: Sequence[MeasuredCurve], path: Path) -> None:
     figure, panels = pyplot().subplots(
         1, len(curves), figsize=(1.0 + 5.5 * len(curves), 5.6), layout="constrained", squeeze=False
     )
-    for axes, one in zip(panels[0], curves, strict=True):
-        _panel(axes, one)
+    for axes, curve in zip(panels[0], curves, strict=True):
+        _panel(axes, curve)
     panels[0][0].set_ylabel("T(n) / T(1)")
     save(figure, path)
 
 
 def _panel(axes: Any, measured: MeasuredCurve) -> None:
     samples = measured.samples
-    depths = sorted({one.depth for one in samples})
-    most = max(one.n for one in samples)
+    depths = sorted({sample.depth for sample in samples})
+    most = max(sample.n for sample in samples)
     highest = 1.0
     for i, depth in enumerate(depths):
-        curve = {one.n: one.ms for one in samples if one.depth == depth}
+        curve = {sample.n: sample.ms for sample in samples if sample.depth == depth}
         single = curve[min(curve)]
         ratios = [curve[n] / single for n in sorted(curve)]
         highest = max(highest, *ratios)

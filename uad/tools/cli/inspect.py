@@ -253,19 +253,19 @@ def _head(model: Model) -> str:
     """Whether the file has heads for multi-token prediction, and whether they can draft."""
     from uad.llama.head_file import head_in
 
-    found = head_in(model.path)
-    if found is None:
+    head = head_in(model.path)
+    if head is None:
         return "none"
-    count = "one" if found.n_heads == 1 else f"{found.n_heads}, the first of which drafts"
-    return found.obstacle or f"{count} ({found.arch}): --spec-type {HEAD_TYPE} drafts with it"
+    count = "one" if head.n_heads == 1 else f"{head.n_heads}, the first of which drafts"
+    return head.obstacle or f"{count} ({head.arch}): --spec-type {HEAD_TYPE} drafts with it"
 
 
 def _trim_rows(draft: Model) -> tuple[tuple[str, str], ...]:
     """A line where a smaller vocabulary would make the draft notably smaller."""
     from uad.tools.trim.cut import saving
 
-    found = saving(draft.path)
-    return () if found is None else (("could be smaller", found),)
+    saved = saving(draft.path)
+    return () if saved is None else (("could be smaller", saved),)
 
 
 def _overlap_rows(target: Model, draft: Model) -> tuple[tuple[str, str], ...]:

@@ -36,18 +36,18 @@ class TypeSpeed:
     n_weights: int
     timed: tuple[Timed, ...]
 
-    def bytes_per_s(self, one: Timed, side: str) -> float:
+    def bytes_per_s(self, speed: Timed, side: str) -> float:
         """Bytes of weights over time."""
-        return self.n_bytes * one.n_matrices / one.seconds[side]
+        return self.n_bytes * speed.n_matrices / speed.seconds[side]
 
-    def products_per_s(self, one: Timed, side: str) -> float:
+    def products_per_s(self, speed: Timed, side: str) -> float:
         """Multiplications, each with its addition, over time."""
-        return self.n_weights * one.n * one.n_matrices / one.seconds[side]
+        return self.n_weights * speed.n * speed.n_matrices / speed.seconds[side]
 
-    def ratio(self, one: Timed, side: str) -> float:
+    def ratio(self, speed: Timed, side: str) -> float:
         """T(n)/T(1), each over the matrices of its pass."""
         single = self.timed[0]
-        return one.seconds[side] / one.n_matrices * single.n_matrices / single.seconds[side]
+        return speed.seconds[side] / speed.n_matrices * single.n_matrices / single.seconds[side]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,31 +75,33 @@ class KernelSpeeds:
     def most_products(self) -> float:
         """The largest rate of products, whoever reached it."""
         return max(
-            one.products_per_s(timed, side) for one in self.types for timed in one.timed for side in (OWN, THEIRS)
+            speed.products_per_s(timed, side) for speed in self.types for timed in speed.timed for side in (OWN, THEIRS)
         )
 
 
-def draw(found: KernelSpeeds, path: Path) -> None:
+def draw(speeds: KernelSpeeds, path: Path) -> None:
     """A panel for each number of columns. Raises ConfigError without matplotlib, or where it cannot be written."""
-    passes = found.types[0].timed
-    width = 1.0 + max(3.4, 1.0 + 0.55 * len(found.types)) * len(passes)
+    passes = speeds.types[0].timed
+    width = 1.0 + max(3.4, 1.0 + 0.55 * len(speeds.types)) * len(passes)
     figure, panels = pyplot().subplots(1, len(passes), figsize=(width, 4.8), layout="constrained", squeeze=False)
     for i, axes in enumerate(panels[0]):
-        _panel(axes, found, i)
-    figure.suptitle(f"uad's kernels ({found.kind}) and llama.cpp's, {found.threads}")
+        _panel(axes, speeds, i)
+    figure.suptitle(f"uad's kernels ({speeds.kind}) and llama.cpp's, {speeds.threads}")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, ncols=len(labels), loc="outside lower center")
     save(figure, path)
 
 
-def _panel(axes: Any, found: KernelSpeeds, i: int) -> None:
+def _panel(axes: Any, speeds: KernelSpeeds, i: int) -> None:
     """Bars of a pass: bytes while memory is the limit, products where arithmetic is."""
-    is_last = i == len(found.types[0].timed) - 1
+    is_last = i == len(speeds.types[0].timed) - 1
     for side, colour, shift in ((OWN, _OWN_COLOUR, -0.5), (THEIRS, _THEIRS_COLOUR, 0.5)):
-        rates = [(one.products_per_s if is_last else one.bytes_per_s)(one.timed[i], side) for one in found.types]
+        rates = [
+            (speed.products_per_s if is_last else speed.bytes_per_s)(speed.timed[i], side) for speed in speeds.types
+        ]
         places = [at + shift * _WIDTH for at in range(len(rates))]
         axes.bar(places, [rate / GIGA for rate in rates], _WIDTH, color=colour, label=side)
-    limit = found.most_products if is_last else found.memory
+    limit = speeds.most_products if is_last else speeds.memory
     name = "largest rate seen" if is_last else "plain read of memory"
     axes.axhline(limit / GIGA, color=_GREY, ls="--", lw=1)
     axes.annotate(
@@ -110,13 +112,13 @@ def _panel(axes: Any, found: KernelSpeeds, i: int) -> None:
         textcoords="offset points",
         fontsize=8,
     )
-    n = found.types[0].timed[i].n
+    n = speeds.types[0].timed[i].n
     axes.set(
         title=f"{n} column{'s' * (n > 1)}",
         ylabel="billion products per second" if is_last else "GB of weights per second",
-        xticks=range(len(found.types)),
+        xticks=range(len(speeds.types)),
     )
-    axes.set_xticklabels([one.name for one in found.types], rotation=0 if len(found.types) < 6 else 60)
+    axes.set_xticklabels([speed.name for speed in speeds.types], rotation=0 if len(speeds.types) < 6 else 60)
     axes.set_ylim(0, 1.1 * max(limit / GIGA, axes.get_ylim()[1] / 1.05))
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)

@@ -52,9 +52,9 @@ _SAME = 0.98
 
 
 def _size(text: str) -> tuple[int, int]:
-    if not (found := re.fullmatch(r"(\d+)[x×](\d+)", text.strip().lower())):
+    if not (match := re.fullmatch(r"(\d+)[x×](\d+)", text.strip().lower())):
         raise ValueError
-    rows, columns = (integer(1, _MOST_SIDE).parse(one) for one in found.groups())
+    rows, columns = (integer(1, _MOST_SIDE).parse(group) for group in match.groups())
     return rows, columns
 
 
@@ -71,13 +71,13 @@ def main(argv: Sequence[str]) -> int:
     kernels, library = _used()
     names = _chosen(args.types, kernels)
     with progress(sys.stderr) as report:
-        found = measure(kernels, library, names, args.size, args.threads, report)
+        speeds = measure(kernels, library, names, args.size, args.threads, report)
     if plot is not None:
-        kernel_plot.draw(found, plot)
+        kernel_plot.draw(speeds, plot)
     if args.json:
-        print(json.dumps(_values(found) | {"plot": args.plot}))
+        print(json.dumps(_values(speeds) | {"plot": args.plot}))
     else:
-        _show(found, plot)
+        _show(speeds, plot)
     return 0
 
 
@@ -137,7 +137,7 @@ def _chosen(wanted: Sequence[str] | None, kernels: Kernels) -> tuple[str, ...]:
     that does not run here.
     """
     if wanted is None:
-        return tuple(one for one in _USUAL if one in kernels.types) or kernels.types
+        return tuple(name for name in _USUAL if name in kernels.types) or kernels.types
     if _ALL in (text.lower() for text in wanted):
         return kernels.types
     return tuple(dict.fromkeys(_name(text, kernels) for text in wanted))
@@ -146,7 +146,7 @@ def _chosen(wanted: Sequence[str] | None, kernels: Kernels) -> tuple[str, ...]:
 def _name(text: str, kernels: Kernels) -> str:
     """The type that a word of --types stands for. Raises ConfigError."""
     known = (*kernels.types, *kernels.wrong_types)
-    name = next((one for one in known if one.lower() == text.lower()), None)
+    name = next((name for name in known if name.lower() == text.lower()), None)
     if name is None:
         raise ConfigError(f"--types {text}: {did_you_mean(text, (*known, _ALL))} (there are {', '.join(known)})")
     if name in kernels.wrong_types:
@@ -176,7 +176,7 @@ def measure(
             reads += times
         report("measuring", 1.0)
         memory = read.n_bytes / median(reads)
-    left = {one: why for one, why in kernels.wrong_types.items() if one in library.parts}
+    left = {name: why for name, why in kernels.wrong_types.items() if name in library.parts}
     facts = (kernels.kind, library.kinds, library.version, n_threads, size, cache, memory)
     return KernelSpeeds(*facts, types=tuple(types), left=left)
 
@@ -189,10 +189,12 @@ def _room(wanted: int, matrices: Sequence[int], size: tuple[int, int]) -> int:
 
     shape = f"--size {size[0]}x{size[1]}"
     wanted = max(wanted, _LEAST_BYTES)
-    most = max(0, min((one.n_bytes for one in available()), default=_SHARE * wanted) // _SHARE)
-    one = max(matrices) + _FLOAT * _MANY * sum(size)
-    if one > most:
-        raise ConfigError(f"{shape}: {size_text(one)} do not fit several times into memory; choose a smaller one")
+    most = max(0, min((limit.n_bytes for limit in available()), default=_SHARE * wanted) // _SHARE)
+    bytes_of_pass = max(matrices) + _FLOAT * _MANY * sum(size)
+    if bytes_of_pass > most:
+        raise ConfigError(
+            f"{shape}: {size_text(bytes_of_pass)} do not fit several times into memory; choose a smaller one"
+        )
     n_bytes = min(wanted, most)
     if n_bytes > _MOST_MATRICES * min(matrices):
         raise ConfigError(
@@ -242,13 +244,13 @@ class _TypeTurns:
         weights = stack.enter_context(speed.Matrices(buffer_type, name, max(m for _, m in plan), self.size))
         weights.fill()
         for n, m in plan:
-            one = stack.enter_context(speed.Pass(self.backend, weights.all[:m], self.size[1], n))
-            one.prepare()
+            pass_ = stack.enter_context(speed.Pass(self.backend, weights.all[:m], self.size[1], n))
+            pass_.prepare()
             before = speed.n_products()
-            one.run(self.n_threads)
+            pass_.run(self.n_threads)
             if (speed.n_products() > before) != (side == OWN):
                 raise UadError(f"products of {name} with {n} columns did not run in the kernels of {side}")
-            yield lambda one=one: one.run(self.n_threads)  # type: ignore[misc]
+            yield lambda pass_=pass_: pass_.run(self.n_threads)  # type: ignore[misc]
 
 
 def in_turns(
@@ -257,103 +259,103 @@ def in_turns(
     """What each run gives, one after another, in at least five rounds and as many as there is time for. Each round
     begins elsewhere.
     """
-    found: list[list[float]] = [[] for _ in runs]
+    times: list[list[float]] = [[] for _ in runs]
     end, i = clock() + seconds, 0
     while i < _ROUNDS or (i < _MOST_ROUNDS and clock() < end):
         for j in range(len(runs)):
             at = (i + j) % len(runs)
-            found[at].append(runs[at]())
+            times[at].append(runs[at]())
         i += 1
-    return found
+    return times
 
 
 # --- what is shown
 
 
-def _values(found: KernelSpeeds) -> dict[str, object]:
+def _values(speeds: KernelSpeeds) -> dict[str, object]:
     return {
-        "kind": found.kind,
-        "kinds": found.kinds,
-        "version": found.version,
-        "threads": found.n_threads,
-        "rows": found.size[0],
-        "columns": found.size[1],
-        "last_cache_bytes": found.cache,
-        "memory_gb_per_s": round(found.memory / GIGA, 3),
-        "most_products_per_s": round(found.most_products),
-        "types": [_type_values(one) for one in found.types],
-        "left_to_llama_cpp": dict(found.left),
+        "kind": speeds.kind,
+        "kinds": speeds.kinds,
+        "version": speeds.version,
+        "threads": speeds.n_threads,
+        "rows": speeds.size[0],
+        "columns": speeds.size[1],
+        "last_cache_bytes": speeds.cache,
+        "memory_gb_per_s": round(speeds.memory / GIGA, 3),
+        "most_products_per_s": round(speeds.most_products),
+        "types": [_type_values(speed) for speed in speeds.types],
+        "left_to_llama_cpp": dict(speeds.left),
     }
 
 
-def _type_values(one: TypeSpeed) -> dict[str, object]:
+def _type_values(speed: TypeSpeed) -> dict[str, object]:
     passes = [
         {
             "n": timed.n,
             "matrices": timed.n_matrices,
-            "uad": _side_values(one, timed, OWN),
-            "llama_cpp": _side_values(one, timed, THEIRS),
+            "uad": _side_values(speed, timed, OWN),
+            "llama_cpp": _side_values(speed, timed, THEIRS),
         }
-        for timed in one.timed
+        for timed in speed.timed
     ]
-    return {"type": one.name, "bytes": one.n_bytes, "llama_cpp_weights_in": one.place, "passes": passes}
+    return {"type": speed.name, "bytes": speed.n_bytes, "llama_cpp_weights_in": speed.place, "passes": passes}
 
 
-def _side_values(one: TypeSpeed, timed: Timed, side: str) -> Mapping[str, float]:
+def _side_values(speed: TypeSpeed, timed: Timed, side: str) -> Mapping[str, float]:
     return {
         "ms": round(timed.seconds[side] * 1e3, 4),
-        "gb_per_s": round(one.bytes_per_s(timed, side) / GIGA, 3),
-        "products_per_s": round(one.products_per_s(timed, side)),
-        "ratio_to_1": round(one.ratio(timed, side), 3),
+        "gb_per_s": round(speed.bytes_per_s(timed, side) / GIGA, 3),
+        "products_per_s": round(speed.products_per_s(timed, side)),
+        "ratio_to_1": round(speed.ratio(timed, side), 3),
     }
 
 
-def _show(found: KernelSpeeds, plot: Path | None) -> None:
+def _show(speeds: KernelSpeeds, plot: Path | None) -> None:
     console = console_on()
-    for line in _lines(found):
+    for line in _lines(speeds):
         console.print(Text(line), soft_wrap=True)
-    console.print("", _table(found), sep="\n")
+    console.print("", _table(speeds), sep="\n")
     if plot is not None:
         console.print(Text(f"plot: {plot}"), soft_wrap=True)
 
 
-def _lines(found: KernelSpeeds) -> Iterator[str]:
+def _lines(speeds: KernelSpeeds) -> Iterator[str]:
     """What ran, and what the machine gives."""
-    yield f"kernels: {found.kind} (this processor has {', '.join(found.kinds)}), {found.threads}"
-    for name, why in found.left.items():
+    yield f"kernels: {speeds.kind} (this processor has {', '.join(speeds.kinds)}), {speeds.threads}"
+    for name, why in speeds.left.items():
         yield f"{name} is left to llama.cpp ({why})"
-    yield f"plain read of memory: {found.memory / GIGA:.1f} GB/s; the last cache has {size_text(found.cache)}"
-    yield f"largest rate of products, each a multiplication and an addition: {_number(found.most_products)} G/s"
-    yield f"matrices of {found.size[0]} x {found.size[1]}, as many as exceed that cache; one for {_MANY} columns"
+    yield f"plain read of memory: {speeds.memory / GIGA:.1f} GB/s; the last cache has {size_text(speeds.cache)}"
+    yield f"largest rate of products, each a multiplication and an addition: {_number(speeds.most_products)} G/s"
+    yield f"matrices of {speeds.size[0]} x {speeds.size[1]}, as many as exceed that cache; one for {_MANY} columns"
 
 
-def _table(found: KernelSpeeds) -> Table:
+def _table(speeds: KernelSpeeds) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("type", style="cyan")
     own, theirs = ("GB/s", "of memory", "G/s", "of largest", "T(n)/T(1)"), ("llama.cpp: GB/s", "G/s", "T(n)/T(1)")
     for name in ("columns", *own, *theirs, "in"):
         table.add_column(name, justify="right")
     table.add_column("gain", justify="right")
-    for one in found.types:
-        for timed in one.timed:
-            table.add_row(*_row(found, one, timed))
+    for speed in speeds.types:
+        for timed in speed.timed:
+            table.add_row(*_row(speeds, speed, timed))
     return table
 
 
-def _row(found: KernelSpeeds, one: TypeSpeed, timed: Timed) -> Iterator[Text]:
-    is_first = timed is one.timed[0]
-    yield Text(one.name if is_first else "")
+def _row(speeds: KernelSpeeds, speed: TypeSpeed, timed: Timed) -> Iterator[Text]:
+    is_first = timed is speed.timed[0]
+    yield Text(speed.name if is_first else "")
     yield Text(str(timed.n))
-    own = one.bytes_per_s(timed, OWN), one.products_per_s(timed, OWN)
+    own = speed.bytes_per_s(timed, OWN), speed.products_per_s(timed, OWN)
     yield Text(_number(own[0]))
-    yield Text(f"{own[0] / found.memory:.0%}")
+    yield Text(f"{own[0] / speeds.memory:.0%}")
     yield Text(_number(own[1]))
-    yield Text(f"{own[1] / found.most_products:.0%}")
-    yield Text(f"{one.ratio(timed, OWN):.2f}")
-    yield Text(_number(one.bytes_per_s(timed, THEIRS)))
-    yield Text(_number(one.products_per_s(timed, THEIRS)))
-    yield Text(f"{one.ratio(timed, THEIRS):.2f}")
-    yield Text(one.place if is_first else "")
+    yield Text(f"{own[1] / speeds.most_products:.0%}")
+    yield Text(f"{speed.ratio(timed, OWN):.2f}")
+    yield Text(_number(speed.bytes_per_s(timed, THEIRS)))
+    yield Text(_number(speed.products_per_s(timed, THEIRS)))
+    yield Text(f"{speed.ratio(timed, THEIRS):.2f}")
+    yield Text(speed.place if is_first else "")
     gain = timed.seconds[THEIRS] / timed.seconds[OWN]
     yield Text(f"{gain:.2f}", "green" if gain > 1 / _SAME else "red" if gain < _SAME else "")
 

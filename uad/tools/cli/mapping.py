@@ -133,11 +133,11 @@ def _check(argv: Sequence[str]) -> int:
     args, config = parse(parser, argv, (TEMPLATES, GENERAL), ("target", "draft"), logging.WARNING)
     messages = _conversation(path_of(args.conversation)) if args.conversation else _CONVERSATION
 
-    found = check_mapping(config, messages)
-    for line in found.notes:
+    comparison = check_mapping(config, messages)
+    for line in comparison.notes:
         note(line)
-    _report(found, Console(soft_wrap=True, highlight=False))
-    return 0 if found.is_same_to_answer else 1
+    _report(comparison, Console(soft_wrap=True, highlight=False))
+    return 0 if comparison.is_same_to_answer else 1
 
 
 def _lint(argv: Sequence[str]) -> int:
@@ -208,15 +208,15 @@ def _conversation(path: Path) -> list[Mapping[str, object]]:
     return messages
 
 
-def _report(found: Comparison, console: Console) -> None:
+def _report(comparison: Comparison, console: Console) -> None:
     console.print(Text("the target's prompt", style="bold"))
-    console.print(Text(_visible(found.prompt)))
+    console.print(Text(_visible(comparison.prompt)))
     console.print(Text("the draft sees (-), its own template writes (+)", style="bold"))
-    for line in _diff(found.translated, found.own):
+    for line in _diff(comparison.translated, comparison.own):
         console.print(Text(line, style={"-": "red", "+": "green"}.get(line[0], "")))
-    if found.is_same:
+    if comparison.is_same:
         verdict = "no difference"
-    elif found.is_same_to_answer:
+    elif comparison.is_same_to_answer:
         verdict = "no difference but in how the answer begins, which is written when the target's first token has told"
     else:
         verdict = "they differ"
@@ -321,7 +321,9 @@ def derive_mapping(config: Config, name: str | None = None) -> DerivedPair:
         pair = name or emit.pair_name(target.name, draft.name)
         rules = compile_rules(target.vocab, draft.vocab, formats[0].family, formats[1].family)
         notes = [
-            f"{side.name}: {note}" for side, found in zip((target, draft), formats, strict=True) for note in found.notes
+            f"{side.name}: {note}"
+            for side, recognised in zip((target, draft), formats, strict=True)
+            for note in recognised.notes
         ]
         text = emit.pair_text(pair, (target.name, formats[0]), (draft.name, formats[1]))
         return DerivedPair(text, (*notes, *(f"warning: {warning}" for warning in rules.warnings)), rules.lines)
@@ -370,10 +372,10 @@ def _applies(path: Path) -> str:
     pair = load_pair(path)
     sides = []
     for match in (pair.target, pair.draft):
-        said = [
+        examples = [
             match.family and f"family {match.family}",
             match.name and f"name {match.name}",
             " ".join(match.specials),
         ]
-        sides.append(", ".join(word for word in said if word))
+        sides.append(", ".join(word for word in examples if word))
     return f"target {sides[0]}; draft {sides[1]}"

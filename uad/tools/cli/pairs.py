@@ -34,16 +34,16 @@ def with_draft(config: Config, tell: Callable[[str], object]) -> Config:
 
     target = config.target.path.absolute()
     check_file(target, "target")
-    found = views(target, (one.path for one in find_models(target.parent).values()))
-    chosen = choose(found)
+    pairs = views(target, (file.path for file in find_models(target.parent).values()))
+    chosen = choose(pairs)
     if chosen is None:
-        tell(f"--draft auto: none of {len(found)} smaller models beside {target.name} is expected to pay")
+        tell(f"--draft auto: none of {len(pairs)} smaller models beside {target.name} is expected to pay")
         return replace(config, draft=None)
-    tell(f"--draft auto: {chosen.draft.name}, {said(chosen)}; of {len(found)} smaller models beside {target.name}")
+    tell(f"--draft auto: {chosen.draft.name}, {gain_text(chosen)}; of {len(pairs)} smaller models beside {target.name}")
     return replace(config, draft=replace(config.draft, path=chosen.draft))
 
 
-def said(pair: PairView) -> str:
+def gain_text(pair: PairView) -> str:
     """What is known of a pair, in words."""
     measured = pair.record.gain
     return f"{pair.prediction.gain:.2f} times expected" if measured is None else f"{measured:.2f} times measured"
@@ -61,7 +61,7 @@ def matrix_of(folder: Path) -> Matrix:
     from uad.pairs.choose import views
     from uad.pairs.files import find_models
 
-    files = {name: one.path for name, one in find_models(folder).items()}
+    files = {name: file.path for name, file in find_models(folder).items()}
     if not files:
         raise ConfigError(f"--all: there is no GGUF file in {folder}")
     return {name: views(path, files.values()) for name, path in files.items()}
@@ -74,8 +74,8 @@ def print_matrix(matrix: Matrix, console: Console) -> None:
     table = Table("target", "draft", "expected", "measured", "acceptance", "vocabulary", "step", box=None)
     for target, pairs in matrix.items():
         chosen = choose(pairs)
-        for one in pairs:
-            table.add_row(Text(target), *map(Text, _row(one, one is chosen)))
+        for pair in pairs:
+            table.add_row(Text(target), *map(Text, _row(pair, pair is chosen)))
         if not pairs:
             table.add_row(Text(target), Text("no smaller model", style="dim"))
     console.print(table)
@@ -86,10 +86,10 @@ def print_matrix(matrix: Matrix, console: Console) -> None:
     )
 
 
-def _row(one: PairView, is_chosen: bool) -> Sequence[str]:
-    guess, measured = one.prediction, one.record.gain
+def _row(pair: PairView, is_chosen: bool) -> Sequence[str]:
+    guess, measured = pair.prediction, pair.record.gain
     return (
-        f"{one.draft.name}{' *' if is_chosen else ''}",
+        f"{pair.draft.name}{' *' if is_chosen else ''}",
         f"{guess.gain:.2f}",
         "" if measured is None else f"{measured:.2f}",
         f"{guess.acceptance:.2f}",
@@ -102,7 +102,7 @@ def draw_matrix(matrix: Matrix, path: Path) -> None:
     """A square for each pair, as dark as it gains, with the measured gain where there is one. Raises ConfigError
     without matplotlib, or where the file cannot be written.
     """
-    drafts = sorted({one.draft.name for pairs in matrix.values() for one in pairs})
+    drafts = sorted({pair.draft.name for pairs in matrix.values() for pair in pairs})
     gains = [[_gain(pairs, draft) for draft in drafts] for pairs in matrix.values()]
     figure, axes = cost_plot.pyplot().subplots(
         figsize=(3.5 + 1.1 * len(drafts), 2.5 + 0.5 * len(matrix)), layout="constrained"
@@ -124,6 +124,6 @@ def _write(axes: Any, x: int, y: int, text: str, is_bold: bool) -> None:
 
 
 def _gain(pairs: Sequence[PairView], draft: str) -> tuple[float, bool]:
-    """Of the pair with this draft, and whether it was measured; 0 where there is no such pair."""
-    one = next((one for one in pairs if one.draft.name == draft), None)
-    return (0.0, False) if one is None else (one.expected, one.record.gain is not None)
+    """The gain of the pair with this draft, and whether it was measured; 0 where there is no such pair."""
+    pair = next((view for view in pairs if view.draft.name == draft), None)
+    return (0.0, False) if pair is None else (pair.expected, pair.record.gain is not None)

@@ -55,19 +55,19 @@ def main(argv: Sequence[str]) -> int:
     if plot is not None:
         cost_plot.check(plot)
     with progress(sys.stderr) as report:
-        found = measure_profiles(fetched(config, report), args.n_max, args.depths, report)
+        curves = measure_profiles(fetched(config, report), args.n_max, args.depths, report)
     if plot is not None:
-        cost_plot.draw(found, plot)
-    for one in found:
-        if one.spread > BUSY:
+        cost_plot.draw(curves, plot)
+    for curve in curves:
+        if curve.spread > BUSY:
             note(
-                f"the machine is busy: decodes of the {one.role} differ by a factor of {one.spread:.1f}; measure "
+                f"the machine is busy: decodes of the {curve.role} differ by a factor of {curve.spread:.1f}; measure "
                 "again when it rests"
             )
     if args.json:
-        print(json.dumps({"profiles": [_values(one) for one in found], "plot": args.plot}))
+        print(json.dumps({"profiles": [_values(curve) for curve in curves], "plot": args.plot}))
     else:
-        _show(found, plot)
+        _show(curves, plot)
     return 0
 
 
@@ -92,37 +92,37 @@ def _parser() -> Parser:
     return parser
 
 
-def _values(one: MeasuredCurve) -> dict[str, object]:
+def _values(curve: MeasuredCurve) -> dict[str, object]:
     return {
-        "role": one.role,
-        "model": one.model,
-        "file": str(one.file),
-        "spread": round(one.spread, 3),
-        "samples": [{"n": sample.n, "depth": sample.depth, "ms": round(sample.ms, 4)} for sample in one.samples],
+        "role": curve.role,
+        "model": curve.model,
+        "file": str(curve.file),
+        "spread": round(curve.spread, 3),
+        "samples": [{"n": sample.n, "depth": sample.depth, "ms": round(sample.ms, 4)} for sample in curve.samples],
     }
 
 
-def _show(found: Sequence[MeasuredCurve], plot: Path | None) -> None:
+def _show(curves: Sequence[MeasuredCurve], plot: Path | None) -> None:
     console = console_on()
-    for one in found:
-        console.print(Text(f"{one.role}: {one.model}", "bold"), soft_wrap=True)
-        console.print(_table(one), "")
+    for curve in curves:
+        console.print(Text(f"{curve.role}: {curve.model}", "bold"), soft_wrap=True)
+        console.print(_table(curve), "")
     legend = (f"at most {_CHEAP:g}", "green"), ", ", (f"at most {_HALF:g}", "yellow"), ", ", ("more", "red")
     console.print(Text.assemble("a row costs, of a single one: ", *legend))
     if plot is not None:
         console.print(Text(f"plot: {plot}"), soft_wrap=True)
-    console.print(Text(f"stored: {', '.join(str(one.file) for one in found)}"), soft_wrap=True)
+    console.print(Text(f"stored: {', '.join(str(curve.file) for curve in curves)}"), soft_wrap=True)
 
 
-def _table(one: MeasuredCurve) -> Table:
-    depths = sorted({sample.depth for sample in one.samples})
-    ms = {(sample.n, sample.depth): sample.ms for sample in one.samples}
+def _table(curve: MeasuredCurve) -> Table:
+    depths = sorted({sample.depth for sample in curve.samples})
+    ms = {(sample.n, sample.depth): sample.ms for sample in curve.samples}
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("n", justify="right", style="cyan")
     for depth in depths:
         table.add_column(f"ms after {depth:,}", justify="right")
         table.add_column("T(n)/T(1)", justify="right")
-    for n in sorted({sample.n for sample in one.samples}):
+    for n in sorted({sample.n for sample in curve.samples}):
         row = [Text(str(n))]
         for depth in depths:
             ratio = ms[n, depth] / ms[1, depth]

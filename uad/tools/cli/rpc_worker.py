@@ -109,7 +109,9 @@ class Worker:
     def notes(self) -> tuple[str, ...]:
         """Lines for people: what is served where, and what to beware of."""
         config = self._config
-        shown = ", ".join(f"{one.name} ({one.description}, {size_text(one.free)} free)" for one in self._devices)
+        shown = ", ".join(
+            f"{device.name} ({device.description}, {size_text(device.free)} free)" for device in self._devices
+        )
         lines = [f"serving {shown} on {self._host}:{config.port}, one client at a time"]
         lines += self._kernels
         if self._cache is not None:
@@ -127,7 +129,7 @@ class Worker:
 
         heed_interrupts()
         n_threads = self._config.n_threads or usable_cores()
-        handles = [one.handle for one in self._devices]
+        handles = [device.handle for device in self._devices]
         arguments = (self._host, self._config.port, handles, n_threads, self._cache)
         thread = threading.Thread(target=rpc.start_server, args=arguments, name="uad-rpc", daemon=True)
         thread.start()
@@ -142,7 +144,7 @@ def device_lines() -> tuple[str, ...]:
     """This machine's devices, one a line: name, description, free memory."""
     from uad.llama.backend.devices import every
 
-    return tuple(f"{one.name}: {one.description} ({size_text(one.free)} free)" for one in every())
+    return tuple(f"{device.name}: {device.description} ({size_text(device.free)} free)" for device in every())
 
 
 def _kernels_note(config: WorkerConfig) -> list[str]:
@@ -160,7 +162,7 @@ def _chosen(names: tuple[str, ...]) -> tuple[Device, ...]:
 
     if names:
         return named(names)
-    return tuple(one for one in every() if one.takes_layers) or named(("CPU",))
+    return tuple(device for device in every() if device.takes_layers) or named(("CPU",))
 
 
 def _address(config: WorkerConfig) -> str:

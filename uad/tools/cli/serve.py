@@ -52,7 +52,7 @@ def _warn_of_strangers(config: ServerConfig) -> None:
     """Where others may reach the server without a key."""
     from uad.http.server.access import is_loopback
 
-    if not config.api_keys and (open_to := [one for one in config.hosts if not is_loopback(one)]):
+    if not config.api_keys and (open_to := [host for host in config.hosts if not is_loopback(host)]):
         _log.warning(
             "--host %s lets other machines in, and no --api-key is set: whoever reaches port %d may use this server",
             ",".join(open_to),

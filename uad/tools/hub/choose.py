@@ -60,8 +60,8 @@ def choose(model: HubModel, names: Iterable[str]) -> str:
     other = _SAME.get(model.quant.upper())
     wanted = (model.quant, *([other] if other else [])) if model.quant else _USUAL
     for quant in wanted:  # the first choice first
-        if found := _with_quant(quant, models):
-            return found
+        if chosen := _with_quant(quant, models):
+            return chosen
     if model.quant or not models:
         raise ConfigError(_none_such(model, models, every))
     return models[0]
@@ -73,7 +73,7 @@ def parts(name: str, names: Iterable[str], repo: str) -> tuple[str, ...]:
     if part is None:
         return (name,)
     there = set(names)
-    if missing := [one for one in part.names() if one not in there]:
+    if missing := [name for name in part.names() if name not in there]:
         raise ConfigError(f"{repo}: {name} is one of {part.count} parts, of which are missing: {', '.join(missing)}")
     return part.names()
 
@@ -83,16 +83,16 @@ def projector(model: str, names: Iterable[str]) -> str | None:
     nearest one above; of several there, the one whose quantization has the most alike number of bits.
     """
     folder, wanted = model.split("/")[:-1], _bits(model)
-    found = []
+    projectors = []
     for name in sorted(names):
-        *its, base = name.split("/")
-        if base.lower().endswith(".gguf") and "mmproj" in base.lower() and its == folder[: len(its)]:
-            found.append((-len(its), abs(_bits(name) - wanted), name))
-    return min(found)[-1] if found else None
+        *folders, base = name.split("/")
+        if base.lower().endswith(".gguf") and "mmproj" in base.lower() and folders == folder[: len(folders)]:
+            projectors.append((-len(folders), abs(_bits(name) - wanted), name))
+    return min(projectors)[-1] if projectors else None
 
 
 def _bits(name: str) -> int:
-    """Those of a file's quantization: Q4_K_M has 4; 0 where its name says none."""
+    """Bits of a file's quantization: Q4_K_M has 4; 0 where its name says none."""
     number = re.search(r"\d+", quant_of(name))
     return int(number[0]) if number else 0
 
@@ -111,13 +111,13 @@ def _quants_of(name: str) -> list[_Quant]:
     """
     part = part_of(name)
     *folders, base = (part.stem if part else name[: -len(".gguf")]).split("/")
-    found = [list(_QUANT.finditer(word)) for word in (base, *reversed(folders))]
-    doubts = (0, *(2 if found[0] else 1 for _ in folders))
-    return [_quant(matches[-1], doubt) for matches, doubt in zip(found, doubts, strict=True) if matches]
+    by_place = [list(_QUANT.finditer(word)) for word in (base, *reversed(folders))]
+    doubts = (0, *(2 if by_place[0] else 1 for _ in folders))
+    return [_quant(matches[-1], doubt) for matches, doubt in zip(by_place, doubts, strict=True) if matches]
 
 
-def _quant(found: re.Match[str], doubt: int = 0) -> _Quant:
-    return _Quant(found["name"].upper(), (found["prefix"] or "").upper(), doubt)
+def _quant(match: re.Match[str], doubt: int = 0) -> _Quant:
+    return _Quant(match["name"].upper(), (match["prefix"] or "").upper(), doubt)
 
 
 def _with_quant(asked: str, models: Sequence[str]) -> str | None:
@@ -141,7 +141,7 @@ def _with_quant(asked: str, models: Sequence[str]) -> str | None:
 
 
 def _models(files: Sequence[str]) -> list[str]:
-    """Those that are models by themselves, of split ones the first parts.
+    """Files that are models by themselves, of split ones the first parts.
 
     A name with `mtp-` in it is mostly a head (`model-mtp-Q8_0.gguf`). Where all names have it, the models have their
     heads inside (`qwen-9b-mtp-q4_k_m.gguf`). The same holds for `imatrix`, which stands for its data or for what the

@@ -143,8 +143,8 @@ class _Repository:
         from huggingface_hub import HfApi
 
         try:
-            found = HfApi(endpoint=self._endpoint, token=self._token).model_info(self._model.repo, timeout=_PATIENCE)
-            return [one.rfilename for one in found.siblings or ()]
+            info = HfApi(endpoint=self._endpoint, token=self._token).model_info(self._model.repo, timeout=_PATIENCE)
+            return [file.rfilename for file in info.siblings or ()]
         except Exception as error:  # its transport's exceptions are no part of its API
             raise complaint(error, self._model.repo, self._endpoint) from error
 

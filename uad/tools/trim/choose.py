@@ -81,7 +81,7 @@ def on_the_way(text: str, order: Callable[[str, str], Order | None]) -> Iterator
     parts = list(text)
     yield from parts
     while True:
-        orders = [(found, i) for i in range(len(parts) - 1) if (found := order(parts[i], parts[i + 1])) is not None]
+        orders = [(place, i) for i in range(len(parts) - 1) if (place := order(parts[i], parts[i + 1])) is not None]
         if not orders:
             return
         _, i = min(orders)

@@ -45,20 +45,20 @@ def named(paths: Sequence[Path]) -> list[CorpusSource]:
     """The user's files, and those in the user's folders that are text. Raises ConfigError for what is not there or is
     no text.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         if is_folder(path):
-            found += (inner for inner in _walk(path) if not _is_binary(inner))
+            files += (inner for inner in _walk(path) if not _is_binary(inner))
         elif not is_there(path):
             why = why_hidden(path) or "no such file"
             raise ConfigError(f"--corpus {path}: {why}; name text files, or folders of them")
         elif is_file(path) and _is_binary(path):
             raise ConfigError(f"--corpus {path}: not a text file (it holds zero bytes); name UTF-8 text")
         else:
-            found.append(path)
-    if not found:
+            files.append(path)
+    if not files:
         raise ConfigError(f"--corpus {' '.join(map(str, paths))}: no text files there")
-    return [CorpusSource(path) for path in dict.fromkeys(found)]
+    return [CorpusSource(path) for path in dict.fromkeys(files)]
 
 
 def count(

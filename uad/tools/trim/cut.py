@@ -48,19 +48,19 @@ def row_tensors(file: GgufFile, n_vocab: int) -> tuple[Tensor, ...]:
     """The tensors that have one row per token. Raises ConfigError where another one may have, ModelLoadError where rows
     do not fit.
     """
-    found = tuple(tensor for tensor in file.tensors if _ROWS.fullmatch(tensor.name))
+    tensors = tuple(tensor for tensor in file.tensors if _ROWS.fullmatch(tensor.name))
     for tensor in file.tensors:
-        if tensor in found and (tensor.shape[-1] != n_vocab or tensor.n_bytes % n_vocab):
+        if tensor in tensors and (tensor.shape[-1] != n_vocab or tensor.n_bytes % n_vocab):
             raise ModelLoadError(
                 f"{file.path}: {tensor.name} has {tensor.shape[-1]} rows for {n_vocab} tokens; the file is damaged"
             )
-        if tensor not in found and n_vocab in tensor.shape:
+        if tensor not in tensors and n_vocab in tensor.shape:
             raise ConfigError(
                 f"{file.path}: tensor {tensor.name} has a dimension of {n_vocab}, as many as there are tokens, and is "
                 "not known here; "
                 "this model cannot be trimmed"
             )
-    return found
+    return tensors
 
 
 def check_output(source: Path, out: Path) -> None:

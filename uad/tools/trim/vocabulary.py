@@ -69,7 +69,7 @@ def read_vocabulary(file: GgufFile) -> Vocabulary:
     return Vocabulary(
         kind=kind,
         tokens=tokens,
-        types=tuple(int(one) for one in _column(file, TYPES, len(tokens), _NORMAL)),
+        types=tuple(int(type_) for type_ in _column(file, TYPES, len(tokens), _NORMAL)),
         scores=tuple(_column(file, SCORES, len(tokens), 0.0)),
         merges=tuple(_parts(merge) for merge in file.texts(MERGES, "surrogateescape")),
         named=frozenset(id_ for key in id_keys(file) for id_ in ids_under(file, key) if 0 <= id_ < len(tokens)),
@@ -88,10 +88,10 @@ def _refusal(file: GgufFile, kind: str | None) -> str:
 
 
 def _column(file: GgufFile, key: str, n: int, default: float) -> list[int | float]:
-    found = file.numbers(key) if key in file.values else [default] * n
-    if len(found) != n:
-        raise ModelLoadError(f"{file.path}: {key} has {len(found)} entries for {n} tokens; the file is damaged")
-    return found
+    numbers = file.numbers(key) if key in file.values else [default] * n
+    if len(numbers) != n:
+        raise ModelLoadError(f"{file.path}: {key} has {len(numbers)} entries for {n} tokens; the file is damaged")
+    return numbers
 
 
 def _parts(merge: str) -> tuple[str, str]:
