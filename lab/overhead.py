@@ -30,17 +30,16 @@ from rich.console import Console
 from rich.table import Table
 from words import words_of
 
-from uad.base.config import Config, ModelConfig
+from uad.base.config import Config, ModelConfig, load_config
 from uad.base.config.argv import Parser, add_group, typed
 from uad.base.config.flags import CONTEXT, MODEL
 from uad.base.config.kinds import FILE, integer
-from uad.base.config.load import models_from
 from uad.base.console import Bar, set_up_logging
 from uad.base.errors import ConfigError, UnavailableError
 from uad.base.types import Rows
 from uad.tools.bench.client import Client
 from uad.tools.bench.measure import turns
-from uad.tools.bench.options import OWN, context_for
+from uad.tools.bench.options import OWN, context_for, served_environ
 from uad.tools.bench.workloads import WorkloadPrompt, load
 from uad.tools.cli import run
 
@@ -127,6 +126,8 @@ def parse(argv: Sequence[str]) -> Settings:
         help="context of a slot in tokens (default: what the prompt needs)",
     )
     add("--json-only", action="store_true", help="print the JSON line only")
+    # what the parser does not know yet says how the target is loaded
+    served = parser.split(argv)[1] if not {"-h", "--help"} & set(argv) else []
     for group in (MODEL, CONTEXT):
         add_group(parser, group, without=OWN)
     args = parser.parse(argv)
@@ -137,7 +138,7 @@ def parse(argv: Sequence[str]) -> Settings:
     if args.vs is not None and not args.vs.is_file():
         raise ConfigError(f"--vs: no such file: {args.vs}")
     prompt = load("code").prompts[0]
-    target, _ = models_from(args, os.environ, without=OWN)
+    target = load_config(["--model", str(args.target), *served], served_environ(os.environ)).target
     n_ctx = args.ctx_size or context_for([prompt], args.max_tokens)
     return Settings(
         replace(target, path=args.target, n_ctx=n_ctx),

@@ -142,6 +142,18 @@ def test_the_version_of_this_source_can_be_released() -> None:
     assert [*release.wrong_tag(f"v{VERSION}", VERSION, changelog)] == []
 
 
+def test_the_newest_dated_section_is_the_version_that_would_be_tagged() -> None:
+    """All versions have such a section, the newest first; what comes after it is still unreleased."""
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## \[(.+?)\](?: - (\d{4}-\d\d-\d\d))?$", changelog, re.MULTILINE)
+    (_, *released) = headings
+    assert headings[0] == ("Unreleased", "")
+    assert released[0][0] == VERSION
+    assert all(date for _, date in released)
+    assert [date for _, date in released] == sorted((date for _, date in released), reverse=True)
+    assert release.main(["--tag", f"v{released[0][0]}"]) == 0
+
+
 def test_whoever_writes_a_statement_or_publishes_may_do_that_and_no_more() -> None:
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))["jobs"]
     rights = {name: job.get("permissions", {}) for name, job in jobs.items()}

@@ -103,20 +103,6 @@ def folder_from(args: argparse.Namespace, environ: Mapping[str, str]) -> FolderC
     )
 
 
-def models_from(
-    args: argparse.Namespace, environ: Mapping[str, str], without: Collection[str] = ()
-) -> tuple[ModelConfig, ModelConfig]:
-    """How parsed arguments and the environment have a target and a draft loaded and run; their paths are still to be
-    filled in.
-
-    without: flags, by name, that the command does not have; their variables are left alone. Raises ConfigError.
-    """
-    environment = Layer(tuple(given for given in from_environ(environ).given if given.flag.name not in without))
-    values = merge([environment, layer_of(args)])
-    target = _target(_section(values, "target") | {"path": Path()})
-    return target, _draft(target, _section(values, "draft") | {"path": Path()})
-
-
 def hub_from(args: argparse.Namespace, environ: Mapping[str, str]) -> HubConfig:
     """How parsed arguments and the environment have hubs used. Raises ConfigError."""
     return HubConfig(**_section(merge([from_environ(environ), layer_of(args)]), "hub"))

@@ -324,7 +324,7 @@ def parse_with(
     served = parser.split(argv)[1] if not {"-h", "--help"} & set(argv) else []
     _add_served(parser)
     args = parser.parse(argv)
-    environ = _environ(os.environ)
+    environ = served_environ(os.environ)
     hub = hub_from(args, environ)
     options = BenchOptions(
         targets=(*_files(args.target, "--target"), *_fetched(args.hf_repo, hub)),
@@ -352,7 +352,7 @@ def parse_with(
     return options, args
 
 
-def _environ(environ: Mapping[str, str]) -> dict[str, str]:
+def served_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of a server: variables count for the flags that the bench has too."""
     ours = [flag for group in _SERVED for flag in GROUPS[group] if flag.name not in OWN]
     others = {name for flag in FLAGS if flag not in ours for name in flag.variables}
