@@ -156,8 +156,8 @@ ENGINE = (
     ),
     Mutant(
         "engine/decode/prefill.py",
-        "self.seconds(one, n) > _ROUND_S and may_lose",
-        "self.seconds(one, n) > _ROUND_S",
+        "self.seconds(reader, n) > _ROUND_S and may_lose",
+        "self.seconds(reader, n) > _ROUND_S",
         ("prefill",),
         "a prompt is interrupted for ever",
     ),
@@ -235,8 +235,8 @@ POLICY = (
 CALLS = (
     Mutant(
         "text/calls/source.py",
-        "if found is not None and (found.start() < held or self._is_ended):",
-        "if found is not None:",
+        "if match is not None and (match.start() < held or self._is_ended):",
+        "if match is not None:",
         ("calls_cuts", "calls_stream", "calls_formats"),
         "a short word is taken where a longer one may come",
     ),
@@ -308,8 +308,8 @@ REQUESTS = (
     ),
     Mutant(
         "http/requests/constraint.py",
-        "    if len(found) != 1:\n",
-        "    if not found:\n",
+        "    if len(keys) != 1:\n",
+        "    if not keys:\n",
         ("server_constraints", "server_refusals"),
         "the first of two structured outputs counts",
     ),

@@ -30,8 +30,8 @@ OTHER = '{"name": "walnut", "price": 12}, {"name": "' * 4
 def make_it_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading prompts is never too cheap: tiny models read as fast as they are copied."""
     monkeypatch.setattr(prompt_cache, "_GAIN", 0.0)
-    monkeypatch.setattr(disk, "_LEAST", 1)
-    monkeypatch.setattr(disk, "_PRICE", 1e-15)
+    monkeypatch.setattr(disk, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(disk, "_PRICE_S_PER_BYTE", 1e-15)
     monkeypatch.setattr(disk, "_NEWEST", 0.0)
 
 

@@ -307,7 +307,7 @@ def test_what_would_take_longer_to_read_from_the_disk_is_computed(tmp_path: Path
     own = config(tmp_path)
     with Runtime.open(own) as runtime:
         first = say(runtime, ids(runtime))
-    monkeypatch.setattr(disk_module, "_PRICE", 1.0)
+    monkeypatch.setattr(disk_module, "_PRICE_S_PER_BYTE", 1.0)
     with Runtime.open(own) as runtime:
         again = say(runtime, ids(runtime))
         assert runtime._parts.disk._reader._price < 1.0, "it is tried again some day"
@@ -394,7 +394,7 @@ def test_a_server_that_stops_while_a_text_is_read_ends(tmp_path: Path, monkeypat
 
 
 def test_more_than_may_wait_to_be_written_is_left_out(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(disk_module, "MOST_WAITING", 1)
+    monkeypatch.setattr(disk_module, "MOST_WAITING_BYTES", 1)
     go, write = threading.Event(), _DiskWriter._write
 
     def held(disk: _DiskWriter, text) -> None:

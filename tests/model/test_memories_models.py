@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from uad.base.config import Config, DraftingConfig, ModelConfig
 from uad.base.types import Origin, Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.llama.context import Context
-from uad.llama.memory import TAIL, Way
+from uad.llama.memory import TAIL_IDS, Way
 from uad.llama.model import Model
 from uad.runtime.runtime import Runtime
 from uad.runtime.target import open_target
@@ -164,7 +164,7 @@ def test_the_next_turn_goes_on_from_a_copy_or_from_the_difference(name: str, fol
         finish(runtime, [first])
         second = replace(first, prompt=(*first.prompt, *first.prompt[:40]))
         (again,) = finish(runtime, [second])
-        assert again.done.usage.n_cached >= len(first.prompt) - 2 * TAIL
+        assert again.done.usage.n_cached >= len(first.prompt) - 2 * TAIL_IDS
         (fresh,) = finish(runtime, [replace(second, cache_prompt=False)])
         if is_exact(runtime):
             assert again.ids == fresh.ids

@@ -146,8 +146,8 @@ def test_a_server_that_rests_measures_again_and_writes_the_same_text(monkeypatch
 
     monkeypatch.setattr(pacing, "disturbance", disturbed)
     monkeypatch.setattr(pacing, "alike", lambda *_: False)
-    monkeypatch.setattr(pacing, "_FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(pacing, "_MOST_PAUSE", 0.0)
+    monkeypatch.setattr(pacing, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(pacing, "_MOST_PAUSE_S", 0.0)
     monkeypatch.setattr(pacing, "_TARGET_SECONDS", 0.1)
     with Runtime.open(config) as runtime:
         ids, greedy = runtime.text.tokenize("the river and the stone, the river"), SamplingParams(temperature=0.0)

@@ -19,7 +19,7 @@ WORDS = ["word", " ", "\n", "x" * 99, "'s", "東京", " 42", "é", ";;", "\t", "
 
 
 def test_pieces_change_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompts, "PIECE", 16)
+    monkeypatch.setattr(prompts, "PIECE_BYTES", 16)
     whole, draw = encoder("target-chatml"), random.Random(0)
     for _ in range(200):
         data = "".join(draw.choices(WORDS, k=draw.randrange(60))).encode()

@@ -47,8 +47,8 @@ _WHOLE = frozenset(_FORMATS) - {6, 7, 12}
 _PACKED = {kind: struct.Struct(f"<{letter}") for kind, letter in _FORMATS.items()}
 _U32, _U64, _HEAD = struct.Struct("<I"), struct.Struct("<Q"), struct.Struct("<4sIQQ")
 _DAMAGED = (struct.error, ValueError, LookupError, ArithmeticError, MemoryError)
-_ALIGNMENT, _MOST_DIMENSIONS = 32, 8
-_CHUNK = 4 << 20
+_ALIGNMENT_BYTES, _MOST_DIMENSIONS = 32, 8
+_CHUNK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class GgufFile:
     def alignment(self) -> int:
         """Tensors begin at multiples of it."""
         alignment = self.number("general.alignment")
-        return _ALIGNMENT if alignment is None else int(alignment)
+        return _ALIGNMENT_BYTES if alignment is None else int(alignment)
 
     def bytes_of(self, span: Span) -> bytes:
         """A copy of the bytes of a span; what lies beyond the end of the file is missing."""
@@ -353,8 +353,8 @@ def write(
         done = 0
         for tensor in tensors:
             for start, end in tensor.spans:
-                for at in range(start, end, _CHUNK):
-                    done += file.write(source.bytes_of((at, min(at + _CHUNK, end))))
+                for at in range(start, end, _CHUNK_BYTES):
+                    done += file.write(source.bytes_of((at, min(at + _CHUNK_BYTES, end))))
                 progress(done, total)
             file.write(bytes(-tensor.n_bytes % align))
 

@@ -12,7 +12,7 @@ from uad.base.config import Config, ModelConfig
 from uad.base.errors import ModelLoadError
 from uad.base.gguf import GgufFile, files_of, part_of
 
-_EDGE = 1 << 20
+_EDGE_BYTES = 1 << 20
 
 
 def check_files(config: ModelConfig, role: str) -> None:
@@ -78,9 +78,9 @@ def fingerprint(path: Path, role: str = "model") -> str:
             file.seek(0)
             # the header lies at the beginning, the last layer's weights at the end: a model that was quantized anew, or
             # fine-tuned, differs in one of them
-            digest = hashlib.sha256(file.read(_EDGE))
-            file.seek(max(size - _EDGE, 0))
-            digest.update(file.read(_EDGE))
+            digest = hashlib.sha256(file.read(_EDGE_BYTES))
+            file.seek(max(size - _EDGE_BYTES, 0))
+            digest.update(file.read(_EDGE_BYTES))
     except OSError as error:
         raise ModelLoadError(f"{role} {path}: cannot be read ({error.strerror})") from None
     return f"{size}-{digest.hexdigest()[:32]}"

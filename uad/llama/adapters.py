@@ -15,7 +15,7 @@ from uad.base.events import AdapterInfo
 from uad.llama.backend import native
 
 _TASK, _PREFIX = "adapter.lora.task_name", "adapter.lora.prompt_prefix"
-_TEXT = 4096  # bytes
+_TEXT_BYTES = 4096  # bytes
 
 
 class Adapters:
@@ -68,6 +68,6 @@ def _load(model: ctypes.c_void_p, config: LoraConfig, role: str) -> Any:
 
 
 def _text(handle: Any, key: str) -> str:
-    buffer = ctypes.create_string_buffer(_TEXT)
-    n = int(lib.llama_adapter_meta_val_str(handle, key.encode(), buffer, _TEXT))
+    buffer = ctypes.create_string_buffer(_TEXT_BYTES)
+    n = int(lib.llama_adapter_meta_val_str(handle, key.encode(), buffer, _TEXT_BYTES))
     return buffer.value.decode(errors="replace") if n > 0 else ""

@@ -28,7 +28,7 @@ from uad.llama.backend.devices import has_cpu_kernels
 from uad.llama.backend_sampling import BackendSampling
 from uad.llama.kernels import use as kernels
 from uad.llama.kernels.library import ACTIVATIONS, ATTENTION
-from uad.llama.memory import TAIL, Memory, Way
+from uad.llama.memory import TAIL_IDS, Memory, Way
 from uad.llama.model import Model
 from uad.llama.nextn import HiddenRows
 from uad.llama.projector import Projector, decode_rows
@@ -39,7 +39,7 @@ _NOISE = (
     "the {role} {path} computes no numbers (NaN), so what it writes is noise: its weights or its metadata (such as "
     "rope.freq_base) are damaged; --check-tensors looks into the weights"
 )
-_GRAIN = 256  # positions of a sequence: contexts are made in such steps
+_GRAIN_POSITIONS = 256  # positions of a sequence: contexts are made in such steps
 
 
 class Context(native.Owner):
@@ -123,7 +123,7 @@ class Context(native.Owner):
         """Ids of a draft that can be taken back at no cost."""
         self.keep_ms = self.memory.keep_ms
         """What it costs to take back more than these, beside decoding again the ids that were right."""
-        self.tail = TAIL if self.memory.marks_help else 0
+        self.tail = TAIL_IDS if self.memory.marks_help else 0
         """Ids at the end of a prompt that are decoded apart, since a mark before them helps later prompts; 0: it does
         not.
         """
@@ -310,7 +310,9 @@ class Context(native.Owner):
 def context_params(config: ModelConfig, n_ctx: int, n_seq: int) -> Any:
     """llama.cpp's parameters of a context of n_ctx positions in all, shared out among n_seq sequences."""
     params = lib.llama_context_default_params()
-    params.n_ctx = max(n_ctx, _GRAIN * n_seq)  # llama.cpp makes no fewer, but batches would have n_ctx rows at most
+    params.n_ctx = max(
+        n_ctx, _GRAIN_POSITIONS * n_seq
+    )  # llama.cpp makes no fewer, but batches would have n_ctx rows at most
     params.n_batch = config.n_batch
     params.n_ubatch = min(config.n_ubatch, config.n_batch)
     params.n_seq_max = n_seq

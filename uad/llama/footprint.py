@@ -26,11 +26,11 @@ from uad.llama.model import cannot_load, model_params, n_ctx_trained
 from uad.llama.rearranged import rearranged
 
 _MIB = 1 << 20
-_EXACT = 1 << 18  # positions
-_FIXED = 2 << 20  # bytes of a context and its graphs, whatever its size
-_CELL = 144  # bytes of a cell's position, sequences and, once used, its nodes in two trees
-_TOKEN = 1024  # bytes of a token in llama.cpp's vocabulary and in ours
-_OUTPUTS = 64  # rows with logits that a decode has at most, as far as can be said beforehand
+_EXACT_POSITIONS = 1 << 18  # positions
+_FIXED_BYTES = 2 << 20  # bytes of a context and its graphs, whatever its size
+_CELL_BYTES = 144  # bytes of a cell's position, sequences and, once used, its nodes in two trees
+_TOKEN_BYTES = 1024  # bytes of a token in llama.cpp's vocabulary and in ours
+_OUTPUT_ROWS = 64  # rows with logits that a decode has at most, as far as can be said beforehand
 _FLOATS = {0, 1, 32}  # file types F32, F16 and BF16, which only AMX has rearranged
 # llama_kv_cache: size =  192.00 MiB (  4096 cells,  24 layers,  1/1 seqs), K (f16):   96.00 MiB, V (f16):   96.00 MiB
 # but not: llama_kv_cache:        CPU KV buffer size =   192.00 MiB
@@ -99,7 +99,7 @@ class Footprint(native.Owner):
             before, after = (n * on_host // max(size, 1) for n in copied(own, all_tensors(config.path)))
             self.weights += after - (before if stays else 0)
             self.mapped -= 0 if stays else before
-        self.weights += self.n_vocab * _TOKEN + sum(lora.path.stat().st_size for lora in config.loras)
+        self.weights += self.n_vocab * _TOKEN_BYTES + sum(lora.path.stat().st_size for lora in config.loras)
 
     def leave_out_weights(self) -> None:
         """They are in memory already."""
@@ -112,9 +112,9 @@ class Footprint(native.Owner):
         Far beyond usual contexts it is on a straight line through two smaller ones: llama.cpp takes memory for each
         position even so.
         """
-        if n_ctx > _EXACT:
-            a, b = self.of(_EXACT // 2, is_head), self.of(_EXACT, is_head)
-            share = n_ctx / (_EXACT // 2) - 2  # at three times the half it is 1: as much again as from a to b
+        if n_ctx > _EXACT_POSITIONS:
+            a, b = self.of(_EXACT_POSITIONS // 2, is_head), self.of(_EXACT_POSITIONS, is_head)
+            share = n_ctx / (_EXACT_POSITIONS // 2) - 2  # at three times the half it is 1: as much again as from a to b
             return Need(*(int(y + share * (y - x)) for x, y in ((a.host, b.host), (a.device, b.device), (a.kv, b.kv))))
         self._log.clear()
         params = context_params(self._config, n_ctx, self._n_seq)
@@ -131,7 +131,7 @@ class Footprint(native.Owner):
         need = read(lines, self._n_seq, n_caches, offloads(self._config))
         row = 16 if self._config.backend_sampling else 4  # logits; then also ids, and logits and probabilities of these
         return Need(
-            need.host + _FIXED + row * self.n_vocab * max(self._n_seq, min(self._config.n_ubatch, _OUTPUTS)),
+            need.host + _FIXED_BYTES + row * self.n_vocab * max(self._n_seq, min(self._config.n_ubatch, _OUTPUT_ROWS)),
             need.device,
             need.kv,
         )
@@ -186,7 +186,7 @@ def read(lines: list[str], n_seq: int, n_caches: int = 1, has_devices: bool = Fa
             raise NeedUnknownError(what)
     # the log has one size for the caches of all layers: with 18 of 24 on a GPU, 3/4 of 192 MiB lie there
     on_devices = int(kv * layers[False] / max(layers.total(), 1))
-    return Need(kv - on_devices + compute + cells * n_seq * _CELL, device + on_devices, kv)
+    return Need(kv - on_devices + compute + cells * n_seq * _CELL_BYTES, device + on_devices, kv)
 
 
 def _is_host(name: str) -> bool:

@@ -25,8 +25,8 @@ from uad.base.common.logits import Logits
 from uad.base.errors import DecodeError
 from uad.base.types import Rows
 
-FREE = 1 << 30  # ids: any number can be taken back
-TAIL = 16  # ids of a prompt that are decoded apart, after a mark: the next turn often differs from there on
+FREE_IDS = 1 << 30  # ids: any number can be taken back
+TAIL_IDS = 16  # ids of a prompt that are decoded apart, after a mark: the next turn often differs from there on
 MARK_BYTES = 1 << 30  # of all marks of a context: the window of a large model takes hundreds of megabytes
 _ALL = 0
 _PARTIAL = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: without what attention keeps of every position
@@ -230,7 +230,7 @@ class Memory:
     @property
     def n_free(self) -> int:
         """How many ids can be taken back after a decode without a checkpoint."""
-        return FREE if self.way is Way.POSITIONS else self.n_snapshots
+        return FREE_IDS if self.way is Way.POSITIONS else self.n_snapshots
 
     @property
     def marks_help(self) -> bool:

@@ -213,14 +213,14 @@ def _encoder(role: str, path: Path, arch: str) -> ModelLoadError:
 
 
 Meta = Callable[[str], str | None]
-UNKNOWN = 4096
+UNKNOWN_CTX = 4096
 """Positions of a model whose file says none, or a number that llama.cpp cannot count to."""
 
 
 def n_ctx_trained(handle: ctypes.c_void_p) -> int:
     """Positions that a loaded file says it was trained on, 1 at least."""
     n = int(lib.llama_model_n_ctx_train(handle))
-    return n if n > 0 else UNKNOWN
+    return n if n > 0 else UNKNOWN_CTX
 
 
 def trained_context(config: ModelConfig, n_ctx_train: int, meta: Meta) -> int:
@@ -246,9 +246,9 @@ def trained_context(config: ModelConfig, n_ctx_train: int, meta: Meta) -> int:
 def training_note(config: ModelConfig, role: str, n_ctx: int, n_ctx_train: int, meta: Meta) -> tuple[str, ...]:
     """A line where a sequence may get longer than that; n_ctx: positions of one sequence."""
     key = f"{meta('general.architecture')}.context_length"
-    if n_ctx_train == UNKNOWN and not 0 < _number(meta(key)) < 2**31:
+    if n_ctx_train == UNKNOWN_CTX and not 0 < _number(meta(key)) < 2**31:
         more = " (-c names more)" if role == "target" and not config.n_ctx else ""
-        return (f"the {role} {config.path} says {key} = {meta(key)}, which cannot be: {UNKNOWN} is assumed{more}",)
+        return (f"the {role} {config.path} says {key} = {meta(key)}, which cannot be: {UNKNOWN_CTX} is assumed{more}",)
     trained = trained_context(config, n_ctx_train, meta)
     if n_ctx <= -(-trained // 256) * 256:  # llama.cpp makes contexts in steps of 256
         return ()

@@ -22,7 +22,7 @@ from uad.llama.rearranged import patterns
 
 CHILD = "uad.llama.placing"
 CPU = "CPU"
-_ALIGNMENT = 64  # of memory that buffers are made of
+_ALIGNMENT_BYTES = 64  # of memory that buffers are made of
 _SECONDS = 60
 
 
@@ -100,9 +100,9 @@ def _plain_buffer() -> int:
     """Memory in which nothing is rearranged: that of mapped files. In "CPU" llama.cpp does so all the same."""
     # a buffer over memory of ours shows llama.cpp's kind of such buffers. It must be aligned: within any 128 bytes
     # there are 64 that are
-    memory = (c_char * (2 * _ALIGNMENT))()
-    address = -(-ctypes.addressof(memory) // _ALIGNMENT) * _ALIGNMENT
-    buffer = function("ggml_backend_cpu_buffer_from_ptr")(address, _ALIGNMENT)
+    memory = (c_char * (2 * _ALIGNMENT_BYTES))()
+    address = -(-ctypes.addressof(memory) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+    buffer = function("ggml_backend_cpu_buffer_from_ptr")(address, _ALIGNMENT_BYTES)
     kind = int(function("ggml_backend_buffer_get_type")(buffer))
     function("ggml_backend_buffer_free")(buffer)
     return kind

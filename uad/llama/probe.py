@@ -14,10 +14,10 @@ from uad.llama.context import Context
 
 _FIRST = (1, 2, 4, 8, 16)
 _N_IDS = 48
-_WRONG = 3  # ids that are taken back while it is tried whether that changes bits
-_BESIDE = 4  # sequences that are tried beside each other
-_APART = 7  # ids between where one text of several begins and the next one does
-_N_BESIDE = 24  # ids of each of several sequences: with BF16 few of them show a difference
+_WRONG_IDS = 3  # ids that are taken back while it is tried whether that changes bits
+_BESIDE_SEQUENCES = 4  # sequences that are tried beside each other
+_APART_IDS = 7  # ids between where one text of several begins and the next one does
+_N_BESIDE_IDS = 24  # ids of each of several sequences: with BF16 few of them show a difference
 
 
 def least_agreeing_rows(context: Context, fewest: int = 1) -> tuple[int, bool] | None:
@@ -34,7 +34,7 @@ def least_agreeing_rows(context: Context, fewest: int = 1) -> tuple[int, bool] |
     for least in (n for n in _FIRST if n >= fewest):
         # sizes just above it, its multiples and the largest: kernels cut rows into tiles of 2, 4, 8 or 16
         sizes = sorted({n for n in (least, least + 1, least + 3, 2 * least, 3 * least, 17, most) if least <= n <= most})
-        n_wrong = min(_WRONG, context.n_free)
+        n_wrong = min(_WRONG_IDS, context.n_free)
         shapes = [(n, 0) for n in sizes] + [(n, n_wrong) for n in sizes if n_wrong and n + n_wrong <= most]
         # whole passes only: of 48 rows those of 17 give 34, which are compared
         wanted = np.concatenate(list(_decode_in(context, ids, *shapes[-1])))
@@ -52,7 +52,7 @@ def _is_of_each(context: Context, ids: list[int], least: int) -> bool | None:
     Recurrent layers and absorbed latent attention (MLA) multiply so.
     """
     # each text is the same ids from another place on, backwards: no two sequences have the same row at a position
-    texts = [[*ids[at:], *ids[:at]][::-1] for at in range(0, _BESIDE * _APART, _APART)]
+    texts = [[*ids[at:], *ids[:at]][::-1] for at in range(0, _BESIDE_SEQUENCES * _APART_IDS, _APART_IDS)]
     wanted = [np.concatenate(list(_decode_in(context, text, len(text)))) for text in texts]
     for of_each in (False, True):
         shapes = _shapes(context, least, of_each)
@@ -67,7 +67,7 @@ def _shapes(context: Context, least: int, of_each: bool) -> list[tuple[int, int]
     # With 8 of each sequence all have 8 or 9
     largest = min(context.n_ubatch, context.n_batch)
     shapes = set()
-    for n_seq in range(1, _BESIDE + 1):
+    for n_seq in range(1, _BESIDE_SEQUENCES + 1):
         fewest = least if of_each else -(-least // n_seq)
         for n in (fewest, fewest + 1, least, least + 1):
             together = min(n_seq, context.n_seq, largest // n)
@@ -80,7 +80,7 @@ def _agree_beside(context: Context, texts: Sequence[list[int]], wanted: Sequence
     """Whether so many sequences, with n rows each in a pass, have the logits that each text has alone."""
     for seq in range(n_seq):
         context.clear(seq)
-    agree, at, end = True, 0, min(max(_N_BESIDE, n), len(wanted[0]))
+    agree, at, end = True, 0, min(max(_N_BESIDE_IDS, n), len(wanted[0]))
     while agree and at + n <= end:
         context.decode([Rows(seq, at, texts[seq][at : at + n], n) for seq in range(n_seq)])
         rows = context.logits().reshape(n_seq, n, -1)

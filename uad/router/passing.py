@@ -17,7 +17,7 @@ from uad.http.apis.listed import api_of
 from uad.http.apis.problems import KINDS, Problem
 from uad.http.server.access import KEY_HEADERS
 from uad.http.server.edge import EDGE
-from uad.http.server.json_in import SMALL, parse_object
+from uad.http.server.json_in import SMALL_BYTES, parse_object
 from uad.http.server.replies import FAILED, HEADERS, ID_HEADER, STREAM, id_of_request
 from uad.router.child import Child
 from uad.router.refusal import RoutingError, broken
@@ -93,7 +93,7 @@ async def pass_on(
     sending = session.request(
         request.method,
         URL(child.url + path, encoded=True),
-        data=body if body is None or len(body) <= SMALL else io.BytesIO(body),  # long ones are sent in pieces
+        data=body if body is None or len(body) <= SMALL_BYTES else io.BytesIO(body),  # long ones are sent in pieces
         headers=headers,
         skip_auto_headers=_ADDED,
         allow_redirects=False,

@@ -10,7 +10,7 @@ from uad.base.common.json_out import dumps, frame
 from uad.base.config.kinds import SWITCH
 from uad.http.server.app import MAX_BODY
 from uad.http.server.edge import EDGE
-from uad.http.server.json_in import SMALL, parse_object
+from uad.http.server.json_in import SMALL_BYTES, parse_object
 from uad.http.server.replies import begin_stream
 from uad.router.passing import LoadPings, pass_on
 from uad.router.pool import PooledModel
@@ -77,7 +77,7 @@ async def _nothing_to_see(request: web.Request, pooled: PooledModel) -> web.Stre
 
 async def members_of(body: bytes) -> dict[str, object]:
     """The members of a body. Raises InvalidRequestError."""
-    if len(body) <= SMALL:
+    if len(body) <= SMALL_BYTES:
         return parse_object(body, _MANY_VALUES)
     return await asyncio.to_thread(parse_object, body, _MANY_VALUES)
 

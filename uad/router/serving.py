@@ -14,7 +14,7 @@ from aiohttp import web
 from uad.base.config.load import FolderConfig
 from uad.base.errors import ConfigError
 from uad.http.server.app import SHUTDOWN_SECONDS, make_runner
-from uad.http.server.connection import PATIENCE, PhasedServer
+from uad.http.server.connection import PATIENCE_S, PhasedServer
 from uad.http.server.listener import Listener
 from uad.router.app import make_app
 from uad.router.child import ProcessLauncher
@@ -56,7 +56,7 @@ async def _serve(
     pool.reload(models)
     folder = FolderWatch(config, pool)
     stop = asyncio.Event()
-    server = PhasedServer(min(config.server.timeout, PATIENCE))
+    server = PhasedServer(min(config.server.timeout, PATIENCE_S))
     sockets = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
     await sockets.setup()
     async with connections() as session:

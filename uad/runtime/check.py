@@ -42,7 +42,7 @@ from uad.runtime.target import Progress, exactness
 
 _ALWAYS = frozenset(("Q8_0", "Q5_0", "Q4_1", "Q4_0"))
 """Weights whose rows llama.cpp's own kernels for CPUs compute alike in any pass."""
-_PROMPT = 28  # ids, which a text repeats: so look-ups draft at once, and no pass over it has 64 ids
+_PROMPT_IDS = 28  # ids, which a text repeats: so look-ups draft at once, and no pass over it has 64 ids
 _LEAST_IDS, _GRAIN = 16, 256
 _TEMPERATURES = (0.0, 0.8)
 _COST_WIDTHS, _COST_ROUNDS, _COST_DEPTH = (1, 2, 4, 8, 16), 25, 32
@@ -205,7 +205,7 @@ def _as_checked(config: Config, plan: CheckPlan) -> tuple[Config, CheckPlan]:
     """
     n_max = config.drafting.defaults.n_max or plan.n_max
     n_slots = max(config.n_parallel, 2)
-    needs = (max(plan.depths) + 2 * n_max, plan.n_prompt, 2 * _PROMPT + plan.n_text)
+    needs = (max(plan.depths) + 2 * n_max, plan.n_prompt, 2 * _PROMPT_IDS + plan.n_text)
     n_ctx = -(-(max(needs) + n_max + 64) // _GRAIN) * _GRAIN
     if config.target.n_ctx:
         n_ctx = min(n_ctx, config.target.n_ctx // n_slots)
@@ -216,7 +216,7 @@ def _as_checked(config: Config, plan: CheckPlan) -> tuple[Config, CheckPlan]:
         n_max=n_max,
         depths=depths,
         n_prompt=max(min(plan.n_prompt, most), 4),
-        n_text=max(min(plan.n_text, n_ctx - 2 * _PROMPT - 64), 1),
+        n_text=max(min(plan.n_text, n_ctx - 2 * _PROMPT_IDS - 64), 1),
     )
     drafting = config.drafting
     types = drafting.types
@@ -372,7 +372,7 @@ class OpenWay(Loaded):
                     cache_prompt=False,
                     timings=True,
                 )
-                for i, prompt in enumerate(stretches(ids, 0, _PROMPT, n_slots))
+                for i, prompt in enumerate(stretches(ids, 0, _PROMPT_IDS, n_slots))
             ]
             plain = []
             for request in requests:

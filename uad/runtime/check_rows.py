@@ -20,9 +20,9 @@ from uad.llama.context import Context
 Ids = Sequence[int]
 Until = Callable[[], bool]
 """Whether it is time to stop."""
-_APART = 37  # ids between where the text of one sequence begins and that of the next one
+_APART_IDS = 37  # ids between where the text of one sequence begins and that of the next one
 _GRAIN, _SMALL = 64, 24  # ids of pieces of a prompt: as many as the kernel for prompts wants, and fewer
-_AFTER = 8  # ids after a prompt that are decoded one by one: they show what the cache holds of it
+_AFTER_IDS = 8  # ids after a prompt that are decoded one by one: they show what the cache holds of it
 
 
 class Passes:
@@ -186,7 +186,7 @@ class RowsFound:
 
 def stretches(ids: Ids, at: int, length: int, n: int) -> list[tuple[int, ...]]:
     """n texts of this length out of these ids, the first from place `at` on, each beginning elsewhere; ids go round."""
-    return [tuple(ids[(at + i * _APART + k) % len(ids)] for k in range(length)) for i in range(n)]
+    return [tuple(ids[(at + i * _APART_IDS + k) % len(ids)] for k in range(length)) for i in range(n)]
 
 
 def compare_rows(
@@ -244,18 +244,18 @@ def compare_prompts(alone: Passes, beside: Passes, ids: Ids, n: int, until: Unti
     no further ones once it is time to stop: they have no ids.
     Raises what decoding does.
     """
-    text, other = stretches(ids, 0, n + _AFTER, 2)
+    text, other = stretches(ids, 0, n + _AFTER_IDS, 2)
     last = beside.context.n_seq - 1
 
     def ended(passes: Passes, seq: int, piece: int = 0) -> Logits:
         rows = [passes.read(seq, text, n, piece)]
-        rows += [passes.advance({seq: text}, n + i + 1, 1)[seq] for i in range(_AFTER)]
+        rows += [passes.advance({seq: text}, n + i + 1, 1)[seq] for i in range(_AFTER_IDS)]
         return np.concatenate(rows)
 
     def cached(held: int) -> Logits:
         """The slot holds the beginning, and after it another text."""
         alone.clear()
-        alone.read(0, (*text[:held], *other), held + _AFTER)
+        alone.read(0, (*text[:held], *other), held + _AFTER_IDS)
         alone.reset(0, held)
         return ended(alone, 0)
 

@@ -26,7 +26,7 @@ from uad.runtime.pacing import Steps, draft_steps
 from uad.runtime.target import LoadedTarget, Progress
 
 _log = logging.getLogger("uad")
-_BATCH = 512  # rows of a head's pass at most: hidden rows take room
+_BATCH_ROWS = 512  # rows of a head's pass at most: hidden rows take room
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +158,10 @@ def _settings(target: LoadedTarget, file: ModelConfig | None) -> ModelConfig:
     config, context = target.config, target.context
     if file is not None:
         config = replace(config, path=file.path, n_gpu_layers=file.n_gpu_layers, type_k=file.type_k, type_v=file.type_v)
-    n_batch = max(min(config.n_batch, _BATCH), context.n_seq)
-    return replace(config, n_ctx=context.n_ctx * context.n_seq, n_batch=n_batch, n_ubatch=min(config.n_ubatch, _BATCH))
+    n_batch = max(min(config.n_batch, _BATCH_ROWS), context.n_seq)
+    return replace(
+        config, n_ctx=context.n_ctx * context.n_seq, n_batch=n_batch, n_ubatch=min(config.n_ubatch, _BATCH_ROWS)
+    )
 
 
 def _choosers(target: Model) -> Callable[[SamplingParams, int], Chooser]:

@@ -23,7 +23,7 @@ _TARGET_SECONDS, _DRAFT_SECONDS = 1.7, 0.3
 _MOST_SEQUENCES = 16
 _SINGLE = range(1, 2)
 _TELLING = (2, 4, 8, 16)
-_FIRST_PAUSE, _MOST_PAUSE = 3.0, 600.0  # seconds before it is measured again where the machine was busy
+_FIRST_PAUSE_S, _MOST_PAUSE_S = 3.0, 600.0  # seconds before it is measured again where the machine was busy
 _log = logging.getLogger("uad")
 
 
@@ -66,8 +66,8 @@ class Remeasurement:
         clock: Clock = perf_counter,
     ) -> None:
         self._policies, self._last, self._measure, self._clock = policies, first, measure, clock
-        self._pause = _FIRST_PAUSE
-        self._due: float | None = clock() + _FIRST_PAUSE
+        self._pause = _FIRST_PAUSE_S
+        self._due: float | None = clock() + _FIRST_PAUSE_S
 
     @property
     def wait(self) -> float | None:
@@ -86,7 +86,7 @@ class Remeasurement:
                 _log.info("measured again at rest: %s", _curve_note(self._policies.last.known.machine, _TELLING))
                 return
             self._last = samples
-            self._pause = min(2 * self._pause, _MOST_PAUSE)
+            self._pause = min(2 * self._pause, _MOST_PAUSE_S)
         self._due = self._clock() + self._pause
 
 

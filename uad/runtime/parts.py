@@ -59,7 +59,7 @@ from uad.text.vocab.table import VocabTable
 
 _log = logging.getLogger("uad")
 _BY_REQUEST = [kind.origin for kind in LOOKUP_TYPES if kind.by_request]
-_SNAPSHOTS = 8  # ids of most drafts that pay; each takes as much memory as the state
+_SNAPSHOT_IDS = 8  # ids of most drafts that pay; each takes as much memory as the state
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def _for_slots(config: Config) -> Config:
     Where something drafts, a recurrent state of the target keeps its last values, which cost memory for each.
     """
     defaults, drafts = config.drafting.defaults, config.draft is not None or set(config.drafting.types) - {Origin.MODEL}
-    n = min(_SNAPSHOTS, defaults.longest) if defaults.enabled and drafts else 0
+    n = min(_SNAPSHOT_IDS, defaults.longest) if defaults.enabled and drafts else 0
     draft = None if config.draft is None else replace(config.draft, n_seq=config.n_parallel)
     n_seq = 0 if config.drafting.exact else config.n_parallel
     return replace(config, target=replace(config.target, n_snapshots=n, n_seq=n_seq), draft=draft)

@@ -23,7 +23,7 @@ from uad.llama.rearranged import notes as rearranged_notes
 from uad.llama.rearranged import rearranged
 from uad.runtime.open import end_note, open_model, tokenizer_notes
 
-_LONG = 4096  # tokens
+_LONG_IDS = 4096  # tokens
 _WITHOUT_IT = ("f32", "f16", "bf16")  # cache types of V that do not need flash attention
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share of it that is done."""
@@ -93,7 +93,7 @@ def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, 
     neither is best for all lengths on a CPU.
     """
     is_chosen = config.flash_attn != "auto" or config.type_v not in _WITHOUT_IT
-    if not on_cpu or is_chosen or n_ctx < _LONG or kernels.attends(config):
+    if not on_cpu or is_chosen or n_ctx < _LONG_IDS or kernels.attends(config):
         return ()
     return (
         (

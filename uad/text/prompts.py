@@ -34,10 +34,10 @@ from uad.text.vocab.table import VocabTable
 _log = logging.getLogger("uad")
 _THINKING = ("enable_thinking", "thinking")
 """What templates call the switch of thoughts."""
-PIECE = 1 << 16  # bytes
+PIECE_BYTES = 1 << 16  # bytes
 # bytes without a safe boundary; whatever is done with them stops other threads for a tenth of a second
 LONGEST = 1 << 20
-_N_KEPT, _LONGEST_KEPT = 16, 1 << 14  # chats whose ids are kept, and characters of the JSON of each
+_N_KEPT, _LONGEST_KEPT_CHARS = 16, 1 << 14  # chats whose ids are kept, and characters of the JSON of each
 _CHANGING = ("strftime_now", "date_string", "datetime", "uad_now", "random")
 """With one of these in it a template may write another text the next time."""
 Message = Mapping[str, object]
@@ -219,7 +219,7 @@ class Prompts:
             key = json.dumps(chat, ensure_ascii=False)
         except (TypeError, ValueError, RecursionError):  # rendering says what is wrong
             return ""
-        return key if len(key) <= _LONGEST_KEPT else ""
+        return key if len(key) <= _LONGEST_KEPT_CHARS else ""
 
     def _stretch(self, parts: Sequence[Part], is_first: bool, *, add_bos: bool) -> list[int]:
         """The ids of what stands before, between or after images."""
@@ -312,7 +312,7 @@ def _defaults(template: str, kwargs: Mapping[str, object]) -> Mapping[str, objec
 
 def encode_in_pieces(encoder: Encoder, data: bytes) -> list[int]:
     """What `encoder.encode(data)` gives. Raises InvalidRequestError where there is no safe boundary for a megabyte."""
-    if len(data) <= PIECE:
+    if len(data) <= PIECE_BYTES:
         return encoder.encode(data)
     ids: list[int] = []
     start = 0
@@ -326,7 +326,7 @@ def encode_in_pieces(encoder: Encoder, data: bytes) -> list[int]:
 
 def _end(encoder: Encoder, data: bytes, start: int) -> int:
     """The last safe boundary within a piece, or within twice of one and so on."""
-    floor, limit = start, start + PIECE
+    floor, limit = start, start + PIECE_BYTES
     while limit < len(data):
         cut = encoder.boundaries.last(data, limit, floor)
         if cut > floor:

@@ -13,7 +13,7 @@ from test_calls_formats import CASES, MALFORMED, Case
 
 from uad.text.calls.events import Content
 from uad.text.calls.format import AnswerFormat
-from uad.text.calls.parser import MAX_AGAIN, AnswerParser
+from uad.text.calls.parser import MAX_AGAIN_CHARS, AnswerParser
 from uad.text.calls.source import Words
 from uad.text.calls.tools import Calls
 from uad.text.calls.values import GEMMA, escaped, of_json, of_tags, of_text, quoted, read_whole
@@ -91,7 +91,7 @@ def test_what_looks_like_calls_again_and_again_is_not_read_for_ever():
     parser = AnswerParser(AnswerFormat((FORMATS["hermes"],)), Calls(TOOLS))
     events = parser.feed(text) + parser.finish()
     assert "".join(event.text for event in events if isinstance(event, Content)) == text
-    assert parser._source.n_again < MAX_AGAIN + len(text)
+    assert parser._source.n_again < MAX_AGAIN_CHARS + len(text)
 
 
 def test_a_word_that_may_still_begin_is_held_back():

@@ -13,7 +13,7 @@ from kit.calls_kit import ALL, FORMATS, said, said_in_pieces
 from uad.text.calls.events import Arguments, Content
 from uad.text.calls.format import AnswerFormat
 from uad.text.calls.parser import AnswerParser
-from uad.text.calls.reader import MAX_BUFFERED
+from uad.text.calls.reader import MAX_BUFFERED_CHARS
 
 PIECES = [
     *"{}[]()\"',:=\\\n ",
@@ -51,7 +51,7 @@ def test_a_long_text_is_told_while_it_comes(name: str):
 
 
 def test_a_value_that_is_too_long_to_be_kept_back_is_a_text_and_the_rest_is_content():
-    long = "5" * (MAX_BUFFERED - 10)
+    long = "5" * (MAX_BUFFERED_CHARS - 10)
     answer = f"<tool_call>\n<function=look_up>\n<parameter=n>\n{long}"
     parser = AnswerParser(AnswerFormat((FORMATS["qwen3-coder"],)), ALL)
     events = [*parser.feed(answer), *parser.feed("6" * 20), *parser.feed("end"), *parser.finish(is_cut=False)]

@@ -12,7 +12,7 @@ from kit.calls_kit import FORMATS
 from uad.text.calls.events import Arguments, CallEnd, CallStart, Content, Event, Thought
 from uad.text.calls.format import AnswerFormat, Keys
 from uad.text.calls.parser import AnswerParser
-from uad.text.calls.strict import MAX_DEPTH, MAX_WHOLE
+from uad.text.calls.strict import MAX_DEPTH, MAX_WHOLE_CHARS
 from uad.text.calls.tools import Calls, Tool
 
 HERMES = AnswerFormat((FORMATS["hermes"],))
@@ -189,8 +189,8 @@ def test_calls_in_their_own_markers_may_come_after_such_a_beginning() -> None:
 
 def test_an_answer_that_is_too_long_is_content() -> None:
     parser = AnswerParser(HERMES, CALLS, whole=Keys())
-    assert parser.feed('{"name": "say", "arguments": {"text": "' + "a" * (MAX_WHOLE - 100)) == []
-    assert len(texts(parser.feed("a" * 100))) > MAX_WHOLE
+    assert parser.feed('{"name": "say", "arguments": {"text": "' + "a" * (MAX_WHOLE_CHARS - 100)) == []
+    assert len(texts(parser.feed("a" * 100))) > MAX_WHOLE_CHARS
 
 
 WORDS = ['{"name": "say", "arguments": ', '{"text": "a"}', "```", "json", "\n", *'{}[],:" x1\\', '"n"', CALL]

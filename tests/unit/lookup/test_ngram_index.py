@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kit.drafter_kit import IDS
 
 from uad.base.common.sequences import common_suffix
-from uad.drafts.lookup.history import AT_ONCE, MAX_MATCH, GramIndex, agreement
+from uad.drafts.lookup.history import IDS_AT_ONCE, MAX_MATCH_IDS, GramIndex, agreement
 from uad.drafts.lookup.sources import TextSource
 
 CHANGES = st.lists(
@@ -65,9 +65,9 @@ def test_a_table_that_grows_loses_nothing():
 
 
 def test_a_long_text_is_indexed_in_several_rounds():
-    ids = list(range(AT_ONCE + 10))
+    ids = list(range(IDS_AT_ONCE + 10))
     index = GramIndex(ids, 2)
-    for size in (AT_ONCE, AT_ONCE + 10, AT_ONCE + 10):
+    for size in (IDS_AT_ONCE, IDS_AT_ONCE + 10, IDS_AT_ONCE + 10):
         index.grow()
         assert index.size == size
         assert index.ends(ids[size - 2 : size], size + 1, 1) == [size]
@@ -77,10 +77,10 @@ def test_a_long_text_is_indexed_in_several_rounds():
 def test_a_match_is_measured_exactly(text, ids, data):
     end = data.draw(st.integers(0, len(text)))
     expected = 0
-    while expected < min(MAX_MATCH, end, len(ids)) and text[end - expected - 1] == ids[-expected - 1]:
+    while expected < min(MAX_MATCH_IDS, end, len(ids)) and text[end - expected - 1] == ids[-expected - 1]:
         expected += 1
     known = data.draw(st.integers(0, expected))
-    assert common_suffix(text, end, ids, MAX_MATCH, known) == expected
+    assert common_suffix(text, end, ids, MAX_MATCH_IDS, known) == expected
 
 
 @given(st.lists(IDS, min_size=1, max_size=30), st.data(), st.integers(1, 80))

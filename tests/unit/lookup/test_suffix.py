@@ -12,13 +12,13 @@ from kit.drafter_kit import IDS, STEPS, Slot, play
 
 from uad.base.common.sequences import common_prefix
 from uad.drafts.lookup import suffix
-from uad.drafts.lookup.history import BELIEFS, MAX_MATCH
+from uad.drafts.lookup.history import BELIEFS, MAX_MATCH_IDS
 from uad.drafts.lookup.suffix import LEVELS, SEPARATOR, Answers, SuffixIndex, SuffixMatch, store_file, vote
 
 
 def common_suffix(text: list[int], end: int, ids: list[int]) -> int:
     n = 0
-    while n < min(end, len(ids), MAX_MATCH) and text[end - n - 1] == ids[-n - 1]:
+    while n < min(end, len(ids), MAX_MATCH_IDS) and text[end - n - 1] == ids[-n - 1]:
         n += 1
     return n
 
@@ -73,7 +73,7 @@ def test_long_matches_count_as_64():
     text = SuffixIndex([*ids, 9, *ids])
     text.grow()
     (found,) = text.matches(text.ids)
-    assert found == SuffixMatch(text.ids, 100, MAX_MATCH, True)
+    assert found == SuffixMatch(text.ids, 100, MAX_MATCH_IDS, True)
 
 
 def match(length: int, own: bool = True) -> SuffixMatch:

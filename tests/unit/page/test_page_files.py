@@ -107,7 +107,7 @@ def test_it_tells_nothing_of_slots_where_these_are_off() -> None:
 
 
 def test_an_engine_that_does_not_answer_is_told_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uad.http.server.live._PATIENCE", 0.01)
+    monkeypatch.setattr("uad.http.server.live._PATIENCE_S", 0.01)
     silent = FakeRuntime()
     silent.look = lambda tell: None  # type: ignore[method-assign]
     assert look(silent)[0]["tokens"] == 0

@@ -12,7 +12,7 @@ from aiohttp.test_utils import make_mocked_request
 from uad.base.errors import InvalidRequestError
 from uad.http.apis.problems import BusyError
 from uad.http.server import bodies
-from uad.http.server.bodies import STEP_OUT, Bodies
+from uad.http.server.bodies import STEP_OUT_BYTES, Bodies
 
 MIB = 1 << 20
 
@@ -73,8 +73,8 @@ def test_others_have_their_turn_after_each_step_of_a_bomb(pack):
             most, before, n_turns = max(most, all_bodies.n_bytes - before), all_bodies.n_bytes, n_turns + 1
         with pytest.raises(web.HTTPRequestEntityTooLarge):
             await read
-        assert most <= STEP_OUT
-        assert n_turns >= 32 * MIB // STEP_OUT
+        assert most <= STEP_OUT_BYTES
+        assert n_turns >= 32 * MIB // STEP_OUT_BYTES
         assert all_bodies.n_bytes <= 32 * MIB
         all_bodies.release(sender.request)
         assert all_bodies.n_bytes == 0
@@ -182,9 +182,9 @@ def test_the_deadline_moves_with_what_has_arrived(monkeypatch):
         await turns()
         began = loop.time()
         for _ in range(3):
-            sender.send(bytes(10 * bodies.LEAST_RATE))
+            sender.send(bytes(10 * bodies.LEAST_BYTES_PER_S))
             await turns()
-        sender.send(bytes(100 * bodies.LEAST_RATE))
+        sender.send(bytes(100 * bodies.LEAST_BYTES_PER_S))
         await turns()
         sender.send(bytes(1), ends=True)  # after which nothing is waited for
         await read

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uad.base.errors import InvalidRequestError
-from uad.http.server.bodies import MAX_MEMBERS, STEP_IN, STEP_OUT, Inflater, encoding_of
+from uad.http.server.bodies import MAX_MEMBERS, STEP_IN_BYTES, STEP_OUT_BYTES, Inflater, encoding_of
 
 EXAMPLES = int(os.environ.get("UAD_EXAMPLES", "60"))
 MIB = 1 << 20
@@ -51,7 +51,7 @@ def test_what_comes_out_is_what_went_in_however_it_arrives(kind, unit, n, places
     data = b"".join(PACKED[kind](whole) for _ in range(parts))
     steps = inflated(kind.split()[0], cut(data, places))
     assert b"".join(steps) == whole * parts
-    assert max(map(len, steps)) <= STEP_OUT
+    assert max(map(len, steps)) <= STEP_OUT_BYTES
 
 
 @settings(max_examples=EXAMPLES)
@@ -84,14 +84,16 @@ def test_a_bomb_is_inflated_in_steps_of_bounded_size(kind):
     data = PACKED[kind](b" " * (64 * MIB))
     steps = Inflater(kind.split()[0]).steps(data)
     assert len(data) < MIB
-    assert [len(next(steps)) for _ in range(16)] == [STEP_OUT] * 16  # a mebibyte is made of each 16 steps, no more
+    assert [len(next(steps)) for _ in range(16)] == [
+        STEP_OUT_BYTES
+    ] * 16  # a mebibyte is made of each 16 steps, no more
 
 
 def test_input_that_makes_nothing_takes_bounded_steps_too():
     stored = zlib.compressobj(0, wbits=31)
     data = stored.compress(b"") + b"".join(stored.flush(zlib.Z_FULL_FLUSH) for _ in range(100_000)) + stored.flush()
     n = sum(1 for _ in Inflater("gzip").steps(data))
-    assert n == -(-len(data) // STEP_IN)
+    assert n == -(-len(data) // STEP_IN_BYTES)
 
 
 def test_a_thousand_empty_parts_are_enough():

@@ -121,7 +121,7 @@ class Site:
             case "/file":
                 return web.Response(status=302, headers={"Location": "file:///etc/passwd"})
             case "/large":
-                return web.Response(body=bytes(media.MAX_FETCHED + 1))
+                return web.Response(body=bytes(media.MAX_FETCHED_BYTES + 1))
             case "/gzip":
                 return web.Response(body=gzip.compress(bytes(1 << 20)), headers={"Content-Encoding": "gzip"})
             case "/html":
@@ -273,7 +273,7 @@ def test_the_bytes_and_the_time_of_a_request_are_bounded(monkeypatch):
         monkeypatch.setattr(media, "ALL_SECONDS", 0)
         assert await why_not(one, f"{url}/slow") == "here.0: the images were not there after 0 seconds"
         monkeypatch.undo()
-        monkeypatch.setattr(media, "MAX_ALL_FETCHED", 1)
+        monkeypatch.setattr(media, "MAX_ALL_FETCHED_BYTES", 1)
         assert "more than 1 bytes of images are fetched" in await why_not(one, f"{url}/a.png")
 
     with_site(test)

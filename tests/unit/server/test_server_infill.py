@@ -14,7 +14,7 @@ from uad.base.events import Done
 from uad.base.stats import DrafterStats, DraftStats, Timings, Usage
 from uad.base.types import FimTokens, Finish, Origin, Request, StopKind
 from uad.http.apis.choice import Choice, usage_json
-from uad.http.requests.job import MAX_PREDICTED
+from uad.http.requests.job import MAX_PREDICTED_BYTES
 from uad.http.requests.prompt_ids import FimShares, Prompt
 
 PRE, SUF, MID, REPO, FILE = 1, 2, 3, 4, 5
@@ -253,7 +253,7 @@ def test_a_prediction_reaches_the_request(path: str, content: object, data: byte
         {"type": "content", "content": [7]},
         {"type": "content", "content": [{"type": "image_url", "image_url": {}}]},
         {"type": "content", "content": [{"type": "text"}]},
-        {"type": "content", "content": "a" * (MAX_PREDICTED + 1)},
+        {"type": "content", "content": "a" * (MAX_PREDICTED_BYTES + 1)},
         {"type": "content", "content": [{"type": "text", "text": ""}] * 5000},
     ],
 )

@@ -187,7 +187,7 @@ def drawn(draw, depth=0):
 
 
 def test_chunks_are_the_whole_text(monkeypatch):
-    monkeypatch.setattr("uad.base.common.json_out._AT_ONCE", 8)
+    monkeypatch.setattr("uad.base.common.json_out._CHARS_AT_ONCE", 8)
     monkeypatch.setattr("uad.base.common.json_out._NUMBERS", 3)
     draw = random.Random(0)
     for _ in range(500):

@@ -633,7 +633,7 @@ def test_a_chat_with_a_hundred_megabytes_of_photos_is_answered():
 
 
 def test_eight_large_pictures_at_once_are_answered_one_after_another(monkeypatch):
-    monkeypatch.setattr("uad.http.server.media.LARGE", 10)
+    monkeypatch.setattr("uad.http.server.media.LARGE_BYTES", 10)
     inside, most = 0, 0
     real = decoding.decoded
 

@@ -41,8 +41,8 @@ def gives(data, expected, n_ids=0):
 
 @pytest.fixture
 def small_steps(monkeypatch):
-    monkeypatch.setattr(json_in, "SMALL", 24)
-    monkeypatch.setattr(json_in, "_STEP", 7)
+    monkeypatch.setattr(json_in, "SMALL_BYTES", 24)
+    monkeypatch.setattr(json_in, "_STEP_BYTES", 7)
 
 
 def value(draw, depth=0):
@@ -190,7 +190,7 @@ def test_commas_and_brackets_of_a_text_are_no_values():
 @pytest.mark.parametrize("brackets", [(b"[", b"]"), (b'{"a":', b"}")])
 def test_depth_has_a_limit(brackets):
     n = MAX_DEPTH - 1
-    fits = b'{"a":' + brackets[0] * n + b"1" + brackets[1] * n + b', "b":"' + b"x" * json_in.SMALL + b'"}'
+    fits = b'{"a":' + brackets[0] * n + b"1" + brackets[1] * n + b', "b":"' + b"x" * json_in.SMALL_BYTES + b'"}'
     assert gives(fits, json.loads(fits))
     with pytest.raises(InvalidRequestError, match="nested"):
         parse_object(b'{"a":' + brackets[0] * 100_000 + brackets[1] * 100_000 + b"}")
@@ -198,7 +198,7 @@ def test_depth_has_a_limit(brackets):
 
 def test_nothing_is_read_for_a_client_that_left():
     with wanted_while(lambda: False), pytest.raises(DroppedError):
-        parse_object(b'{"a":"' + b"x" * json_in.SMALL + b'"}')
+        parse_object(b'{"a":"' + b"x" * json_in.SMALL_BYTES + b'"}')
 
 
 @pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
@@ -217,4 +217,4 @@ def test_an_empty_body_is_called_empty(body):
 
 def test_a_byte_order_mark_is_no_part_of_the_text():
     assert parse_object(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
-    assert gives(b'\xef\xbb\xbf{"a": "' + b"x" * json_in.SMALL + b'"}', {"a": "x" * json_in.SMALL})
+    assert gives(b'\xef\xbb\xbf{"a": "' + b"x" * json_in.SMALL_BYTES + b'"}', {"a": "x" * json_in.SMALL_BYTES})

@@ -11,7 +11,7 @@ from uad.base.config import TemplateConfig
 from uad.base.errors import ConfigError, InvalidRequestError
 from uad.text.mapping.patterns import encode_parts, encode_text
 from uad.text.prompts import Prompts
-from uad.text.templates.conversation import MAX_TEXT, Talk, converse
+from uad.text.templates.conversation import MAX_TEXT_CHARS, Talk, converse
 from uad.text.templates.render import Rendered, render
 from uad.text.templates.sandbox import Budget, ChatTemplate
 from uad.text.templates.seams import Part
@@ -303,10 +303,10 @@ def test_specials_typed_inside_thoughts_that_a_template_takes_out_stay_letters()
 
 def test_messages_that_are_too_long_are_refused_before_they_are_rendered() -> None:
     messages = [
-        {"role": "user", "content": "x" * MAX_TEXT},
+        {"role": "user", "content": "x" * MAX_TEXT_CHARS},
         {"role": "user", "content": [{"type": "text", "text": "y"}]},
     ]
-    with pytest.raises(InvalidRequestError, match=f"hold {MAX_TEXT + 1} characters"):
+    with pytest.raises(InvalidRequestError, match=f"hold {MAX_TEXT_CHARS + 1} characters"):
         converse(messages, Talk("{{ 1 / 0 }}"))
 
 

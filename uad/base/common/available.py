@@ -13,7 +13,7 @@ from uad.base.common.files import is_folder
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _CACHES = ("inactive_file", "active_file", "total_inactive_file", "total_active_file")
-_UNLIMITED = 1 << 60
+_UNLIMITED_BYTES = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _limit_v1(folder: Path) -> int | None:
 
 
 def _left(folder: Path, limit: int, usage: str) -> int | None:
-    if limit >= _UNLIMITED:
+    if limit >= _UNLIMITED_BYTES:
         return None
     # a limit of 8 GB with 7 in use, of which 5 are cached files: 8 - (7 - 5) = 6 are left
     stat = _table(folder / "memory.stat")

@@ -14,10 +14,10 @@ from pathlib import Path
 from uad.base.common.names import nearest
 from uad.base.errors import ConfigError, UadError
 
-SMALL = 1 << 20
+SMALL_BYTES = 1 << 20
 """Most bytes of a file that a person wrote."""
 
-_MOST_PREFIX = 40  # characters: names may have 255 bytes in all
+_MOST_PREFIX_CHARS = 40  # characters: names may have 255 bytes in all
 _ALIKE = 0.8  # similarity of a file that may be meant
 
 _OTHERS = (
@@ -92,7 +92,7 @@ def check_room(out: Path, n_bytes: int) -> None:
         raise ConfigError(f"cannot write {out}: it needs {n_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB are free there")
 
 
-def read_text(path: Path, limit: int = SMALL, error: type[UadError] = ConfigError) -> str:
+def read_text(path: Path, limit: int = SMALL_BYTES, error: type[UadError] = ConfigError) -> str:
     """The text of a UTF-8 file of at most `limit` bytes, line ends as \\n, without a byte order mark.
 
     Raises `error`, which names the file, when it is missing, too long or not such text.
@@ -151,7 +151,7 @@ def why_not_writable(path: Path) -> str:
 
 def write_atomically(path: Path, *parts: bytes | memoryview) -> None:
     """Write a file of these parts so that readers find the old or the new content, whole. Raises OSError."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name[:_MOST_PREFIX]}.", dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:_MOST_PREFIX_CHARS]}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             for part in parts:

@@ -13,7 +13,7 @@ Json = dict[str, object]
 LOWEST = -3.4028234663852886e38  # the lowest float32, which llama-server sends for log(0)
 PING = b":\n\n"
 DONE = b"data: [DONE]\n\n"
-_AT_ONCE = 1 << 16  # characters
+_CHARS_AT_ONCE = 1 << 16  # characters
 _NUMBERS = 1 << 12
 
 # ASCII only: some clients split streams at every Unicode line end, U+2028 and U+0085 among them.
@@ -48,7 +48,7 @@ def chunks(value: object, depth: int = 5) -> list[bytes]:
     for text in _texts(value, depth):
         texts.append(text)
         size += len(text)
-        if size >= _AT_ONCE:
+        if size >= _CHARS_AT_ONCE:
             checkpoint()
             out.append("".join(texts).encode("ascii"))
             texts, size = [], 0
@@ -56,10 +56,10 @@ def chunks(value: object, depth: int = 5) -> list[bytes]:
 
 
 def _texts(value: object, depth: int) -> Iterator[str]:
-    if isinstance(value, str) and len(value) > _AT_ONCE:
+    if isinstance(value, str) and len(value) > _CHARS_AT_ONCE:
         yield '"'
-        for start in range(0, len(value), _AT_ONCE):
-            yield dumps(value[start : start + _AT_ONCE])[1:-1]
+        for start in range(0, len(value), _CHARS_AT_ONCE):
+            yield dumps(value[start : start + _CHARS_AT_ONCE])[1:-1]
         yield '"'
     elif depth and isinstance(value, dict):
         yield "{"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from rapidfuzz import process
 from rapidfuzz.distance import JaroWinkler, Levenshtein
 
-_LONGEST = 256  # characters of a name that are compared
+_LONGEST_CHARS = 256  # characters of a name that are compared
 _ALIKE = 0.75  # Jaro-Winkler similarity of what may be a slip
 _KEPT = 0.75  # share of characters that a misspelt path has in common with the right one
 
@@ -18,7 +18,7 @@ def nearest(name: str, known: Iterable[str], at_least: float = 0.0) -> str | Non
     """
     words = {_plain(word): word for word in known}
     best = process.extractOne(
-        _plain(name[:_LONGEST]), words.keys(), scorer=JaroWinkler.similarity, score_cutoff=at_least
+        _plain(name[:_LONGEST_CHARS]), words.keys(), scorer=JaroWinkler.similarity, score_cutoff=at_least
     )
     return words[best[0]] if best else None
 
@@ -37,7 +37,9 @@ def meant_or_known(name: str, known: Collection[str]) -> str:
 
 def misspelt_path(path: str, known: Iterable[str]) -> str | None:
     """The known path that `path` differs from by a quarter of its characters at most; None where there is none."""
-    best = process.extractOne(path[:_LONGEST], known, scorer=Levenshtein.normalized_similarity, score_cutoff=_KEPT)
+    best = process.extractOne(
+        path[:_LONGEST_CHARS], known, scorer=Levenshtein.normalized_similarity, score_cutoff=_KEPT
+    )
     return best[0] if best else None
 
 

@@ -19,7 +19,7 @@ from uad.drafts.lookup.history import BELIEFS
 from uad.drafts.lookup.replacements import LONGEST, Edit, Expected, Replacements
 from uad.drafts.lookup.sources import Located, Source
 
-_REACH = 16
+_REACH_IDS = 16
 """Ids after a difference, of the source and of the answer, in which they may meet again."""
 _SURE = 2
 """Ids that must agree there."""
@@ -84,7 +84,7 @@ class Difference:
         n_written = len(written)
         alone = first if n_written == 1 and first < len(ahead) else 0
         self.rejoin, self.n_same, fewest = alone, 0, 0
-        for place in [i for i, expected in enumerate(ahead[first : first + _REACH], first) if expected == id_]:
+        for place in [i for i, expected in enumerate(ahead[first : first + _REACH_IDS], first) if expected == id_]:
             # ids[first : place + 1] of the source stand against what was written; their ends are compared
             n_source = place - first + 1
             same, most = 1, min(n_source, n_written)
@@ -203,7 +203,7 @@ class CopyAligner:
             if self._difference is not None:
                 self._difference.write(ids[at])
                 at += 1
-                if len(self._difference.written) > _REACH:
+                if len(self._difference.written) > _REACH_IDS:
                     self._source = None
                 elif self._difference.n_same >= _SURE:
                     self._resume(self._difference)
@@ -239,7 +239,7 @@ class CopyAligner:
             if edit.at <= self._at < max(edit.end, edit.at + 1):
                 self._replacements.forget(edit.edit)
                 at, first = edit.at, edit.place
-        self._ahead = source.ahead(first + _REACH)
+        self._ahead = source.ahead(first + _REACH_IDS)
         self._difference = Difference(self._ahead, first, list(self._expected.ids[at : self._at]))
         self.left = Located(source.moved(first - 1), self._length)
 

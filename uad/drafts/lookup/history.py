@@ -14,11 +14,11 @@ from uad.base.common.sequences import common_prefix
 _FIRST_HEADS = 1 << 10
 _DETOUR = 64
 """Ends of other n-grams, which share a slot by chance, that are passed by in one search."""
-AT_ONCE = 1 << 14
+IDS_AT_ONCE = 1 << 14
 """Ids read in one round: a longer prompt takes several, so that other sequences need not wait."""
 ID_BYTES = 36
 """Bytes of one id in a list: the reference and the number, which is counted even where other lists hold it too."""
-MAX_MATCH = 64
+MAX_MATCH_IDS = 64
 """Longer matches are not measured: they say no more."""
 
 
@@ -47,7 +47,7 @@ class GramIndex:
         return hash(tuple(gram)) & (len(self._heads) - 1)
 
     def grow(self) -> None:
-        """Index the new ids, at most AT_ONCE of them."""
+        """Index the new ids, at most IDS_AT_ONCE of them."""
         ids, n, before = self.ids, self.n, self._before
         stop = len(ids)
         if len(before) > stop:
@@ -55,7 +55,7 @@ class GramIndex:
         if stop > len(self._heads):  # as many again may follow before the next time
             self._heads = array("i", bytes(4 << (2 * stop - 1).bit_length()))
             del before[1:]
-        stop = min(stop, self.size + AT_ONCE)
+        stop = min(stop, self.size + IDS_AT_ONCE)
         if len(before) < n:
             before.extend([0] * (min(stop + 1, n) - len(before)))
         heads, mask = self._heads, len(self._heads) - 1

@@ -36,9 +36,9 @@ _N_MATCH = SIZES[-2]
 """Ids that must be known for the way on from there to be followed."""
 N_COPIED = 24
 """Ids of a copy that is followed. More take longer to find than other drafters need."""
-_STEP = 512
+_STEP_IDS = 512
 """New ids counted per round: a long prompt is spread over several, so that other sequences need not wait."""
-_TAKE_BACK = 1 << 13
+_TAKE_BACK_IDS = 1 << 13
 """Ids that are taken back when a prompt leaves them out; where there are more, or fewer are left, all are counted
 again.
 """
@@ -148,7 +148,7 @@ class NgramCache:
         return self.context.memory + self._known.memory
 
     def begin(self, n_kept: int) -> None:
-        if self.size - n_kept > min(n_kept, _TAKE_BACK):
+        if self.size - n_kept > min(n_kept, _TAKE_BACK_IDS):
             self.context, self.size = NgramCounts(longer=True), 0
         elif n_kept < self.size:
             self.context.take(self._text.ids[: self.size], n_kept)
@@ -174,7 +174,7 @@ class NgramCache:
     def _count(self) -> None:
         """The new ids, as many as a round may take."""
         ids, size = self._text.ids, self.size
-        start, self.size = max(size - LONGER, 0), min(len(ids), size + _STEP)
+        start, self.size = max(size - LONGER, 0), min(len(ids), size + _STEP_IDS)
         self.context.add(ids[start : self.size], size - start)
 
     def _find(self, pick: Pick | None) -> Located | None:

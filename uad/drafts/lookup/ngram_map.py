@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from uad.base.common.sequences import common_suffix
 from uad.base.types import Draft, Origin
-from uad.drafts.lookup.history import MAX_MATCH, GramIndex, agreement
+from uad.drafts.lookup.history import MAX_MATCH_IDS, GramIndex, agreement
 from uad.drafts.lookup.lookup_drafter import LookupDrafter, SlotText
 from uad.drafts.lookup.sources import Located, TextSource
 
@@ -65,7 +65,7 @@ class NgramSimple:
         ids, n = self._text.ids, self.index.n
         ends = self.index.last_ends(len(ids), self._min_hits) if len(ids) > n else []
         return (
-            Located(TextSource(ids, ends[0] - 1), common_suffix(ids, ends[0], ids, MAX_MATCH, n))
+            Located(TextSource(ids, ends[0] - 1), common_suffix(ids, ends[0], ids, MAX_MATCH_IDS, n))
             if len(ends) >= self._min_hits
             else None
         )
@@ -123,7 +123,7 @@ class NgramMap(NgramSimple):
             return None
         name = ids[-n:] if self._n_values == 1 else ids[-n:] + ids[start : start + m]
         self.tried = _Tried(tuple(name), start, len(ids))
-        return Located(TextSource(ids, start - 1), common_suffix(ids, start, ids, MAX_MATCH, n))
+        return Located(TextSource(ids, start - 1), common_suffix(ids, start, ids, MAX_MATCH_IDS, n))
 
     def _choose(self, ends: list[int]) -> int | None:
         """Where the value begins that is to be drafted. A further value than n_values is not counted."""

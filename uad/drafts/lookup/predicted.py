@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-TAIL: Final = 64
+TAIL_BYTES: Final = 64
 """Bytes of the answer that are compared."""
 _NEEDLES: Final = ((24, 1 << 16), (12, 1 << 16), (6, 1 << 12), (3, 1 << 8))
 """Bytes that are looked for, the most first, and how many bytes before and after the difference that is done."""
 _MOST_HITS: Final = 16
 """Places of them that are compared, on each side."""
-_GRAIN: Final = 8
+_GRAIN_BYTES: Final = 8
 """Bytes that a place may be away from where it is expected; each doubling of that takes one byte more that agrees."""
-_LONGEST_LINE: Final = 1 << 12
+_LONGEST_LINE_BYTES: Final = 1 << 12
 
 
 class PredictedPlace(NamedTuple):
@@ -67,7 +67,7 @@ def _score(text: bytes, tail: bytes, at: int, n: int, expected: int) -> int:
     most = min(len(tail), at)
     while n < most and text[at - n - 1] == tail[-n - 1]:
         n += 1
-    return weight(tail[-n:]) - (abs(at - expected) // _GRAIN).bit_length()
+    return weight(tail[-n:]) - (abs(at - expected) // _GRAIN_BYTES).bit_length()
 
 
 def _after_line(text: bytes, tail: bytes, left: int) -> PredictedPlace | None:
@@ -80,7 +80,7 @@ def _after_line(text: bytes, tail: bytes, left: int) -> PredictedPlace | None:
         return None
     start = text.rfind(b"\n", 0, left) + 1
     if text[start:left].strip():
-        start = text.find(b"\n", left, left + _LONGEST_LINE) + 1
+        start = text.find(b"\n", left, left + _LONGEST_LINE_BYTES) + 1
     at = start + len(indent)
     return PredictedPlace(at) if (start or left == 0) and text.startswith(indent, start) and at < len(text) else None
 

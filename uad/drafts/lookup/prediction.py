@@ -15,7 +15,7 @@ from uad.base.types import GREEDY, Commit, Draft, Origin, SamplingParams
 from uad.drafts.lookup import predicted
 from uad.drafts.lookup.aligner import Guess
 from uad.drafts.lookup.lookup_drafter import LookupDrafter, SlotText
-from uad.drafts.lookup.predicted import TAIL, PredictedPlace
+from uad.drafts.lookup.predicted import TAIL_BYTES, PredictedPlace
 from uad.drafts.lookup.sources import Located, TableWalk, WalkSource
 from uad.text.vocab.encode import Encoder
 
@@ -24,15 +24,15 @@ _SURE: Final = 4
 _CLEAR: Final = 12
 """Score of a place from which on it is followed, though the answer may still come back to where it left."""
 _BYTES_PER_ID: Final = 3
-_FREE: Final = 16
+_FREE_IDS: Final = 16
 """Ids drafted beyond twice the length of what agreed."""
 _SURER: Final = 4
 """Ids of a copy elsewhere that one counts as which agrees with a prediction: few answers do by chance."""
-_PIECE: Final = 256
+_PIECE_BYTES: Final = 256
 """Bytes of the prediction that are encoded at once."""
-_UNSURE: Final = 2
+_UNSURE_IDS: Final = 2
 """Last ids that the cut may have changed, where there is no safe boundary."""
-_PROMPT: Final = 16
+_PROMPT_IDS: Final = 16
 """Ids at the end of a prompt that may decide how the first bytes are cut."""
 _NOTHING_BEFORE: Final = -1
 
@@ -42,7 +42,7 @@ class PredictionDrafter(LookupDrafter):
 
     def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
         """A sequence starts (again); nothing is predicted of it yet."""
-        super().begin(seq, prompt[-_PROMPT:], sampling)
+        super().begin(seq, prompt[-_PROMPT_IDS:], sampling)
 
     def predict(self, seq: int, text: bytes) -> None:
         """What the answer of a sequence that has just begun is expected to be."""
@@ -110,7 +110,7 @@ class PredictionLookup:
             return None
         before = aligner.left.length // 2 if aligner.left is not None and guess.length >= _SURE else 0
         surer = _SURER if guess.length >= _SURE else 1
-        draft = guess.draft(min(n, _FREE + 2 * max(guess.length, before)), self._text.origin, _SURE, surer)
+        draft = guess.draft(min(n, _FREE_IDS + 2 * max(guess.length, before)), self._text.origin, _SURE, surer)
         return draft if guess.length else replace(draft, kind=f"{draft.origin}/guessed")
 
     def _guess(self, n: int) -> Guess | None:
@@ -141,9 +141,9 @@ class PredictionLookup:
 
     def _tail(self) -> tuple[bytes, bytes]:
         """The last bytes of the text, and those of them by which the next id may be cut: after an id without bytes."""
-        pieces = [self._encoder.vocab.texts[id_] for id_ in self._text.ids[-TAIL:]]
+        pieces = [self._encoder.vocab.texts[id_] for id_ in self._text.ids[-TAIL_BYTES:]]
         n = next((n for n, piece in enumerate(reversed(pieces)) if not piece), len(pieces))
-        return b"".join(pieces)[-TAIL:], b"".join(pieces[len(pieces) - n :])[-TAIL:]
+        return b"".join(pieces)[-TAIL_BYTES:], b"".join(pieces[len(pieces) - n :])[-TAIL_BYTES:]
 
     def _find(self, tail: bytes) -> PredictedPlace | None:
         n_ids = len(self._text.ids)
@@ -156,7 +156,7 @@ class PredictionLookup:
 
     def _cut_elsewhere(self, n_since: int) -> PredictedPlace | None:
         """After what was written since the difference, where only its cut differs."""
-        if not 0 < n_since < TAIL:
+        if not 0 < n_since < TAIL_BYTES:
             return None
         data = self._encoder.vocab.join(self._text.ids[-n_since:])
         at = self._left + len(data)
@@ -193,8 +193,8 @@ class PredictionLookup:
         target has cut there already, and the piece is cut by itself.
         """
         encode, boundaries, pieces = self._encoder.encode, self._encoder.boundaries, self._encoder.vocab.pieces
-        data, edge = before + self.predicted[at : at + _PIECE], len(before)
-        is_last = at + _PIECE >= len(self.predicted)
+        data, edge = before + self.predicted[at : at + _PIECE_BYTES], len(before)
+        is_last = at + _PIECE_BYTES >= len(self.predicted)
         safe = len(data) if is_last else boundaries.last(data, len(data) - 1, edge)
         end = safe if safe > edge else len(data)
         start = boundaries.last(data, edge) if edge else 0
@@ -202,8 +202,8 @@ class PredictionLookup:
         ends = list(accumulate([len(pieces[id_]) for id_ in ids], initial=0))
         ids = ids[ends.index(edge - start) :] if edge - start in ends else encode(data[edge:end])
         if safe == edge:
-            end -= sum(len(pieces[id_]) for id_ in ids[-_UNSURE:])
-            del ids[-_UNSURE:]
+            end -= sum(len(pieces[id_]) for id_ in ids[-_UNSURE_IDS:])
+            del ids[-_UNSURE_IDS:]
         return ids, at + end - edge
 
 

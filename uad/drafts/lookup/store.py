@@ -23,7 +23,7 @@ from uad.text.vocab.table import VocabTable
 _log = logging.getLogger("uad")
 _MAGIC = "uad drafter store"
 _VERSION = 1
-_HEADER_LIMIT = 4096
+_MOST_HEADER_BYTES = 4096
 
 Rows = npt.NDArray[np.int32]
 
@@ -98,7 +98,7 @@ class StoreFile:
     def read(self) -> Rows:
         """The rows, (n, width). Raises StoreError or OSError."""
         with self.path.open("rb") as file:
-            header = self._header(file.readline(_HEADER_LIMIT))
+            header = self._header(file.readline(_MOST_HEADER_BYTES))
             body = file.read()
         expected = 4 * self.width * header["rows"]
         if len(body) != expected:

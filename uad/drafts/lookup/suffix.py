@@ -18,7 +18,7 @@ import numpy as np
 from uad.base.common.sequences import common_suffix
 from uad.base.types import Draft, Origin
 from uad.drafts.lookup.aligner import MARGIN
-from uad.drafts.lookup.history import BELIEFS, ID_BYTES, MAX_MATCH, GramIndex
+from uad.drafts.lookup.history import BELIEFS, ID_BYTES, MAX_MATCH_IDS, GramIndex
 from uad.drafts.lookup.lookup_drafter import LookupDrafter, SlotText
 from uad.drafts.lookup.sources import TextSource
 from uad.drafts.lookup.store import Rows, StoreFile
@@ -27,9 +27,9 @@ KIND = "answers"
 LEVELS = (2, 5, 12)
 _N_ENDS = (8, 8, 4)
 """Occurrences that vote, of each text, by level: what is found with more ids is more certain."""
-_FREE = 4
+_FREE_IDS = 4
 """Ids drafted beyond twice the length of the match."""
-_FOLLOWED = 32
+_FOLLOWED_IDS = 32
 """Ids in a row that agree with one source, from which on nothing else is looked at."""
 _GOOD = 4
 """Length of match from which on one elsewhere is preferred to a source that was followed less far, or may be
@@ -120,7 +120,7 @@ class SuffixIndex:
             ends = index.last_ends(len(text), most) if is_end else index.ends(ids[-n:], len(text), most)
             if ends:
                 own = is_own or is_end
-                return [SuffixMatch(text, end, common_suffix(text, end, ids, MAX_MATCH, n), own) for end in ends]
+                return [SuffixMatch(text, end, common_suffix(text, end, ids, MAX_MATCH_IDS, n), own) for end in ends]
         return []
 
 
@@ -228,7 +228,7 @@ class SuffixLookup:
         self.index.grow()
         if n <= 0:
             return None
-        matches = self._matches() if aligner.length < _FOLLOWED and not aligner.is_in_edit else []
+        matches = self._matches() if aligner.length < _FOLLOWED_IDS and not aligner.is_in_edit else []
         goes_on = aligner.resumed or not aligner.is_copying or not matches
         if goes_on and not any(match.length >= _GOOD for match in matches) and (guess := aligner.guess(n)) is not None:
             return guess.draft(min(n, _most(max(guess.length, _GOOD))), Origin.SUFFIX, LEVELS[1])
@@ -236,7 +236,7 @@ class SuffixLookup:
 
     def after(self, ids: Sequence[int], n: int) -> Draft:
         """At most n ids that may follow the text and these ids; neither the text nor the copy at hand changes."""
-        ahead, n = [*self._text.ids[-MAX_MATCH:], *ids], min(n, self._n_max)
+        ahead, n = [*self._text.ids[-MAX_MATCH_IDS:], *ids], min(n, self._n_max)
         matches = self._longest(ahead)
         if n <= 0 or not matches:
             return Draft(origin=Origin.SUFFIX, kind=Origin.SUFFIX)
@@ -273,13 +273,13 @@ class SuffixLookup:
         if not isinstance(source, TextSource | AnswerSource) or source.place + 1 >= len(source.text):
             return None
         return SuffixMatch(
-            source.text, source.place + 1, min(self._text.aligner.length, MAX_MATCH), isinstance(source, TextSource)
+            source.text, source.place + 1, min(self._text.aligner.length, MAX_MATCH_IDS), isinstance(source, TextSource)
         )
 
 
 def _most(length: int) -> int:
     """Ids drafted after a match of this length."""
-    return _FREE + 2 * length
+    return _FREE_IDS + 2 * length
 
 
 def vote(

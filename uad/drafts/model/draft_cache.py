@@ -14,7 +14,7 @@ from uad.drafts.model.draft_work import STEPS_PER_ID, DraftedSequence, DraftWork
 from uad.drafts.model.mirror import Mirror
 
 _log = logging.getLogger("uad.draft")
-WORTH_CATCHING_UP = 32
+IDS_WORTH_CATCHING_UP = 32
 """Ids; fewer are left for the next draft where none is asked for."""
 
 
@@ -103,7 +103,7 @@ class DraftCache:
         """
         mirror = sequence.mirror
         pos = mirror.n_kv - self._shift(mirror)
-        if sequence.n_in_kv <= pos or pos - self.context.reach(seq, pos) <= WORTH_CATCHING_UP:
+        if sequence.n_in_kv <= pos or pos - self.context.reach(seq, pos) <= IDS_WORTH_CATCHING_UP:
             return
         sequence.n_in_kv = self.context.take_back(seq, pos)
         mirror.n_kv = max(sequence.n_in_kv + self._shift(mirror), mirror.skip)

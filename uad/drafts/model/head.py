@@ -26,7 +26,7 @@ Hidden = npt.NDArray[np.float32]
 Choosers = Callable[[SamplingParams, int], Chooser]
 """Makes a chooser for an answer that is drawn like that, after a prompt of so many ids."""
 _NO_PACE = NoPace()
-_WORTH_CATCHING_UP = 32  # ids; fewer are left for the next draft where none is asked for
+_IDS_WORTH_CATCHING_UP = 32  # ids; fewer are left for the next draft where none is asked for
 
 
 class HiddenSource(Protocol):
@@ -188,7 +188,7 @@ class HeadDrafter:
             return None
         first, last = self._unread(ask.seq, text)
         n = min(last - first, ask.n_read or last - first)
-        if n <= 0 or (not ask.n_max and n < min(ask.n_read or _WORTH_CATCHING_UP, _WORTH_CATCHING_UP)):
+        if n <= 0 or (not ask.n_max and n < min(ask.n_read or _IDS_WORTH_CATCHING_UP, _IDS_WORTH_CATCHING_UP)):
             return _Work(ask, text)
         return _Work(ask, text, first, first + n)
 

@@ -17,8 +17,8 @@ from uad.text.vocab.encode import Encoder
 _MAX_TAKEN_BACK = 8
 # bytes before the edge in which a safe boundary is looked for: in text without any, a round's work follows the new
 # bytes, too
-_REACH = 512
-_CHARACTER = 4  # bytes of the longest one: what a boundary is judged by lies before it
+_REACH_BYTES = 512
+_CHARACTER_BYTES = 4  # bytes of the longest one: what a boundary is judged by lies before it
 
 
 @dataclass(slots=True)
@@ -203,7 +203,7 @@ class Mirror(DraftIds):
         safe boundary is before " foo", and an id ends there, so " foo" is encoded again with what follows. A guess may
         reach over a boundary ("; let" as one id): then the next earlier one is looked for.
         """
-        lowest = max(covered - _REACH, self.floor)
+        lowest = max(covered - _REACH_BYTES, self.floor)
         start = self._last_cut(covered, lowest)
         while start > lowest:
             k = self.index(start)
@@ -217,7 +217,7 @@ class Mirror(DraftIds):
         """The last safe boundary of the stream in lowest < offset <= limit; lowest where there is none."""
         if not self.tentative:
             return self.encoder.boundaries.last(self.data, limit, lowest)
-        begin = max(lowest - _CHARACTER, 0)
+        begin = max(lowest - _CHARACTER_BYTES, 0)
         return begin + self.encoder.boundaries.last(self.data[begin:] + self.tentative, limit - begin, lowest - begin)
 
     def n_within(self) -> int:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from uad.base.types import GREEDY, Ask, Clock, Commit, Draft, Origin, Rows, SamplingParams
 from uad.drafts.model.choosing import Chooser
 from uad.drafts.model.coupling import Coupling
-from uad.drafts.model.draft_cache import WORTH_CATCHING_UP, DraftCache
+from uad.drafts.model.draft_cache import IDS_WORTH_CATCHING_UP, DraftCache
 from uad.drafts.model.draft_context import DraftContext
 from uad.drafts.model.draft_work import (
     STEPS_PER_ID,
@@ -155,7 +155,9 @@ class ModelDrafter:
             drafting = self._wants_more(work, pace)
             first = min(mirror.n_kv, max(work.first_choice - 1, 0) if drafting else mirror.n_kv)
             ids = mirror.ids[first : first + min(max(room - n_bos, 0), work.ask.n_read or room)]
-            if not ids or (not drafting and len(ids) < min(work.ask.n_read or WORTH_CATCHING_UP, WORTH_CATCHING_UP)):
+            if not ids or (
+                not drafting and len(ids) < min(work.ask.n_read or IDS_WORTH_CATCHING_UP, IDS_WORTH_CATCHING_UP)
+            ):
                 continue
             work.n_read = len(ids)
             room -= len(ids) + n_bos

@@ -17,9 +17,9 @@ from uad.drafts.model.mirror import Mirror
 
 # ends of two ids in a row that are kept for comparing, the newest ones; the text's own end may be among them
 _MOST_ENDS: Final = 8
-_LONGEST: Final = 24  # ids compared
+_LONGEST_IDS: Final = 24  # ids compared
 # of the match against the model, by its length: flat around the best
-_ODDS: Final = tuple(0.01 * n**1.5 for n in range(_LONGEST + 1))
+_ODDS: Final = tuple(0.01 * n**1.5 for n in range(_LONGEST_IDS + 1))
 # odds of an id that model and match agree on are so many times those of the mixture: they are two sources
 _AGREED: Final = 3.0
 _DIFFERED: Final = 0.5
@@ -71,10 +71,10 @@ class Recall:
         ids = self._mirror.ids
         n = len(ids)
         if self._length and self._n == n - 1 and ids[self._at] == ids[n - 1]:
-            self._at, self._length = self._at + 1, min(self._length + 1, _LONGEST)
+            self._at, self._length = self._at + 1, min(self._length + 1, _LONGEST_IDS)
         else:
             self._length = 0
             for end in reversed(self._ends.get((ids[n - 2], ids[n - 1]), ())) if n >= 2 else ():
-                if end < n - 1 and (length := common_suffix(ids, end + 1, ids, _LONGEST)) > max(self._length, 1):
+                if end < n - 1 and (length := common_suffix(ids, end + 1, ids, _LONGEST_IDS)) > max(self._length, 1):
                     self._at, self._length = end + 1, length
         self._n = n

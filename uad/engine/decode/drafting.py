@@ -23,7 +23,7 @@ from uad.engine.policy.protocol import Chosen, Decoded, Drafted, Ended, Policy, 
 from uad.text.grammar.protocol import Matcher
 
 _log = logging.getLogger("uad.draft")
-_LATELY = 256  # rounds
+_LATELY_ROUNDS = 256  # rounds
 _PAUSED_IDS = 8  # after which it is looked whether a part that failed may start again
 _NOTHING: Mapping[int, Chosen] = {}
 NO_MATCHERS: Mapping[int, Matcher] = {}
@@ -65,7 +65,7 @@ class DraftTally:
         self._drafters = drafters
         self._stats = {drafter.part.origin: DrafterStats(drafter.part.origin) for drafter in drafters}
         self._accepted: dict[Origin, list[int]] = {origin: [] for origin in self._stats}  # drafts, by accepted length
-        self._submitted: deque[int] = deque(maxlen=_LATELY)  # lengths
+        self._submitted: deque[int] = deque(maxlen=_LATELY_ROUNDS)  # lengths
         self._crossings: dict[int, Crossing] = {}
 
     def called(self, origin: Origin, asks: Sequence[Ask], drafts: Sequence[Draft] | None, seconds: float) -> None:

@@ -25,14 +25,14 @@ SOON_S = 0.4  # a pass that ends so soon is not interrupted
 _PASS_S = 1.5  # what one takes that may be interrupted, where it has more than the fewest rows
 # rows of such a pass at least: on CPUs prompts are read at 0.98 of full speed with so many (0.96 with 128, 0.74 with
 # 60)
-_FULL = 256
+_FULL_IDS = 256
 # beside running streams a piece has so many (0.94 of full speed), where it takes no longer than this: with the streams'
 # own step they wait for a second. Two cores that read a 1.5B in Q8_0 at 72 rows a second take 0.89 s.
-_FULL_BESIDE, _BESIDE_S = 64, 0.9
+_FULL_BESIDE_IDS, _BESIDE_S = 64, 0.9
 # rows from which on attention has its kernel for prompts there, whose bits do not depend on how many there are
-_GRAIN = 64
+_GRAIN_ROWS = 64
 _MOST_LOST = 0.1  # share of the time of reading
-_FEWEST = 16  # ids that a piece has at least: fewer cost nearly as much time
+_FEWEST_IDS = 16  # ids that a piece has at least: fewer cost nearly as much time
 _NEWEST = 0.3  # share of the newest piece in the rate
 
 
@@ -64,7 +64,7 @@ class Prefill:
 
     def __init__(self, n_ubatch: int, most: int, clock: Clock) -> None:
         self._n_ubatch = n_ubatch
-        self._grain = _GRAIN if n_ubatch >= 2 * _GRAIN else 1
+        self._grain = _GRAIN_ROWS if n_ubatch >= 2 * _GRAIN_ROWS else 1
         self._most = most
         self._clock = clock
         self._last_rate = 0.0
@@ -98,7 +98,7 @@ class Prefill:
     def took(self, reader: Reader, n: int, seconds: float) -> None:
         """A piece of n ids of this reader took so many seconds."""
         self._read_s += seconds
-        if n >= _FEWEST and seconds > 0:
+        if n >= _FEWEST_IDS and seconds > 0:
             rate = n / seconds
             self._last_rate = reader.rate = reader.rate + _NEWEST * (rate - reader.rate) if reader.rate else rate
 
@@ -111,7 +111,7 @@ class Prefill:
         lost so far. So every prompt comes to its end, however many others come.
         """
         may_lose = self._lost_s <= max(_MOST_LOST * self._read_s, _ROUND_S)
-        return n > _FEWEST and self.seconds(reader, n) > _ROUND_S and may_lose
+        return n > _FEWEST_IDS and self.seconds(reader, n) > _ROUND_S and may_lose
 
     def seconds(self, reader: Reader, n: int) -> float:
         """What a piece of n ids of this reader is expected to take; for ever, where nothing is known."""
@@ -134,20 +134,20 @@ class Prefill:
         """Ids of a piece that may be interrupted."""
         if not (reader.rate or self._last_rate):
             return self._n_ubatch
-        return max(self._ids(reader, _ROUND_S), min(self._ids(reader, _PASS_S), self._n_ubatch), _FULL)
+        return max(self._ids(reader, _ROUND_S), min(self._ids(reader, _PASS_S), self._n_ubatch), _FULL_IDS)
 
     def _room(self, reader: Reader, seconds: float, others_write: bool) -> int:
         """Ids that fit into so many seconds. The very first piece is a pass, since nothing is known of its speed; a
         small one where too many interrupted that, as it is not to be interrupted then.
         """
         if not (reader.rate or self._last_rate) and not others_write:
-            return self._n_ubatch if self._lost_s <= _ROUND_S else max(self._grain, _FEWEST)
+            return self._n_ubatch if self._lost_s <= _ROUND_S else max(self._grain, _FEWEST_IDS)
         n = self._ids(reader, seconds)
-        return max(n, min(self._ids(reader, _BESIDE_S), _FULL_BESIDE)) if others_write else n
+        return max(n, min(self._ids(reader, _BESIDE_S), _FULL_BESIDE_IDS)) if others_write else n
 
     def _ids(self, reader: Reader, seconds: float) -> int:
         """How many ids the reader reads in so many seconds, as far as is known."""
-        return max(_FEWEST, int((reader.rate or self._last_rate) * seconds))
+        return max(_FEWEST_IDS, int((reader.rate or self._last_rate) * seconds))
 
     def _length(self, n_unread: int, room: int) -> int:
         """Ids of a piece: passes of the kernel for prompts where room allows, here and in what is left, so that their

@@ -23,9 +23,9 @@ from uad.engine.decode.lower_level import LowerLevel, StoredText
 _log = logging.getLogger("uad.request")
 _GAIN = 4.0  # reading again must take so many times as long as the copies: not every text comes back
 _GAIN_OF_ENDS = 16.0  # where only the end of a text is lost: more likely it was edited than left for later
-_PRICE = 2e-9  # seconds per byte, before any copy was timed
+_PRICE_S_PER_BYTE = 2e-9  # seconds per byte, before any copy was timed
 _NEWEST = 0.5  # share of the newest copy in the price
-_MARGIN = 256 << 20  # bytes that are left to others
+_MARGIN_BYTES = 256 << 20  # bytes that are left to others
 _MOST_TRIES = 4  # texts of the disk that are tried for a request: files may be damaged, or gone
 S = TypeVar("S")
 
@@ -64,7 +64,11 @@ class Rates:
         # A slot holds 3,000 ids in 90 MB, of which the next prompt keeps 100. At 150 ids/s the other 2,900 take 19 s to
         # read again; a copy now and one back take 2 · 90 MB · 2 ns = 0.36 s. 19 > 4 · 0.36: it is kept. Of a tiny model
         # that reads 10,000 ids/s they take 0.29 s, and the text is read again if it ever comes back.
-        return n_ids > 0 and self.reading > 0 and n_ids / self.reading > gain * n_bytes * (self.copying or _PRICE)
+        return (
+            n_ids > 0
+            and self.reading > 0
+            and n_ids / self.reading > gain * n_bytes * (self.copying or _PRICE_S_PER_BYTE)
+        )
 
     def copied(self, n_bytes: int, seconds: float) -> None:
         """A copy took so many seconds."""
@@ -124,7 +128,7 @@ class MemoryTexts(Generic[S]):
     def can_take_in(self, n_bytes: int) -> bool:
         """Whether the machine has room for so many bytes from the disk; texts that are in the way are dropped."""
         room = self._room()
-        return room is None or n_bytes + _MARGIN <= room or self.make_room(n_bytes, None, ())
+        return room is None or n_bytes + _MARGIN_BYTES <= room or self.make_room(n_bytes, None, ())
 
     def make_room(self, size: int, spared: StoredText[S] | None, held: Sequence[int], may_drop: bool = True) -> bool:
         """Drop texts until a copy of so many bytes fits: beginnings of what is to be copied, then the least recently
@@ -134,7 +138,7 @@ class MemoryTexts(Generic[S]):
         # A copy of 1.5 GB lacks 0.5. An earlier turn of the same conversation goes first, and not to the disk: the copy
         # has all of it. Then goes the text that was not used for longest.
         total, room = self.n_bytes, self._room()
-        most = min(inf if self._most is None else self._most, inf if room is None else room - _MARGIN + total)
+        most = min(inf if self._most is None else self._most, inf if room is None else room - _MARGIN_BYTES + total)
         if total + size <= most:
             return True
         if not may_drop or size + (spared.n_bytes if spared is not None else 0) > most:

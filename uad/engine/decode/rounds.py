@@ -29,7 +29,9 @@ _NO_LOGITS: Outputs = ()
 _PASS_ON_S = 0.002
 # Where logits are computed later, clients get their text meanwhile, and the loop goes on; but policy and counts follow.
 _MOST_AT_ONCE = 32
-_MANY = 3  # rows from which on it is cheaper to draw from them together, where more than the likeliest id is needed
+_MANY_ROWS = (
+    3  # rows from which on it is cheaper to draw from them together, where more than the likeliest id is needed
+)
 
 
 @dataclass(slots=True)
@@ -126,7 +128,7 @@ class Rounds:
         n_busy = len(self._requests.running)
         seconds, n, now = 0.0, 0, clock()
         until = now + _PASS_ON_S
-        together = len(writing) >= _MANY and any(running.sampler.n_needed != 1 for running in writing)
+        together = len(writing) >= _MANY_ROWS and any(running.sampler.n_needed != 1 for running in writing)
         draw = _drawn_together if together else _drawn
         later = target.computes_later
         if later:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from uad.base.common.json_out import Json
 
 _SEAL = "uad1:"
-_LONGEST_HEAD = 64
+_LONGEST_HEAD_CHARS = 64
 """Characters in which a data URL begins, with white space before it."""
 
 
@@ -25,7 +25,7 @@ class Picture:
     @classmethod
     def of_base64(cls, data: str, where: str) -> Picture:
         """The picture of a file in base64; a data URL is taken as it is."""
-        is_url = data[:_LONGEST_HEAD].lstrip().lower().startswith("data:")
+        is_url = data[:_LONGEST_HEAD_CHARS].lstrip().lower().startswith("data:")
         return cls(data if is_url else f"data:image/any;base64,{data}", where)
 
     @property

@@ -78,7 +78,7 @@ _UNSUPPORTED = {
     "context": "send the conversation to /api/chat",
     "template": "the model's own is used; start the server with --chat-template, or send a whole prompt with raw",
 }
-_FOREVER = 100 * 365 * 86400
+_FOREVER_S = 100 * 365 * 86400
 """Seconds after the start at which the model is said to be unloaded, where it never is. To keep it so long is for ever.
 """
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -106,7 +106,7 @@ def kept_for(value: str | float | None) -> float | None:
     if isinstance(value, str):
         parts = re.findall(rf"([\d.]+)({'|'.join(_UNITS)})", value)
         value = sum(float(number) * _UNITS[unit] for number, unit in parts) * (-1 if value.startswith("-") else 1)
-    return float(value) if 0 <= value < _FOREVER else inf
+    return float(value) if 0 <= value < _FOREVER_S else inf
 
 
 def _think(value: object) -> object:
@@ -506,7 +506,7 @@ def running(about: About) -> Json:
     """GET /api/ps: the model while it is loaded."""
     if about.engine.sleep.is_asleep:
         return {"models": []}
-    until = _when(about.started + _FOREVER if about.expires_at is None else about.expires_at)
+    until = _when(about.started + _FOREVER_S if about.expires_at is None else about.expires_at)
     facts = {"expires_at": until, "size_vram": 0, "context_length": about.engine.info.n_ctx}
     return {"models": [{**_model(about), **facts}]}
 

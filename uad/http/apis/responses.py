@@ -39,7 +39,7 @@ from uad.http.requests.job import Job
 from uad.http.requests.left_out import leave_out
 from uad.http.requests.message_fields import CHOICES, MAX_NAME, MAX_TOOLS, FunctionBody
 
-MAX_REPEATED = 1 << 16  # characters of settings
+MAX_REPEATED_CHARS = 1 << 16  # characters of settings
 MAX_REPEATED_PROBS = 4096
 MAX_ITEMS = 8192
 MAX_PARTS = 4096  # of one item
@@ -511,7 +511,7 @@ def _repeated(job: Job, body: ResponsesBody) -> Json:
     if parallel is None:
         choice = body.tool_choice.get("mode") if isinstance(body.tool_choice, dict) else body.tool_choice
         parallel = choice != "required"
-    if sum(map(len, chunks(long))) > MAX_REPEATED:
+    if sum(map(len, chunks(long))) > MAX_REPEATED_CHARS:
         long = {"instructions": None, "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": []}
     return {
         "background": False,

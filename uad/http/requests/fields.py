@@ -51,7 +51,7 @@ MAX_STOP_IDS = 4096
 MAX_MESSAGES = 8192
 MAX_KWARGS = 64
 MAX_EXTRA = 4096
-MAX_BUDGET_MESSAGE = 4096
+MAX_BUDGET_MESSAGE_CHARS = 4096
 """Characters."""
 MAX_ALTERNATIVES = 100
 B = TypeVar("B", bound=Body)
@@ -378,7 +378,7 @@ class TemplateBody(Body):
         *("reasoning_budget_tokens", "thinking_budget_tokens", "reasoning_budget", "thinking_budget"),
     )
     reasoning_budget_message: StrictStr | None = row(
-        None, "what is written before a thought ends by its budget", max_length=MAX_BUDGET_MESSAGE
+        None, "what is written before a thought ends by its budget", max_length=MAX_BUDGET_MESSAGE_CHARS
     )
     tools: list[ToolBody] = row([], "functions that the answer may call ([tools.md](tools.md))", max_length=MAX_TOOLS)
     tool_choice: ToolChoice = row(

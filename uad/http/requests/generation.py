@@ -34,9 +34,9 @@ from uad.base.events import (
 from uad.base.types import Request
 from uad.text.prompts import Text
 
-CAPACITY = 1024
+CAPACITY_EVENTS = 1024
 _TICK_S = 0.008  # how often inboxes are read while events come fast
-_FAST = 2  # events in a tick, of all requests
+_FAST_EVENTS = 2  # events in a tick, of all requests
 log = logging.getLogger("uad.server")
 Arrival = tuple[int, Delta | Progress | Done]
 
@@ -117,7 +117,7 @@ class Ticks:
             self._n_before, self._n = self._n if at == self._at + 1 else 0, 0
             self._at = at
         self._n += n
-        return max(self._n, self._n_before) >= _FAST
+        return max(self._n, self._n_before) >= _FAST_EVENTS
 
     def call(self, read: Callable[[], None]) -> None:
         """Call `read` when the next tick begins."""
@@ -147,7 +147,7 @@ class Inbox:
         self,
         loop: asyncio.AbstractEventLoop,
         on_overflow: Callable[[], None],
-        capacity: int = CAPACITY,
+        capacity: int = CAPACITY_EVENTS,
         is_whole: bool = False,
         ticks: Ticks | None = None,
     ) -> None:

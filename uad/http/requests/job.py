@@ -22,7 +22,7 @@ from uad.http.requests.generation import Backend
 from uad.http.requests.left_out import leave_out
 from uad.http.requests.prompt_ids import Prompt
 
-MAX_PREDICTED: Final = 1 << 22
+MAX_PREDICTED_BYTES: Final = 1 << 22
 """Bytes of all text of a prediction: about a million tokens."""
 MAX_PREDICTED_PARTS: Final = 4096
 MAX_BIASES = 4096
@@ -325,10 +325,10 @@ def prediction_of(value: object) -> bytes:
     if value.get("type") != "content":
         raise InvalidRequestError.at("prediction", 'its type must be "content", the only one there is')
     data = b"".join(text.encode() for text in _predicted_texts(value.get("content")))
-    if len(data) > MAX_PREDICTED:
+    if len(data) > MAX_PREDICTED_BYTES:
         raise InvalidRequestError.at(
             "prediction",
-            f"its content has {len(data)} bytes, of {MAX_PREDICTED} at most; send the part that is answered",
+            f"its content has {len(data)} bytes, of {MAX_PREDICTED_BYTES} at most; send the part that is answered",
         )
     return data
 

@@ -53,7 +53,7 @@ _BRANDS: Final = {
     **dict.fromkeys((b"crx ",), "CR3"),
 }
 _WORDS: Final = ((b"<svg", "SVG"), (b"<html", "HTML"), (b"<!doctype html", "HTML"))
-_HEAD: Final = 1024
+_HEAD_BYTES: Final = 1024
 """Bytes that are looked at for words."""
 
 
@@ -68,7 +68,7 @@ def format_of(data: bytes) -> str:
             return name
     if data.startswith(b"ftyp", 4):
         return _BRANDS.get(data[8:12], "MP4")
-    head = data[:_HEAD].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    head = data[:_HEAD_BYTES].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if head.startswith(b"<"):
         return next((name for word, name in _WORDS if word in head), "XML")
     if _is_targa(data):

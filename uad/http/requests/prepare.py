@@ -28,11 +28,11 @@ from uad.http.requests.job import (
 )
 from uad.http.requests.prompt_ids import Prompt, check_begun, encode_chat, encode_completion, text_of
 
-MAX_ECHOED = 1 << 20
+MAX_ECHOED_PROBS = 1 << 20
 """Probabilities of a prompt."""
 Asking = ChatBody | CompletionBody | NativeBody
 """A body that is answered."""
-_TAIL = 64
+_TAIL_IDS = 64
 """How many ids at the end of a prompt are looked at for a thought that has begun."""
 
 
@@ -108,7 +108,7 @@ def _has_prompt_probs(body: GenerationBody, prompts: Sequence[Prompt]) -> bool:
         return False
     if any(prompt.images for prompt in prompts):
         raise InvalidRequestError.at("echo", "with logprobs a prompt can hold no images")
-    most = MAX_ECHOED // (1 + n_probs)
+    most = MAX_ECHOED_PROBS // (1 + n_probs)
     if any(len(prompt.ids) > most for prompt in prompts):
         raise InvalidRequestError.at(
             "echo", f"with logprobs {n_probs} a prompt may have at most {most} tokens; ask for fewer logprobs"
@@ -120,7 +120,7 @@ def _settle_chat(
     engine: Backend, body: ChatBody, prompt: Prompt, fields: dict[str, Any], server: ServerConfig
 ) -> Reading:
     """How a chat's answers are read, and what `fields` have because of it."""
-    own, tail = fields["constraint"], text_of(engine.text, prompt.ids[-_TAIL:])
+    own, tail = fields["constraint"], text_of(engine.text, prompt.ids[-_TAIL_IDS:])
     reading = reading_of(engine, body, tail, own, server.reasoning_format)
     fields["constraint"] = chat_constraint(engine, body, own, reading.calls, reading.start, tail)
     if not reading.is_plain:

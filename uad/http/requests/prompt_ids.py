@@ -336,9 +336,9 @@ def _check_kwarg(name: str, value: object) -> None:
 
 _PROJECT, _FILE, _SNIPPET = "myproject\n", "filename\n", "\n\n--- snippet ---\n\n"
 """What llama-server writes for a project and a file, which requests do not name, and between chunks without a mark."""
-_BESIDE: Final = 2
+_BESIDE_IDS: Final = 2
 """Ids that llama-server takes from the suffix's share, beside the prompt."""
-_MARKS: Final = 8
+_MARK_IDS: Final = 8
 """Most ids of a prompt that stand for no text of the request."""
 _MOST_CHARS: Final = 64
 """Characters of a text for each id that is wanted of it: a longer one is cut before it is tokenized."""
@@ -387,7 +387,7 @@ class FimShares:
         # other files.
         n = min(n_batch, n_ctx * 3 // 4)
         quarter = n // 4
-        return cls(3 * quarter, max(quarter - _BESIDE - n_begun, 0), max(n_ctx - n - 2 * n_answer - _MARKS, 0))
+        return cls(3 * quarter, max(quarter - _BESIDE_IDS - n_begun, 0), max(n_ctx - n - 2 * n_answer - _MARK_IDS, 0))
 
 
 def check_fim(engine: Backend, param: str) -> FimTokens:

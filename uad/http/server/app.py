@@ -14,14 +14,14 @@ from uad.http.apis.problems import BusyError
 from uad.http.requests.generation import Backend
 from uad.http.server import info, live, page
 from uad.http.server.access import allow_origin, guard
-from uad.http.server.bodies import WITH_PICTURES
+from uad.http.server.bodies import WITH_PICTURES_BYTES
 from uad.http.server.completions import answer, count
-from uad.http.server.connection import PATIENCE, PhasedServer
+from uad.http.server.connection import PATIENCE_S, PhasedServer
 from uad.http.server.edge import EDGE, Edge
 from uad.http.server.replies import Handler, errors, name_request
 from uad.http.server.state import STATE, Admission, State
 
-MAX_BODY = WITH_PICTURES
+MAX_BODY = WITH_PICTURES_BYTES
 """Bytes of any body."""
 SHUTDOWN_SECONDS = 2.0
 """Each for the last words of answers, and for handlers that do not end by themselves."""
@@ -103,7 +103,7 @@ class Runner(web.AppRunner):
         await super().setup()
         own = super().server
         assert own is not None
-        self._phases = self._phases or PhasedServer(min(self.app[EDGE].config.timeout, PATIENCE))
+        self._phases = self._phases or PhasedServer(min(self.app[EDGE].config.timeout, PATIENCE_S))
         self._phases.open(own)
 
     async def shutdown(self) -> None:

@@ -14,15 +14,15 @@ from aiohttp import hdrs, web
 from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.http.apis.problems import BusyError
 
-MAX_BODIES = 256 * 1024**2
+MAX_BODIES_BYTES = 256 * 1024**2
 """Bytes of all bodies that are being read, or were read and are not yet a running request."""
-MAX_TEXT = 32 * 1024**2
+MAX_TEXT_BYTES = 32 * 1024**2
 """Bytes of a body of a route that takes no pictures: eight megabytes of text fill a context of two million tokens."""
-WITH_PICTURES = 128 * 1024**2
+WITH_PICTURES_BYTES = 128 * 1024**2
 """Bytes of a body that may hold pictures: four photos of 10 MB are 54 MB in base64."""
-PATIENCE = 60.0
-"""Seconds that any body may take, and one more for each `LEAST_RATE` bytes of it that have arrived."""
-LEAST_RATE = 4096
+PATIENCE_S = 60.0
+"""Seconds that any body may take, and one more for each `LEAST_BYTES_PER_S` bytes of it that have arrived."""
+LEAST_BYTES_PER_S = 4096
 
 
 @dataclass(eq=False, slots=True)
@@ -51,12 +51,12 @@ class Bodies:
     never keep others waiting. Those that have arrived are counted until `release`.
     """
 
-    def __init__(self, limit: int = MAX_BODIES) -> None:
+    def __init__(self, limit: int = MAX_BODIES_BYTES) -> None:
         self.n_bytes = 0
         self._limit = limit
         self._arriving: dict[_HeldBody, None] = {}  # in the order of their beginning
 
-    async def read(self, request: web.Request, timeout: float, most: int = MAX_TEXT) -> bytes:
+    async def read(self, request: web.Request, timeout: float, most: int = MAX_TEXT_BYTES) -> bytes:
         """The body, inflated where it is compressed; it has at most so many bytes. Raises TimeoutError where it takes
         too long, BusyError where all take too much memory, HTTPException or InvalidRequestError for one that cannot be
         used.
@@ -64,7 +64,7 @@ class Bodies:
         inflater, most = _inflater(request), min(most, request.client_max_size)
         _check_size(most, request.content_length or 0)
         began, n_raw, data = asyncio.get_running_loop().time(), 0, bytearray()
-        body = request[_HELD] = _HeldBody(asyncio.timeout_at(began + min(PATIENCE, timeout)), most)
+        body = request[_HELD] = _HeldBody(asyncio.timeout_at(began + min(PATIENCE_S, timeout)), most)
         self._arriving[body] = None
         try:
             async with body.deadline:
@@ -77,7 +77,7 @@ class Bodies:
                             await asyncio.sleep(0)
                     body.check()
                     if not request.content.is_eof():
-                        body.deadline.reschedule(began + min(PATIENCE + n_raw / LEAST_RATE, timeout))
+                        body.deadline.reschedule(began + min(PATIENCE_S + n_raw / LEAST_BYTES_PER_S, timeout))
             body.check()
             if inflater is not None:
                 inflater.end()
@@ -144,7 +144,7 @@ def _check_size(most: int, n: int) -> None:
 
 # --- compressed bodies
 
-STEP_IN, STEP_OUT = 1 << 14, 1 << 16
+STEP_IN_BYTES, STEP_OUT_BYTES = 1 << 14, 1 << 16
 """Bytes that one step reads and makes at most: tenths of a millisecond."""
 MAX_MEMBERS = 1024
 """Parts that gzip may have, each compressed by itself. An empty one costs a step, too."""
@@ -180,15 +180,15 @@ class Inflater:
         at, rest, is_full = 0, b"", False
         while rest or is_full or at < len(data):
             if not rest:
-                rest, at = data[at : at + STEP_IN], at + STEP_IN
+                rest, at = data[at : at + STEP_IN_BYTES], at + STEP_IN_BYTES
             if not self._n_members or self._stream.eof:
                 self._begin_member(rest)
             try:
-                made = self._stream.decompress(rest, STEP_OUT)
+                made = self._stream.decompress(rest, STEP_OUT_BYTES)
             except zlib.error as error:
                 raise self._broken() from error
             rest = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
-            is_full = len(made) == STEP_OUT and not self._stream.eof  # more may be waiting inside
+            is_full = len(made) == STEP_OUT_BYTES and not self._stream.eof  # more may be waiting inside
             yield made
 
     def end(self) -> None:

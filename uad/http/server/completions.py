@@ -24,9 +24,9 @@ from uad.http.requests.job import check_counts
 from uad.http.requests.pictures import PictureSource, chat_sources, check_sight, has_pictures, prompted_sources
 from uad.http.requests.prepare import Asking, check_prepared, prepared
 from uad.http.requests.prompt_ids import check_begun, check_prompts, encode_chat, encode_completion
-from uad.http.server.bodies import MAX_TEXT, WITH_PICTURES
+from uad.http.server.bodies import MAX_TEXT_BYTES, WITH_PICTURES_BYTES
 from uad.http.server.connection import limit_write_time
-from uad.http.server.json_in import SMALL
+from uad.http.server.json_in import SMALL_BYTES
 from uad.http.server.quick import kind_of
 from uad.http.server.replies import FAILED, begin_stream, reply
 from uad.http.server.state import STATE, State
@@ -38,7 +38,9 @@ STALLED_SECONDS = 5.0
 async def answer(route: AnswerRoute, request: web.Request) -> web.StreamResponse:
     """Every route that generates: in any API, a chat or what goes on from prompts."""
     state = request.app[STATE]
-    asked, size = await _read(state, request, route.read, WITH_PICTURES if route.takes_pictures else MAX_TEXT)
+    asked, size = await _read(
+        state, request, route.read, WITH_PICTURES_BYTES if route.takes_pictures else MAX_TEXT_BYTES
+    )
     if isinstance(asked, AtOnce):
         async with state.idle.awake(asked.loads):
             state.idle.keep(asked.keep_s)
@@ -63,7 +65,7 @@ async def answer(route: AnswerRoute, request: web.Request) -> web.StreamResponse
 async def count(route: CountRoute, request: web.Request) -> web.StreamResponse:
     """Every route that says how many ids the prompt of a chat has."""
     state = request.app[STATE]
-    asked, size = await _read(state, request, route.read, WITH_PICTURES)
+    asked, size = await _read(state, request, route.read, WITH_PICTURES_BYTES)
     assert isinstance(asked, Translated), "only what generates is answered at once"
     with spelled(asked.spelling):
         await _before_waking(state, size, asked)
@@ -176,7 +178,7 @@ async def _whole(state: State, answer: RunningAnswer) -> web.Response:
     """
     job = answer.job
     n_chars = sum(len(prompt.text) for prompt in job.prompts) + answer.n_chars
-    if n_chars > SMALL or job.token_ids or any(request.logprobs for request in job.requests):
+    if n_chars > SMALL_BYTES or job.token_ids or any(request.logprobs for request in job.requests):
         return await state.reply(n_chars, answer.to_json, answer.dialect.depth)
     return reply(answer.to_json())
 

@@ -26,12 +26,12 @@ from uad.http.apis.problems import Problem
 from uad.http.server.replies import STREAM, escaped, id_of_request, refused, unreadable
 
 log = logging.getLogger("uad.http")
-PATIENCE = 60.0
+PATIENCE_S = 60.0
 """Seconds that a client may read nothing, while it is sent something."""
 HEAD_S = 60.0
 """Seconds that the head of a request may take to arrive, and a new connection to send anything."""
-_HEAD = 200
-_READ_AHEAD = 1 << 16
+_HEAD_BYTES = 200
+_READ_AHEAD_BYTES = 1 << 16
 """Bytes of a body that wait for the handler to read it; the client is stopped at twice as many."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.001, 0.05
@@ -57,7 +57,7 @@ class Connection(web.RequestHandler):
             logger=log,
             access_log=None,  # type: ignore[arg-type]
             auto_decompress=False,  # uad.http.server.bodies does, within bounds
-            read_bufsize=_READ_AHEAD,
+            read_bufsize=_READ_AHEAD_BYTES,
         )
         self._patience, self._is_hurried = patience, False
         self._stalled: asyncio.TimerHandle | None = None
@@ -107,7 +107,7 @@ class Connection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """A part of a request."""
-        self._head += data[: _HEAD - len(self._head)]
+        self._head += data[: _HEAD_BYTES - len(self._head)]
         super().data_received(data)
         reading = self._current_request
         # aiohttp queues a request only once the body before it is whole; what it queues sooner is that this one is

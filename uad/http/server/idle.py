@@ -10,9 +10,9 @@ from math import inf
 
 from uad.http.requests.generation import Backend
 
-_SOON = 0.05  # seconds, while a worker thread still does what a client who left had asked for
-_LEAST = 1.0  # seconds between two looks at models that would not be unloaded, or are
-FOREVER = 100 * 365 * 86400.0
+_SOON_S = 0.05  # seconds, while a worker thread still does what a client who left had asked for
+_LEAST_S = 1.0  # seconds between two looks at models that would not be unloaded, or are
+FOREVER_S = 100 * 365 * 86400.0
 """Seconds that are as good as for ever: the year after them is one that dates may not have."""
 
 
@@ -25,7 +25,7 @@ class IdleTimer:
 
     def __init__(self, engine: Backend, usual: float, is_working: Callable[[], bool]) -> None:
         self.n_users = 0
-        self.seconds = self._usual = inf if usual >= FOREVER else usual
+        self.seconds = self._usual = inf if usual >= FOREVER_S else usual
         self._engine, self._is_working = engine, is_working
         self._timer: asyncio.TimerHandle | None = None
 
@@ -51,7 +51,7 @@ class IdleTimer:
         `awake`.
         """
         if seconds is not None:
-            self.seconds = inf if seconds >= FOREVER else seconds
+            self.seconds = inf if seconds >= FOREVER_S else seconds
 
     @property
     def expires_at(self) -> float | None:
@@ -78,7 +78,7 @@ class IdleTimer:
 
     def _due(self) -> None:
         if self._is_working():
-            self._again(_SOON)
+            self._again(_SOON_S)
             return
         self._engine.fall_asleep()
-        self._again(max(self.seconds, _LEAST))  # they may have been needed, or be loaded for somebody who left
+        self._again(max(self.seconds, _LEAST_S))  # they may have been needed, or be loaded for somebody who left

@@ -29,7 +29,7 @@ from uad.http.requests.prompt_ids import (
     render_chat,
     text_of,
 )
-from uad.http.server.bodies import WITH_PICTURES
+from uad.http.server.bodies import WITH_PICTURES_BYTES
 from uad.http.server.json_in import parse_list
 from uad.http.server.metrics import CONTENT_TYPE, render
 from uad.http.server.replies import refusal, reply
@@ -261,7 +261,7 @@ async def detokenize(request: web.Request) -> web.Response:
 async def apply_template(request: web.Request) -> web.Response:
     """POST /apply-template {messages, chat_template_kwargs, …}: the prompt that a chat would get, as text."""
     state = request.app[STATE]
-    body, size = await state.read(request, lambda members: checked(TemplateBody, members), WITH_PICTURES)
+    body, size = await state.read(request, lambda members: checked(TemplateBody, members), WITH_PICTURES_BYTES)
     check_begun(body)
     if has_pictures(body):  # the markers say where they are; none is fetched or decoded
         check_sight(state.engine.sees_images, await state.off_loop(size, lambda: chat_sources(body)))

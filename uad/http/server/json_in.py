@@ -23,9 +23,9 @@ MAX_VALUES = 1 << 18
 """Strings, numbers, objects and lists: what an agent's history of thousands of messages has many times over."""
 MAX_CONTAINERS = 1 << 16
 """Objects and lists, which take longer, and make collections of garbage longer."""
-SMALL = 1 << 16
+SMALL_BYTES = 1 << 16
 """Bytes that are parsed without being measured: milliseconds, whatever they hold."""
-_STEP = 1 << 18
+_STEP_BYTES = 1 << 18
 _QUOTE, _COMMA, _OPEN, _CLOSE = 1, 2, 3, 4
 _KINDS = np.zeros(256, np.uint8)
 for _character, _kind in zip(b'",[{]}', (_QUOTE, _COMMA, _OPEN, _OPEN, _CLOSE, _CLOSE), strict=True):
@@ -47,7 +47,7 @@ def parse_object(data: bytes, n_ids: int = 0) -> dict[str, object]:
     if _UTF_16.match(data):
         raise InvalidRequestError("the body is UTF-16 or UTF-32; JSON is sent in UTF-8")
     data = data.removeprefix(_BOM)
-    if len(data) > SMALL:
+    if len(data) > SMALL_BYTES:
         _measure(data, max(MAX_VALUES, 2 * n_ids))
     elif not data.strip():
         raise InvalidRequestError("the body is empty; send a JSON object")
@@ -59,8 +59,8 @@ def parse_object(data: bytes, n_ids: int = 0) -> dict[str, object]:
 
 def parse_list(data: bytes) -> list[object]:
     """A short body that is one JSON list. Raises InvalidRequestError."""
-    if len(data) > SMALL:
-        raise InvalidRequestError(f"the body has more than {SMALL} bytes")
+    if len(data) > SMALL_BYTES:
+        raise InvalidRequestError(f"the body has more than {SMALL_BYTES} bytes")
     value = _parsed(data.removeprefix(_BOM))
     if not isinstance(value, list):
         raise InvalidRequestError("the body must be a JSON list")
@@ -79,7 +79,7 @@ def _measure(data: bytes, max_values: int) -> None:
     while start < len(data):
         checkpoint()
         # "\\\\" goes first: in `"a\\\\"` the quote ends the string, in `"a\\""` the first one does not.
-        piece = data[start : start + _STEP].replace(b"\\\\", b"..").replace(b'\\"', b"..")
+        piece = data[start : start + _STEP_BYTES].replace(b"\\\\", b"..").replace(b'\\"', b"..")
         kinds = _KINDS[np.frombuffer(piece, np.uint8)]
         at = np.flatnonzero(kinds)
         kinds = kinds[at]
@@ -114,7 +114,7 @@ def _parsed(data: bytes) -> Any:
     try:
         return from_json(data, allow_inf_nan=False, cache_strings="none")
     except ValueError as error:
-        if len(data) > SMALL:
+        if len(data) > SMALL_BYTES:
             raise _explained(data, str(error)) from error
     return _loads(data)
 

@@ -19,7 +19,7 @@ from aiohttp import web
 from uad.base.config import ServerConfig
 from uad.http.requests.generation import Backend
 from uad.http.server.app import SHUTDOWN_SECONDS, Runner, make_app, make_runner
-from uad.http.server.connection import PATIENCE, PhasedServer
+from uad.http.server.connection import PATIENCE_S, PhasedServer
 from uad.http.server.listener import Listener
 from uad.http.server.live import stop_watch
 
@@ -58,7 +58,7 @@ async def _serve(
 ) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     signals.watch(loop, stop.set)
-    server = PhasedServer(min(config.timeout, PATIENCE))
+    server = PhasedServer(min(config.timeout, PATIENCE_S))
     sockets = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
     await sockets.setup()
     with await Listener.open(config) as listener:

@@ -20,7 +20,7 @@ from uad.http.server.state import STATE, State
 
 MAX_WATCHERS = 16
 LEAST_SECONDS, USUAL_SECONDS, MOST_SECONDS = 0.2, 1.0, 60.0
-_PATIENCE = 2.0
+_PATIENCE_S = 2.0
 """Seconds to wait for the model thread, which answers between two decodes; its last answer is sent then."""
 
 
@@ -55,7 +55,7 @@ class LiveWatch:
 
         state.engine.look(tell)
         with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_PATIENCE_S):
                 self._view = await answer
 
 

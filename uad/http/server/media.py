@@ -30,13 +30,13 @@ from uad.http.requests.decoding import OpenedPicture
 from uad.http.requests.pictures import PictureSource, bytes_in
 
 T = TypeVar("T")
-MAX_FETCHED: Final = 10 * 1024**2
+MAX_FETCHED_BYTES: Final = 10 * 1024**2
 """Bytes of one picture from elsewhere, as in llama-server."""
-MAX_ALL_FETCHED: Final = 64 * 1024**2
+MAX_ALL_FETCHED_BYTES: Final = 64 * 1024**2
 """Bytes of all files that one request names."""
-MAX_HELD: Final = 1 << 30
+MAX_HELD_BYTES: Final = 1 << 30
 """Bytes of the pictures of all requests."""
-LARGE: Final = 1 << 27
+LARGE_BYTES: Final = 1 << 27
 """Bytes that decoding one picture takes, past which they are decoded one after another."""
 FETCH_SECONDS: Final = 10.0
 ALL_SECONDS: Final = 30.0
@@ -110,7 +110,7 @@ class Media:
 
     config: ServerConfig
     pool: Threads
-    limit: int = MAX_HELD
+    limit: int = MAX_HELD_BYTES
     is_open: Callable[[str], bool] = is_public
     """Whether a socket may be made for an IP address."""
     resolver: AbstractResolver | None = None
@@ -169,7 +169,7 @@ class Media:
     async def _decode(self, picture: OpenedPicture, most: int, held: Held) -> Image:
         """A picture's pixels. Of those that take much to decode, there is one at a time."""
         n = picture.n_decoding(most)
-        async with self._large if n > LARGE else nullcontext():
+        async with self._large if n > LARGE_BYTES else nullcontext():
             held.take(n)
             try:
                 return await self.pool.run(partial(decoding.decoded, picture, most))
@@ -253,11 +253,11 @@ def read_below(folder: Path, source: PictureSource) -> bytes:
         if "\0" in name or not path.is_relative_to(root) or not path.is_file():
             raise FileNotFoundError
         with path.open("rb") as file:
-            data = file.read(MAX_FETCHED + 1)
+            data = file.read(MAX_FETCHED_BYTES + 1)
     except (OSError, ValueError, RuntimeError):
         raise InvalidRequestError.at(source.where, "there is no such file below --media-path") from None
-    if len(data) > MAX_FETCHED:
-        raise InvalidRequestError.at(source.where, f"the file has more than {MAX_FETCHED} bytes")
+    if len(data) > MAX_FETCHED_BYTES:
+        raise InvalidRequestError.at(source.where, f"the file has more than {MAX_FETCHED_BYTES} bytes")
     return data
 
 
@@ -293,9 +293,11 @@ class _Fetch:
         async for piece in answer.content.iter_any():
             data += piece
             self.n_fetched += len(piece)
-            if len(data) > MAX_FETCHED:
-                raise InvalidRequestError.at(source.where, f"at its address are more than {MAX_FETCHED} bytes")
-            if self.n_fetched > MAX_ALL_FETCHED:
-                raise InvalidRequestError.at(source.where, f"more than {MAX_ALL_FETCHED} bytes of images are fetched")
+            if len(data) > MAX_FETCHED_BYTES:
+                raise InvalidRequestError.at(source.where, f"at its address are more than {MAX_FETCHED_BYTES} bytes")
+            if self.n_fetched > MAX_ALL_FETCHED_BYTES:
+                raise InvalidRequestError.at(
+                    source.where, f"more than {MAX_ALL_FETCHED_BYTES} bytes of images are fetched"
+                )
             self.held.take(len(piece))
         return bytes(data)

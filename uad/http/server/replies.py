@@ -16,7 +16,7 @@ from uad.base.common.names import misspelt_path
 from uad.base.common.request_id import REQUEST_ID, request_id
 from uad.http.apis.listed import api_of
 from uad.http.apis.problems import KINDS, Problem, problem_of
-from uad.http.server.bodies import LEAST_RATE
+from uad.http.server.bodies import LEAST_BYTES_PER_S
 from uad.http.server.edge import EDGE
 
 log = logging.getLogger("uad.http")
@@ -27,13 +27,13 @@ FAILED: web.RequestKey[Callable[[Problem], bytes]] = web.RequestKey("failed", Ca
 """Where it keeps how its stream sends an error: the last frames."""
 ID_HEADER = "X-Request-Id"
 _ID = web.RequestKey("id", str)
-_PATH_SHOWN = 100  # characters
+_PATH_SHOWN_CHARS = 100  # characters
 _PASSED_ON = (hdrs.ALLOW, hdrs.ACCEPT_ENCODING)
 """Headers of aiohttp's refusals that say what would be taken."""
 _INTERNAL = Problem(500, "internal error; the server's log has the details", "server_error")
 _SLOW = Problem(
     408,
-    f"the request body did not arrive within --timeout, or came with less than {LEAST_RATE} bytes a second",
+    f"the request body did not arrive within --timeout, or came with less than {LEAST_BYTES_PER_S} bytes a second",
     KINDS[400],
 )
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -71,7 +71,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _give_up(request)
     except Exception as error:
         problem = _problem(request, error)
-        log.info("%s %s: %d, %s", request.method, request.path[:_PATH_SHOWN], problem.status, problem.message)
+        log.info("%s %s: %d, %s", request.method, request.path[:_PATH_SHOWN_CHARS], problem.status, problem.message)
         return await _tell(request, problem)
     finally:
         request.app[EDGE].bodies.release(request)
@@ -124,7 +124,7 @@ def _name(response: web.StreamResponse, path: str, name: str) -> None:
 
 def _problem(request: web.Request, error: Exception) -> Problem:
     """What the client gets: aiohttp's own errors are known here, all others where no HTTP is known."""
-    path = (request.path or request.raw_path)[:_PATH_SHOWN]
+    path = (request.path or request.raw_path)[:_PATH_SHOWN_CHARS]
     match error:
         case web.HTTPNotFound():
             paths = [resource.canonical for resource in request.app.router.resources()]

@@ -26,15 +26,15 @@ from uad.base.events import Totals
 from uad.http.apis.dialect import Served
 from uad.http.apis.problems import BusyError
 from uad.http.requests.generation import Backend, Generation, Ticks
-from uad.http.server.bodies import MAX_TEXT, Bodies
+from uad.http.server.bodies import MAX_TEXT_BYTES, Bodies
 from uad.http.server.idle import IdleTimer
-from uad.http.server.json_in import SMALL, parse_object
+from uad.http.server.json_in import SMALL_BYTES, parse_object
 from uad.http.server.media import Media
 from uad.http.server.quick import Quick
 
 T = TypeVar("T")
 N_THREADS = 2
-_LARGE = 1 << 20
+_LARGE_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class Workers:
     """
 
     def __init__(self) -> None:
-        self._pools = {SMALL: WorkerPool("small", 1024), _LARGE: WorkerPool("middle", 256)}
+        self._pools = {SMALL_BYTES: WorkerPool("small", 1024), _LARGE_BYTES: WorkerPool("middle", 256)}
         self._last = WorkerPool("large", 32)
         self.pictures = WorkerPool("pictures", 64)
 
@@ -230,12 +230,12 @@ class State:
             body=data[0] if len(data) == 1 else _each(data), content_type="application/json", charset="utf-8"
         )
 
-    async def body(self, request: web.Request, most: int = MAX_TEXT) -> bytes:
+    async def body(self, request: web.Request, most: int = MAX_TEXT_BYTES) -> bytes:
         """The body of a request. Raises TimeoutError where it arrives too slowly, and as `Bodies.read` does."""
         return await self.bodies.read(request, self.config.timeout, most)
 
     async def read(
-        self, request: web.Request, build: Callable[[dict[str, object]], T], most: int = MAX_TEXT
+        self, request: web.Request, build: Callable[[dict[str, object]], T], most: int = MAX_TEXT_BYTES
     ) -> tuple[T, int]:
         """What `build` makes of the request's JSON object, and the body's bytes; off the loop where they are many.
         most: bytes that it may have.
@@ -245,7 +245,7 @@ class State:
         def made() -> T:
             return build(parse_object(data, self.engine.info.n_ctx))
 
-        return (made() if len(data) <= SMALL else await self.off_loop(len(data), made)), len(data)
+        return (made() if len(data) <= SMALL_BYTES else await self.off_loop(len(data), made)), len(data)
 
 
 async def _each(data: list[bytes]) -> AsyncIterator[bytes]:

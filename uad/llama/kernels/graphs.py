@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
 
 F32, F16, I32 = 0, 1, 26  # ggml's numbers of types
-_META, _NODES = 1 << 10, 64  # bytes for what ggml notes of a tensor and its place in a graph
+_META_BYTES, _NODES = 1 << 10, 64  # bytes for what ggml notes of a tensor and its place in a graph
 _WEIGHTS = 1  # ggml's number of a usage of buffers
 # as files have them, which never change
 _NUMBERS = dict(zip(("f32", "f16", "q4_0", "q4_1"), range(4), strict=True))
@@ -101,7 +101,7 @@ class Tensors(native.Owner):
     def __init__(self, most: int = _NODES) -> None:
         init = function("ggml_init")
         self._most = most
-        self.handle: int | None = init(InitParams(_META * most, None, True))
+        self.handle: int | None = init(InitParams(_META_BYTES * most, None, True))
         self._buffer: int | None = None
 
     def new(self, kind: int, *sizes: int) -> int:

@@ -21,7 +21,7 @@ from typing import Any
 import llama_cpp
 
 from uad.base.common.cache import cache_folder
-from uad.base.common.files import SMALL, is_file, read_text, write_atomically
+from uad.base.common.files import SMALL_BYTES, is_file, read_text, write_atomically
 from uad.base.errors import ConfigError, UadError
 from uad.llama.backend import native
 from uad.llama.kernels.library import Library
@@ -190,7 +190,7 @@ def _text(facts: dict[str, object], result: Proven) -> str:
 def _read(file: Path, known: Sequence[str]) -> Proven | None:
     """What the file says; None where there is none, and for one that is damaged or says something else."""
     try:
-        data: Any = json.loads(read_text(file, SMALL))
+        data: Any = json.loads(read_text(file, SMALL_BYTES))
         result = Proven(tuple(data["parts"]), dict(data["wrong"]), data["reason"])
     except (UadError, ValueError, TypeError, KeyError, RecursionError):
         return None

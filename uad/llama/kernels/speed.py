@@ -20,7 +20,7 @@ PLAIN = "plain memory"
 """Stands for the buffers of weights that nothing rearranges."""
 _CPUS = Path("/sys/devices/system/cpu")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_NO_CACHE = 32 << 20  # where the system names none
+_NO_CACHE_BYTES = 32 << 20  # where the system names none
 _ROWS = 16  # that are quantized; a matrix repeats them, since times do not depend on values
 _SEED = 20
 
@@ -35,7 +35,7 @@ def last_cache(root: Path = _CPUS) -> int:
             caches.setdefault(int(level), {})[cpus] = n_bytes
         except (OSError, ValueError):
             continue
-    return sum(caches[max(caches)].values()) if caches else _NO_CACHE
+    return sum(caches[max(caches)].values()) if caches else _NO_CACHE_BYTES
 
 
 def multiple(part: str) -> int:

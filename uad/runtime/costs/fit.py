@@ -17,11 +17,11 @@ from uad.llama.backend import native
 from uad.llama.backend.devices import memory_left
 from uad.llama.footprint import Footprint, NeedUnknownError
 
-_STEP = 256  # llama.cpp's grain of contexts, in positions of a sequence
+_STEP_POSITIONS = 256  # llama.cpp's grain of contexts, in positions of a sequence
 # positions that are chosen though weights have to be read from the file again and again, as in llama-server's --fit-ctx
-_MIN = 4096
-_MARGIN, _SHARE = 128 << 20, 0.02  # bytes left for the rest of this process: its requests, texts and libraries
-_THREADS = 256 << 20  # address space that stacks and heaps of threads reserve
+_MIN_POSITIONS = 4096
+_MARGIN_BYTES, _SHARE = 128 << 20, 0.02  # bytes left for the rest of this process: its requests, texts and libraries
+_THREADS_BYTES = 256 << 20  # address space that stacks and heaps of threads reserve
 _log = logging.getLogger("uad")
 
 
@@ -55,7 +55,7 @@ class Fitted:
 
 def room(limit: Limit) -> int:
     """Bytes of a limit that contexts and weights may take."""
-    return limit.n_bytes - _MARGIN - int(limit.n_bytes * _SHARE) - (_THREADS if limit.counts_mapped else 0)
+    return limit.n_bytes - _MARGIN_BYTES - int(limit.n_bytes * _SHARE) - (_THREADS_BYTES if limit.counts_mapped else 0)
 
 
 def fitted(config: Config, limits: Sequence[Limit] | None = None, head: ModelConfig | None = None) -> Fitted:
@@ -101,7 +101,9 @@ def _fitted(config: Config, known: Sequence[Limit], head: ModelConfig | None) ->
             sums = _ContextSums(config, target, draft, of_head)
             asked = config.target.n_ctx
             try:
-                n_ctx, notes = choose(sums.of, asked, asked or target.n_ctx_train, _STEP * config.n_parallel, known)
+                n_ctx, notes = choose(
+                    sums.of, asked, asked or target.n_ctx_train, _STEP_POSITIONS * config.n_parallel, known
+                )
             except ConfigError:
                 if not (n and target.has_state):
                     raise
@@ -123,7 +125,9 @@ def fitted_alone(config: Config, model: ModelConfig, role: str, n_seq: int, n_ct
                 footprint.leave_out_weights()
                 sums = _ContextSums(replace(config, target=model, draft=None, n_parallel=n_seq), footprint, None)
                 wanted = model.n_ctx or n_ctx or footprint.n_ctx_train
-                return replace(model, n_ctx=choose(sums.of, model.n_ctx, wanted, _STEP * n_seq, available())[0])
+                return replace(
+                    model, n_ctx=choose(sums.of, model.n_ctx, wanted, _STEP_POSITIONS * n_seq, available())[0]
+                )
         except NeedUnknownError as error:
             _warn(error)
     return replace(model, n_ctx=model.n_ctx or n_ctx)
@@ -191,7 +195,7 @@ def choose(
                 "and again"
             ),
         )
-    if not asked and (n_ctx := max(in_files, min(at_most, _MIN))):
+    if not asked and (n_ctx := max(in_files, min(at_most, _MIN_POSITIONS))):
         parts = ", ".join(total(n_ctx).parts)
         return n_ctx, (
             f"the context is {n_ctx} tokens, the largest that fits, of the model's {wanted}: {parts}; {have}",

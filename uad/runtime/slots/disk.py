@@ -33,13 +33,13 @@ from uad.runtime.slots.file import (
 )
 
 _log = logging.getLogger("uad")
-MOST_WAITING = 1 << 30  # bytes that wait to be written; one text may be larger
+MOST_WAITING_BYTES = 1 << 30  # bytes that wait to be written; one text may be larger
 _PATIENCE_S = 60.0  # for room among these, at the end
-_PRICE = 2e-9  # seconds per byte, before a file was read
-_LEAST = 1 << 20  # bytes: a smaller file takes as long to open and read
+_PRICE_S_PER_BYTE = 2e-9  # seconds per byte, before a file was read
+_LEAST_BYTES = 1 << 20  # bytes: a smaller file takes as long to open and read
 _NEWEST = 0.5  # share of the newest file in the price
 _FORGETS = 0.9  # of the price, whenever a text is not read because of it: the disk may be quicker now
-_FIRST = 16  # ids that are compared before the others
+_FIRST_IDS = 16  # ids that are compared before the others
 Ids = npt.NDArray[np.int32]
 
 
@@ -70,7 +70,7 @@ class _DiskWriter:
         """Write a text, if there is room among those that wait for that. waits: for room."""
 
         def fits() -> bool:
-            return not self._n_waiting or self._n_waiting + text.n_bytes <= MOST_WAITING
+            return not self._n_waiting or self._n_waiting + text.n_bytes <= MOST_WAITING_BYTES
 
         with self._has_room:
             if not (self._has_room.wait_for(fits, _PATIENCE_S) if waits else fits()):
@@ -111,13 +111,13 @@ class _DiskReader:
     def __init__(self, files: DiskFiles, n_vocab: int, clock: Clock) -> None:
         self._files, self._n_vocab, self._clock = files, n_vocab, clock
         self.thread = ThreadPoolExecutor(1, "uad-cache-read")
-        self._price = _PRICE
+        self._price = _PRICE_S_PER_BYTE
         self._is_looking = self._is_closing = False
         self.n_read = 0  # bytes
 
     def seconds(self, n_bytes: int) -> float:
         """What reading so many bytes is expected to take."""
-        return max(n_bytes, _LEAST) * self._price
+        return max(n_bytes, _LEAST_BYTES) * self._price
 
     def is_quicker(self, n_bytes: int, seconds: float) -> bool:
         """See `LowerLevel`."""
@@ -168,7 +168,7 @@ class _DiskReader:
             taken = self._clock() - began
             self.n_read += n_bytes
             if n_bytes:
-                self._price += _NEWEST * (taken / max(n_bytes, _LEAST) - self._price)
+                self._price += _NEWEST * (taken / max(n_bytes, _LEAST_BYTES) - self._price)
         self._files.touch(name)
         return StoredText(list(ids), slot, n_bytes, from_disk=True, read_s=taken)
 
@@ -288,7 +288,7 @@ def _before_images(ids: Sequence[int]) -> Ids:
 def _common(a: Ids, b: Ids) -> int:
     """Number of leading ids that a and b share."""
     n = min(len(a), len(b))
-    if not np.array_equal(a[: min(n, _FIRST)], b[: min(n, _FIRST)]):
-        n = min(n, _FIRST)
+    if not np.array_equal(a[: min(n, _FIRST_IDS)], b[: min(n, _FIRST_IDS)]):
+        n = min(n, _FIRST_IDS)
     differs = np.flatnonzero(a[:n] != b[:n])
     return int(differs[0]) if len(differs) else n

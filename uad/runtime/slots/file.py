@@ -32,11 +32,11 @@ from uad.llama.memory import Bytes, Checkpoint, SavedSequence
 VERSION = 1
 _MAGIC = b"uadslot\n"
 _PREFIX = struct.Struct("<8sIQI")
-_HEADER_LIMIT = 1 << 20
-_MOST_NAME = 255  # bytes
+_MOST_HEADER_BYTES = 1 << 20
+_MOST_NAME_BYTES = 255  # bytes
 # control characters, what Windows refuses, and what looks like a path's separators or like nothing
 _FORBIDDEN = frozenset([*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *'/\\:*?"<>|．∕∖\ufffd\ufeff'])
-_STEP = 1 << 24
+_STEP_BYTES = 1 << 24
 _NO_BYTES: Bytes = np.empty(0, np.uint8)
 Facts = Mapping[str, str]
 """What a state is of, by what people call it: a state fits only where all of these are the same."""
@@ -92,7 +92,7 @@ def file_in(folder: Path, name: str) -> Path:
         size = len(name.encode())
     except UnicodeEncodeError:
         size = 0
-    is_fine = 0 < size <= _MOST_NAME and ".." not in name and not name.startswith(" ") and name[-1] not in " ."
+    is_fine = 0 < size <= _MOST_NAME_BYTES and ".." not in name and not name.startswith(" ") and name[-1] not in " ."
     if not is_fine or not _FORBIDDEN.isdisjoint(name):
         raise InvalidRequestError("Invalid filename", "filename")
     return folder / name
@@ -149,7 +149,7 @@ def read_slot(
     crc = 0
     for piece in _pieces(data.data[_PREFIX.size :]):
         crc = zlib.crc32(piece, crc)
-    if crc != checksum or n_header > _HEADER_LIMIT:
+    if crc != checksum or n_header > _MOST_HEADER_BYTES:
         raise _refused("restore", path, "it was damaged or cut: its checksum is wrong")
     at = _PREFIX.size + n_header
 
@@ -183,7 +183,7 @@ def read_outline(path: Path, target: Facts) -> Outline:
             n_header, _ = _checked(path, data[: _fill(file, data)].tobytes())
             at = _PREFIX.size + n_header
             ids: list[npt.NDArray[np.int32]] = []
-            if n_header > _HEADER_LIMIT or at > size:
+            if n_header > _MOST_HEADER_BYTES or at > size:
                 raise _refused("restore", path, "it was damaged or cut")
             header = np.empty(n_header, np.uint8)
             _fill(file, header)
@@ -265,7 +265,7 @@ def _opened(path: Path) -> Iterator[tuple[FileIO, int]]:
 def _fill(file: FileIO, data: Bytes, go_on: Callable[[int], bool] = lambda n_bytes: True) -> int:
     """Read as many bytes as there is room for, or as the file has; returns how many. Raises OSError or TooSlowError."""
     at = 0
-    while at < len(data) and (n := file.readinto(data.data[at : at + _STEP])):
+    while at < len(data) and (n := file.readinto(data.data[at : at + _STEP_BYTES])):
         at += n
         if not go_on(at):
             raise TooSlowError("reading takes too long")
@@ -274,8 +274,8 @@ def _fill(file: FileIO, data: Bytes, go_on: Callable[[int], bool] = lambda n_byt
 
 def _pieces(part: memoryview) -> Iterator[memoryview]:
     """A part of a file in steps that a signal or another thread need not wait long for."""
-    for at in range(0, len(part), _STEP):
-        yield part[at : at + _STEP]
+    for at in range(0, len(part), _STEP_BYTES):
+        yield part[at : at + _STEP_BYTES]
 
 
 def _content(slot: SavedSlot) -> tuple[bytes, list[memoryview]]:

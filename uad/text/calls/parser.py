@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from uad.text.calls.events import Emitter, Event
 from uad.text.calls.format import CHANNEL_MARKERS, AnswerFormat, Header, Keys, header_of
-from uad.text.calls.reader import MAX_HEAD, CallReader
+from uad.text.calls.reader import MAX_HEAD_CHARS, CallReader
 from uad.text.calls.source import FormatSource, MalformedError, Wait, Words, words
 from uad.text.calls.tools import Calls
 from uad.text.calls.whole import WholeReader
 
-MAX_AGAIN = 1 << 20
+MAX_AGAIN_CHARS = 1 << 20
 """Characters that are read again, because they looked like calls, before nothing is taken for a call any more. It
 bounds the time.
 """
@@ -144,7 +144,7 @@ class AnswerParser:
 
     def _calls_at(self, word: str) -> Wait[bool]:
         """Whether calls begin with this marker, which has been passed over; they are read then."""
-        for format_ in self._formats if self._source.n_again < MAX_AGAIN else ():
+        for format_ in self._formats if self._source.n_again < MAX_AGAIN_CHARS else ():
             if word not in format_.openers():
                 continue
             if (yield from self._reader.attempt(self._reader.calls(format_, word), format_, back=len(word))):
@@ -186,7 +186,7 @@ class AnswerParser:
         """
         self._source.set_mark()
         try:
-            text, _ = yield from self._source.collect(words("<|message|>"), 2 * MAX_HEAD)
+            text, _ = yield from self._source.collect(words("<|message|>"), 2 * MAX_HEAD_CHARS)
         except MalformedError:
             self._source.rewind()
             self._content.add((yield from self._source.take(words("<|channel|>"))))

@@ -28,9 +28,9 @@ from uad.text.calls.values import (
     read_whole,
 )
 
-MAX_HEAD = 256
+MAX_HEAD_CHARS = 256
 """Characters of a call's name with what belongs to it."""
-MAX_BUFFERED = 1 << 20
+MAX_BUFFERED_CHARS = 1 << 20
 """Characters of a value that are kept back because its text is not yet JSON."""
 _CDATA = "<![CDATA["
 _INDENTS = ("", " ", "  ", "    ", "\t")
@@ -148,7 +148,7 @@ class CallReader:
 
     def _python(self, format_: CallFormat) -> Wait[None]:
         """A call with named arguments."""
-        name, _ = yield from self._source.collect(words("("), MAX_HEAD)
+        name, _ = yield from self._source.collect(words("("), MAX_HEAD_CHARS)
         if not (yield from self._source.follows(_FIRST, 0)):
             raise MalformedError("not a call with named arguments")
         call = self._begin(name.strip(), "")
@@ -215,7 +215,7 @@ class CallReader:
         """A call whose name stands in front of its arguments."""
         source, stops = self._source, markers_of(format_)
         key = format_.tags.key if format_.tags else ""
-        text, word = yield from source.collect(words(format_.name_end, key, format_.end), MAX_HEAD)
+        text, word = yield from source.collect(words(format_.name_end, key, format_.end), MAX_HEAD_CHARS)
         if word != format_.name_end:
             source.at -= len(word)
         name, id_ = head_of(format_, text)
@@ -255,8 +255,8 @@ def _value_ends(format_: CallFormat, tags: Tags, names: tuple[str, ...]) -> Foll
     key, ends = re.escape(tags.key), "|".join(map(re.escape, tags.key_ends))
     stops = words(format_.end, format_.finish, *(f"{format_.start}{name}" for name in names))
     return Following(
-        rf"{key}[^<>\n/]{{1,{MAX_HEAD}}}?(?:{ends})",
-        rf"{key}[^\n]{{0,{MAX_HEAD}}}",
+        rf"{key}[^<>\n/]{{1,{MAX_HEAD_CHARS}}}?(?:{ends})",
+        rf"{key}[^\n]{{0,{MAX_HEAD_CHARS}}}",
         stops,
         words(tags.key),
         commas=False,
@@ -298,7 +298,7 @@ class TaggedArguments:
             source.at -= len(word)
             source.clear_mark()
             return False
-        name, end = yield from source.collect(words(*tags.key_ends), MAX_HEAD)
+        name, end = yield from source.collect(words(*tags.key_ends), MAX_HEAD_CHARS)
         if tags.value:
             yield from source.expect(tags.value)
         yield from self._value(name.strip(), end)
@@ -321,7 +321,7 @@ class TaggedArguments:
         pieces: list[str] = []
         self._add("")
         try:
-            is_whole = yield from source.value(marks, self._ends, bounded(pieces, MAX_BUFFERED))
+            is_whole = yield from source.value(marks, self._ends, bounded(pieces, MAX_BUFFERED_CHARS))
         except MalformedError:
             self._call.add(lead + quoted("".join(pieces)[n_skipped:]))
             raise

@@ -12,7 +12,7 @@ from uad.text.calls.source import FormatSource, MalformedError, Wait, words
 from uad.text.calls.tools import Schema, resolved
 from uad.text.calls.values import escaped
 
-MAX_WHOLE = 1 << 18
+MAX_WHOLE_CHARS = 1 << 18
 """Characters that are read."""
 MAX_DEPTH = 64
 """Lists and objects in one another."""
@@ -172,5 +172,5 @@ class StrictReader:
     def _add(self, text: str) -> None:
         self._pieces.append(text)
         self._n += len(text)
-        if self._n > MAX_WHOLE:
+        if self._n > MAX_WHOLE_CHARS:
             raise MalformedError("too long")

@@ -24,11 +24,11 @@ from uad.text.calls.tools import Schema, resolved, types_in
 
 MAX_DEPTH = 200
 """Lists and objects in one another. Deeper ones no reader of JSON takes."""
-MAX_KEY = 256
+MAX_KEY_CHARS = 256
 """Characters of a member's name without quotation marks."""
-MAX_WORD = 1 << 16
+MAX_WORD_CHARS = 1 << 16
 """Characters of a member's name, or of a value without quotation marks: they are kept back."""
-_LONGEST_ESCAPE = 10
+_LONGEST_ESCAPE_CHARS = 10
 _CONSTANT = "true|false|null|True|False|None"
 KEY = r"[^\s=,:(){}\[\]\"'<>]{1,256}"
 _MAX_TAGS = 64
@@ -226,10 +226,10 @@ class ValueReader:
         if quote:
             pieces: list[str] = []
             ends = _ends(re.escape(colon), "(?!)", words())
-            if not (yield from self._string(quote, ends, bounded(pieces, MAX_WORD), is_name=True)):
+            if not (yield from self._string(quote, ends, bounded(pieces, MAX_WORD_CHARS), is_name=True)):
                 raise EndedError
             return f'"{"".join(pieces)}"'
-        text, word = yield from self._source.collect(words(colon, ",", *self._closers), MAX_KEY)
+        text, word = yield from self._source.collect(words(colon, ",", *self._closers), MAX_KEY_CHARS)
         if word != colon or not text.strip():
             raise MalformedError("a member has no name")
         self._source.at -= len(word)
@@ -374,7 +374,7 @@ class ValueReader:
 
     def _word(self, lead: str, types: frozenset[str]) -> Wait[None]:
         """A value without quotation marks, up to what ends it."""
-        source, pieces, limit = self._source, list[str](), MAX_WORD if self._guards else MAX_KEY
+        source, pieces, limit = self._source, list[str](), MAX_WORD_CHARS if self._guards else MAX_KEY_CHARS
         word = yield from source.until(words(",", *self._closers, *self._stops.texts), bounded(pieces, limit))
         raw = "".join(pieces)
         source.at -= len(word) + len(raw) - len(raw.rstrip())
@@ -389,7 +389,7 @@ class ValueReader:
 
 def _escape(source: FormatSource, notation: Notation) -> Wait[str]:
     """What stands after a backslash, as it stands in JSON. One that means nothing is a backslash."""
-    match = yield from source.match(notation.escapes, _LONGEST_ESCAPE)
+    match = yield from source.match(notation.escapes, _LONGEST_ESCAPE_CHARS)
     if not match or match == "'":
         return match or "\\\\"
     if notation.escapes is _JSON_ESCAPES or match[0] == "u":

@@ -31,7 +31,7 @@ from uad.text.grammar.gbnf_reader import (
 )
 from uad.text.grammar.lexemes import LexemePlan, overrun
 
-MAX_LEXEME = 1 << 16  # characters; a longer one is cut, which changes nothing but the time that masks take
+MAX_LEXEME_CHARS = 1 << 16  # characters; a longer one is cut, which changes nothing but the time that masks take
 MAX_ROUNDS = 6  # of cutting what overruns into its parts; then it is cut into characters
 MAX_LEXEME_DEPTH = 60  # rules in each other
 
@@ -157,7 +157,7 @@ class _Planner:
         if node in self._cut or any(ref.name not in self._regular for ref in refs_in(node)):
             return False
         n, depth = _size(node, self._regular)
-        return n <= MAX_LEXEME and depth <= MAX_LEXEME_DEPTH
+        return n <= MAX_LEXEME_CHARS and depth <= MAX_LEXEME_DEPTH
 
     def _lexeme(self, node: Node) -> Lexeme:
         return Lexeme(node, self._numbers.setdefault(node, len(self._numbers)))

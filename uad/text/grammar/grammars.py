@@ -27,8 +27,8 @@ from uad.text.grammar.vocabulary import GrammarVocabulary
 T = TypeVar("T")
 _log = logging.getLogger("uad.request")
 _MOST = 256  # grammars: as many requests may wait, unless more are asked for
-MAX_FORCED = 1 << 16  # bytes in one piece: that they are forced is found out in one go, at 1 to 7 µs each
-_TRIAL = 32  # ids of any answer, which show whether masks stay within their limits
+MAX_FORCED_BYTES = 1 << 16  # bytes in one piece: that they are forced is found out in one go, at 1 to 7 µs each
+_TRIAL_IDS = 32  # ids of any answer, which show whether masks stay within their limits
 _PANIC = "panic: "
 _FAULT = "llguidance fails on it, by a fault of its own; say the same in another way"
 LIMITS = llguidance.LLParserLimits(
@@ -43,7 +43,7 @@ MOST_CPU_S = 0.8
 """Processor time of compiling. What is within the limits of size takes a third of this."""
 LONGEST_S = 5.0
 _LOOK_S = 0.1
-_STACK = 256 << 20  # bytes
+_STACK_BYTES = 256 << 20  # bytes
 _MOST_AT_ONCE = 8
 _running = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
@@ -119,13 +119,15 @@ class Grammars:
     def _compile_here(self, constraint: Constraint) -> Compiled:
         native = self._made(source(constraint))
         trial = native.deep_copy()
-        for _ in range(_TRIAL):
+        for _ in range(_TRIAL_IDS):
             n_vocab = self._vocabulary.table.n_vocab
             ids = mask_of(trial.compute_bitmask(), n_vocab).allowed(n_vocab)
             if trial.is_error() or trial.is_stopped() or not len(ids):
                 break
-            if len(trial.compute_ff_bytes()) > MAX_FORCED:
-                raise InvalidRequestError(f"it forces more than {MAX_FORCED} bytes in one piece; send a shorter text")
+            if len(trial.compute_ff_bytes()) > MAX_FORCED_BYTES:
+                raise InvalidRequestError(
+                    f"it forces more than {MAX_FORCED_BYTES} bytes in one piece; send a shorter text"
+                )
             trial.consume_token(int(ids[len(ids) // 2]))
         if trial.is_error():
             raise InvalidRequestError(self._complaint(constraint, trial.get_error()))
@@ -169,7 +171,7 @@ def limited(work: Callable[[], T]) -> T:
             _running.release()
 
     try:
-        thread, done = start_deep(released, "uad-grammar", _STACK)
+        thread, done = start_deep(released, "uad-grammar", _STACK_BYTES)
     except BaseException:
         _running.release()
         raise

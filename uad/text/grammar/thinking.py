@@ -12,7 +12,7 @@ from uad.text.grammar.protocol import Mask, Matcher
 from uad.text.vocab.table import VocabTable
 from uad.text.vocab.thoughts import ThoughtTracker
 
-_LONGEST_CHARACTER = 4  # bytes; as many ids at most are waited for until one is whole
+_LONGEST_CHARACTER_BYTES = 4  # bytes; as many ids at most are waited for until one is whole
 
 
 class _Watch:
@@ -46,7 +46,7 @@ class _Watch:
         tracker, budget = self._tracker, self._budget
         if budget is None or not tracker.is_inside or tracker.n_here < budget:
             return
-        if not tracker.is_cut or tracker.n_here >= budget + _LONGEST_CHARACTER:
+        if not tracker.is_cut or tracker.n_here >= budget + _LONGEST_CHARACTER_BYTES:
             self.closing = self._all
 
 

@@ -27,7 +27,7 @@ from uad.text.templates.render import Rendered, check_message, render
 from uad.text.templates.sandbox import Budget, RefusedError
 from uad.text.templates.seams import Loss
 
-MAX_TEXT = 4_000_000
+MAX_TEXT_CHARS = 4_000_000
 """Characters of all messages: a million tokens. What is done with a longer text in one go stops other threads for too
 long.
 """
@@ -64,8 +64,10 @@ def converse(messages: Sequence[Message], talk: Talk) -> Rendered:
     """
     known = [(at, message.get("content")) for at, message in enumerate(messages) if isinstance(message, Mapping)]
     n = sum(len(text) for at, content in known for text in texts_of(content, f"messages[{at}].content"))
-    if n > MAX_TEXT:  # refused before all of it is looked at
-        raise InvalidRequestError(f"the messages hold {n} characters; at most {MAX_TEXT} are rendered", "messages")
+    if n > MAX_TEXT_CHARS:  # refused before all of it is looked at
+        raise InvalidRequestError(
+            f"the messages hold {n} characters; at most {MAX_TEXT_CHARS} are rendered", "messages"
+        )
     placed, talk = _as_taken(tuple((at, check_message(message, at)) for at, message in enumerate(messages)), talk)
     budget = Budget()
     failed: tuple[Placed, Talk, InvalidRequestError]
@@ -100,7 +102,7 @@ def _as_taken(placed: Placed, talk: Talk) -> tuple[Placed, Talk]:
     has_calls = bool(tools) or any(message.get("tool_calls") for message in messages)
     if not has_calls and all(message["role"] != "tool" for message in messages):
         return placed, talk
-    check_calls(placed, MAX_TEXT)
+    check_calls(placed, MAX_TEXT_CHARS)
     does = calling(talk.template)
     if not has_calls and not does.results:
         return placed, talk  # a template that knows no calls may know results

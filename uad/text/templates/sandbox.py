@@ -23,8 +23,8 @@ from jinja2.visitor import NodeTransformer, NodeVisitor
 from uad.base.checkpoint import checkpoint
 from uad.base.errors import InvalidRequestError
 
-MAX_TEMPLATE = 1_000_000
-MAX_OUTPUT = 8_000_000
+MAX_TEMPLATE_CHARS = 1_000_000
+MAX_OUTPUT_CHARS = 8_000_000
 MAX_STEPS = 300_000
 MAX_SECONDS = 5.0
 _WIDE = re.compile(r"\{[^{}]*:[^{}]*(\d{4}|\{)")
@@ -89,7 +89,9 @@ class RefusedError(InvalidRequestError):
 class Budget:
     """What one rendering may use. The compiler puts calls to it into loops and assignments."""
 
-    def __init__(self, n_steps: int = MAX_STEPS, n_output: int = MAX_OUTPUT, seconds: float = MAX_SECONDS) -> None:
+    def __init__(
+        self, n_steps: int = MAX_STEPS, n_output: int = MAX_OUTPUT_CHARS, seconds: float = MAX_SECONDS
+    ) -> None:
         self._n_steps = n_steps
         self._n_output = n_output
         self._deadline = time.monotonic() + seconds
@@ -181,10 +183,12 @@ class _Environment(ImmutableSandboxedEnvironment):
         bits = [side.bit_length() for side in (left, right) if isinstance(side, int)]
         lengths = [len(side) for side in (left, right) if isinstance(side, str | list | tuple)]
         if operator == "*" and lengths:
-            if _size(left) * _size(right) > MAX_OUTPUT:
+            if _size(left) * _size(right) > MAX_OUTPUT_CHARS:
                 raise _too_large_value()
         elif (
-            sum(lengths) > MAX_OUTPUT or max(bits, default=0) > _MAX_BITS or (operator == "*" and sum(bits) > _MAX_BITS)
+            sum(lengths) > MAX_OUTPUT_CHARS
+            or max(bits, default=0) > _MAX_BITS
+            or (operator == "*" and sum(bits) > _MAX_BITS)
         ):
             raise _too_large_value()
         elif operator == "**" and len(bits) == 2 and bits[0] * abs(right) > _MAX_BITS:
@@ -221,8 +225,10 @@ class ChatTemplate:
     """One compiled template. `switches` are the variables that it only tests for being true."""
 
     def __init__(self, source: str) -> None:
-        if len(source) > MAX_TEMPLATE:
-            raise InvalidRequestError(f"the chat template is longer than {MAX_TEMPLATE} characters", "chat_template")
+        if len(source) > MAX_TEMPLATE_CHARS:
+            raise InvalidRequestError(
+                f"the chat template is longer than {MAX_TEMPLATE_CHARS} characters", "chat_template"
+            )
         environment = _environment()
         try:
             parsed = environment.parse(source)
@@ -292,7 +298,7 @@ def _check_growth(text: str, method: str, args: tuple[Any, ...]) -> None:
         grown = text.count(args[0]) * len(args[1])
     elif method == "join" and args and isinstance(args[0], (list, tuple)):
         grown = len(text) * len(args[0]) + sum(len(item) for item in args[0] if isinstance(item, str))
-    if grown > MAX_OUTPUT:
+    if grown > MAX_OUTPUT_CHARS:
         raise _too_large_value()
 
 

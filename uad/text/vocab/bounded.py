@@ -20,11 +20,11 @@ from uad.text.vocab.markers import longest_of
 from uad.text.vocab.table import Tokenize, VocabTable
 
 T = TypeVar("T")
-_SHORT = 512  # bytes: less than 0.3 MB of stack, which every thread has
-_PIECE = 8192  # bytes that go to llama.cpp at once, where there is a safe boundary
-_DEEPEST = 32_768  # characters of one run that go to llama.cpp at once; 8 MB of stack are enough for 26,000
-_STACK = 64 << 20  # bytes of address space; half a kilobyte of it is touched per character of the longest run
-_WINDOW, _MARGIN = 16_384, 4096  # bytes
+_SHORT_BYTES = 512  # bytes: less than 0.3 MB of stack, which every thread has
+_PIECE_BYTES = 8192  # bytes that go to llama.cpp at once, where there is a safe boundary
+_DEEPEST_CHARS = 32_768  # characters of one run that go to llama.cpp at once; 8 MB of stack are enough for 26,000
+_STACK_BYTES = 64 << 20  # bytes of address space; half a kilobyte of it is touched per character of the longest run
+_WINDOW_BYTES, _MARGIN_BYTES = 16_384, 4096  # bytes
 _N_SEAMS = 12
 # some count digits by threes from the end of a run; a multiple of that, and of what characters have of bytes
 _DIGITS_AT_ONCE = 48
@@ -62,7 +62,7 @@ def bounded(vocab: VocabTable, pre: str) -> Tokenize:
     boundaries: list[Boundaries] = []  # made for the first long text
 
     def pieces(data: bytes) -> Iterator[bytes]:
-        if len(data) <= _SHORT:
+        if len(data) <= _SHORT_BYTES:
             return _cut(data, cuts)
         if not boundaries:
             boundaries.append(Boundaries(vocab))
@@ -78,7 +78,7 @@ def bounded(vocab: VocabTable, pre: str) -> Tokenize:
         return ids
 
     def tokenize(data: bytes) -> list[int]:
-        if len(data) > _SHORT:
+        if len(data) > _SHORT_BYTES:
             return _on_deep_stack(lambda: joined(data))
         return joined(data) if cuts else native(data)
 
@@ -86,10 +86,10 @@ def bounded(vocab: VocabTable, pre: str) -> Tokenize:
 
 
 def _pieces(data: bytes, boundaries: Boundaries) -> Iterator[bytes]:
-    """Data in pieces of _PIECE bytes at most, as far as safe boundaries allow."""
+    """Data in pieces of _PIECE_BYTES bytes at most, as far as safe boundaries allow."""
     start = last = 0
     for cut in (*boundaries.cuts(data), len(data)):
-        if cut - start > _PIECE and last > start:
+        if cut - start > _PIECE_BYTES and last > start:
             yield data[start:last]
             start = last
         last = cut
@@ -97,9 +97,9 @@ def _pieces(data: bytes, boundaries: Boundaries) -> Iterator[bytes]:
 
 
 def _on_deep_stack(work: Callable[[], T]) -> T:
-    """What work returns or raises, on a thread with a stack of _STACK bytes."""
+    """What work returns or raises, on a thread with a stack of _STACK_BYTES bytes."""
     try:
-        _, done = start_deep(work, "tokenize", _STACK)
+        _, done = start_deep(work, "tokenize", _STACK_BYTES)
     except (RuntimeError, ValueError):
         raise InvalidRequestError(
             "the text is too long to be tokenized: the system gives no thread with a large stack for it"
@@ -111,14 +111,14 @@ def _whole(native: Tokenize, vocab: VocabTable, data: bytes) -> list[int]:
     """Ids of data without safe boundaries: llama.cpp's own, or put together from windows where its recursion would go
     too deep.
     """
-    if len(data) <= _DEEPEST or len(data.decode()) <= _DEEPEST:
+    if len(data) <= _DEEPEST_CHARS or len(data.decode()) <= _DEEPEST_CHARS:
         return native(data)
     # A window of a long run comes out as in the whole but near its ends, which the whole does not have. So the last 4
     # KiB of its ids are not trusted: the next window begins before them, where `_seam` finds that both sides agree.
     ids: list[int] = []
     start = 0
-    while len(data) - start > _WINDOW + _MARGIN:
-        end = start + _WINDOW - (start + _WINDOW - len(data)) % _DIGITS_AT_ONCE
+    while len(data) - start > _WINDOW_BYTES + _MARGIN_BYTES:
+        end = start + _WINDOW_BYTES - (start + _WINDOW_BYTES - len(data)) % _DIGITS_AT_ONCE
         while data[end] & 0xC0 == 0x80:  # inside of a character
             end -= 1
         spelled = native(data[start:end])
@@ -142,7 +142,7 @@ def _seam(native: Tokenize, vocab: VocabTable, window: bytes, ids: list[int]) ->
     ends = [0]
     for id_ in ids:
         ends.append(ends[-1] + len(vocab.pieces[id_]))
-    last = next((k for k in range(len(ids), 0, -1) if ends[k] <= len(window) - _MARGIN), 0)
+    last = next((k for k in range(len(ids), 0, -1) if ends[k] <= len(window) - _MARGIN_BYTES), 0)
     whole = [k for k in range(last, 0, -1) if ends[k] < len(window) and window[ends[k]] & 0xC0 != 0x80]
     for k in whole[:_N_SEAMS]:
         if native(window[ends[k] :]) == ids[k:]:

@@ -18,7 +18,7 @@ from tokenizers.pre_tokenizers import Sequence as Steps
 
 from uad.text.vocab.table import Tokenize, VocabTable
 
-_LONGEST = 512  # bytes; long texts are cheap by the byte there, too
+_LONGEST_BYTES = 512  # bytes; long texts are cheap by the byte there, too
 _N_PROBES = 160
 _NAMES_AT_ONCE = 4
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+"
@@ -74,7 +74,7 @@ def quick_tokenize(
     ours = bytes(byte for byte, letter in enumerate(_LETTERS) if built.token_to_id(letter) is not None)
 
     def tokenize(data: bytes) -> list[int]:
-        if len(data) > _LONGEST or data.translate(None, ours):
+        if len(data) > _LONGEST_BYTES or data.translate(None, ours):
             return exact(data)
         ids: list[int] = built.encode(data.decode(), add_special_tokens=False).ids
         return ids

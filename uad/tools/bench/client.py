@@ -20,7 +20,7 @@ from uad.base.errors import ConfigError, UnavailableError
 from uad.base.types import Clock
 from uad.tools.bench.workloads import WorkloadPrompt
 
-_TIMEOUT = 600.0
+_TIMEOUT_S = 600.0
 _ERROR_CHARS = 300
 _LINE_BYTES = 1 << 22
 _BROKEN = (OSError, aiohttp.ClientError, ValueError)  # ValueError: no JSON, no UTF-8, a line without an end
@@ -115,11 +115,11 @@ class Client:
         self.clock = clock
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
-    def get(self, path: str, timeout: float = _TIMEOUT) -> Mapping[str, object]:
+    def get(self, path: str, timeout: float = _TIMEOUT_S) -> Mapping[str, object]:
         """GET a JSON object. timeout: seconds without a byte."""
         return asyncio.run(self._object("GET", path, None, timeout))
 
-    def post(self, path: str, body: Body, timeout: float = _TIMEOUT) -> Mapping[str, object]:
+    def post(self, path: str, body: Body, timeout: float = _TIMEOUT_S) -> Mapping[str, object]:
         """POST a JSON object, get a JSON object."""
         return asyncio.run(self._object("POST", path, body, timeout))
 
@@ -156,7 +156,7 @@ class Client:
 
     async def _stream(self, path: str, body: Body) -> Stream:
         result = Stream(began=self.clock())
-        async with self._open("POST", path, body, _TIMEOUT) as response:
+        async with self._open("POST", path, body, _TIMEOUT_S) as response:
             async for line in response.content:
                 data = line.removeprefix(b"data:").strip()
                 if not line.startswith(b"data:") or data == b"[DONE]":

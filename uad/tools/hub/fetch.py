@@ -20,8 +20,8 @@ from uad.base.console import Report
 from uad.base.errors import ConfigError, UadError
 from uad.tools.hub.choose import choose, parts, projector
 
-_PATIENCE = 10.0  # seconds to wait for a hub that does not answer
-_PIECE = 1 << 22
+_PATIENCE_S = 10.0  # seconds to wait for a hub that does not answer
+_PIECE_BYTES = 1 << 22
 _SHA256 = 64  # hexadecimal digits
 _log = logging.getLogger("uad")
 
@@ -143,7 +143,7 @@ class _Repository:
         from huggingface_hub import HfApi
 
         try:
-            info = HfApi(endpoint=self._endpoint, token=self._token).model_info(self._model.repo, timeout=_PATIENCE)
+            info = HfApi(endpoint=self._endpoint, token=self._token).model_info(self._model.repo, timeout=_PATIENCE_S)
             return [file.rfilename for file in info.siblings or ()]
         except Exception as error:  # its transport's exceptions are no part of its API
             raise complaint(error, self._model.repo, self._endpoint) from error
@@ -247,7 +247,7 @@ def _end(file: BinaryIO, size: int) -> int:
 def _sha256(file: BinaryIO) -> str:
     file.seek(0)
     digest = hashlib.sha256()
-    while piece := file.read(_PIECE):
+    while piece := file.read(_PIECE_BYTES):
         digest.update(piece)
     return digest.hexdigest()
 

@@ -19,7 +19,7 @@ PROJECT = Path(__file__).parents[2]
 _SUFFIXES = (".py", ".toml", ".txt")
 _WEIGHT = 20
 _NO_PROSE = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "encodings", "lib2to3"})
-_BLOCK, _HEAD = 1 << 16, 1 << 13
+_BLOCK_BYTES, _HEAD_BYTES = 1 << 16, 1 << 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def pieces(path: Path) -> Iterator[bytes]:
     rest = ""
     try:
         with path.open(encoding="utf-8-sig", errors="replace") as file:
-            while block := file.read(_BLOCK):
+            while block := file.read(_BLOCK_BYTES):
                 block = rest + block
                 end = block.rfind("\n") + 1 or len(block)
                 rest = block[end:]
@@ -114,7 +114,7 @@ def _walk(folder: Path, without: Collection[str] = ()) -> Iterator[Path]:
 def _is_binary(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            return b"\0" in file.read(_HEAD)
+            return b"\0" in file.read(_HEAD_BYTES)
     except OSError as error:
         raise _unreadable(path, error) from error
 
