@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from uad.http.apis.openai import OPENAI
 from uad.http.apis.problems import Problem
 
 ROUTES = [(path, api) for api in APIS for paths in (api.answers, api.counts, api.facts, api.facts_of) for path in paths]
+DOCS = Path(__file__).parents[3] / "docs"
 WRONG = Problem(400, "it is wrong", "invalid_request_error")
 
 
@@ -36,6 +38,13 @@ def test_a_path_has_one_owner_and_openai_has_all_others() -> None:
     paths = [filled(path) for path, _ in ROUTES]
     assert [path for path in paths if sum(api.owns(path) for api in APIS) > 1] == []
     assert api_of("/nowhere") is OPENAI
+
+
+def test_each_route_stands_in_the_docs() -> None:
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in DOCS.glob("*.md"))
+    # of "/v1beta/models/{model:.+}:countTokens" the method, of "/v1beta/models/{model:.+}" what stands before the name
+    shown = {path: path.rpartition("}")[2].lstrip(":") or path.partition("{")[0] for path, _ in ROUTES}
+    assert [path for path, words in shown.items() if words not in pages] == []
 
 
 def test_no_two_apis_have_one_route() -> None:
