@@ -1,4 +1,4 @@
-"""A real Chromium on a page that a scripted runtime serves: for tests, and for who takes screenshots."""
+"""A real Chromium on a page that a scripted runtime serves: for tests and scripts/screenshots.py."""
 
 from __future__ import annotations
 

@@ -62,14 +62,14 @@ def width(model: ctypes.c_void_p) -> int:
 def keep_hidden(context: ctypes.c_void_p, on: bool, outputs_only: bool) -> None:
     """Whether the decodes to come keep hidden rows: those of the rows that want logits, or all."""
     extension = _extension()
-    assert extension is not None, "who asks for hidden rows has checked the names"
+    assert extension is not None, "nextn.check() has passed before hidden rows are read"
     extension.llama_set_embeddings_nextn(context, on, outputs_only)
 
 
 def hidden(context: ctypes.c_void_p, n: int, width: int) -> Hidden:
     """The n hidden rows of the last decode, in the order of its batch; a view that the next decode overwrites."""
     extension = _extension()
-    assert extension is not None, "who asks for hidden rows has checked the names"
+    assert extension is not None, "nextn.check() has passed before hidden rows are read"
     pointer = extension.llama_get_embeddings_nextn(context)
     address = ctypes.cast(pointer, ctypes.c_void_p).value
     if address is None:

@@ -60,7 +60,7 @@ class VisionConfig:
 
 SPECULATIVE_FLAGS = {
     "policy": flag(
-        "who decides how far to draft: auto (what pays on this machine, at most --spec-draft-n-max) or fixed (n-max, "
+        "how draft lengths are chosen: auto (what pays on this machine, at most --spec-draft-n-max) or fixed (n-max, "
         "n-min, p-min)",
         "--spec-policy LLAMA_ARG_SPEC_POLICY",
         kind=kinds.SPEC_POLICY,
@@ -171,7 +171,7 @@ class TemplateConfig:
     )
     replace: tuple[tuple[str, str], ...] = setting(
         (),
-        "what is TARGET in the target's prompt is DRAFT in the draft's; repeatable, wins over files",
+        "replace TARGET in the target's prompt by DRAFT for the draft; repeatable, overrides mapping files",
         "--spec-replace",
         kind=kinds.PAIR,
         metavar="TARGET DRAFT",
@@ -342,7 +342,7 @@ class ServerConfig:
     )
     reasoning_budget_message: str = setting(
         "",
-        "what a thought says last that is closed at its bound",
+        "text written before a thought is cut at its budget",
         "--reasoning-budget-message LLAMA_ARG_THINK_BUDGET_MESSAGE",
         kind=kinds.TEXT,
         metavar="MESSAGE",
@@ -474,7 +474,7 @@ class Config:
     )
     fit: bool = setting(
         True,
-        "compare contexts with the memory that there is: without -c the largest that fits is chosen, one that does "
+        "check that contexts fit into memory: without -c the largest that fits is chosen, one that does "
         "not fit is refused",
         "-fit --fit LLAMA_ARG_FIT",
         kind=kinds.ON_OFF,

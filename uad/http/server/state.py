@@ -100,7 +100,7 @@ class WorkerPool:
 
     @property
     def is_working(self) -> bool:
-        """Whether a thread does something, be it for a client who has left."""
+        """Whether a worker is busy, even for a client that has left."""
         return self._n_working > 0
 
     def close(self) -> None:
