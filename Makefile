@@ -72,7 +72,7 @@ unit: $(UNIT_MADE)
 	@$(UNIT)/bin/python -m pytest $(XDIST) --dist worksteal -m unit $(TESTS)
 
 bench: $(VENV)/.installed-lab $(BENCH_TARGET)
-	@$(BIN)/uad bench --target $(BENCH_TARGET) --draft $(DRAFT)
+	@$(BIN)/python lab/bench_servers.py --target $(BENCH_TARGET) --draft $(DRAFT)
 
 table: $(VENV)/.installed
 	@$(BIN)/python lab/speed_table.py $(ARGS)

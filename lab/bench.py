@@ -1,9 +1,9 @@
-"""`uad bench` in one process, with bounds, plots, counted time and prescribed answers: `python lab/bench.py --target
+"""The bench in one process, with bounds, plots, counted time and prescribed answers: `python lab/bench.py --target
 T.gguf --draft D.gguf`.
 
-Takes the flags of `uad bench` and prints what it prints, but decodes plainly beside each policy, round by round. Beside
-that: how far automatic lengths are from the oracle, which knows which ids are right, and from foresight, which knows
-how often.
+Takes the flags of `bench_servers.py` and prints what it prints, but decodes plainly beside each policy, round by round.
+Beside that: how far automatic lengths are from the oracle, which knows which ids are right, and from foresight,
+which knows how often.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from bench_cells import Cell, is_auto
+from bench_measure import Arm, BenchJob, Measured
+from bench_options import PLAIN, BenchOptions, Drafters, Lineup, PolicyOption, parse_with
+from bench_servers import Findings, Pairing, measure_all, show
 from bounded import Bounded, mean_of_all, print_bounds, summary
 from engines import make_job, measure_beside, n_prompt
 from facts import PairFacts, Run, collect
@@ -30,14 +34,10 @@ from uad.base.config import MODEL_TYPE, Config
 from uad.base.config.argv import Parser
 from uad.base.console import Bar, Report, console_on, set_up_logging
 from uad.base.errors import ConfigError
-from uad.tools.bench.measure import Arm, BenchJob, Measured
-from uad.tools.bench.options import PLAIN, BenchOptions, Drafters, Lineup, PolicyOption, parse_with
-from uad.tools.bench.report import Cell, is_auto
-from uad.tools.bench.run import Findings, Pairing, measure_all, show
 from uad.tools.bench.workloads import WorkloadPrompt
 from uad.tools.cli import run as run_command
 
-DESCRIPTION = """`uad bench` in one process, with bounds, plots, counted time and prescribed answers. The last line of
+DESCRIPTION = """The bench in one process, with bounds, plots, counted time and prescribed answers. The last line of
 output is JSON."""
 
 
@@ -60,7 +60,7 @@ class LabOptions(BenchOptions):
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the lab's flags, which are added to those of `uad bench`."""
+    """Declare the lab's flags, which are added to those of `bench_servers.py`."""
     add = parser.add_argument_group("the laboratory").add_argument
     add(
         "--no-oracle",

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
+from bench_cells import PEER, Cell, is_auto
+from bench_cells import summary as measured
 from rich.console import Console
 from rich.table import Table
 
-from uad.tools.bench.report import PEER, Cell, coloured, is_auto, rounded
-from uad.tools.bench.report import summary as measured
+from uad.tools.bench.ratios import coloured, rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def _share(value: float | None) -> str:
 
 
 def summary(cells: Sequence[Bounded]) -> dict[str, object]:
-    """The JSON line: that of `uad bench`, with the bounds."""
+    """The JSON line: that of `bench_servers.py`, with the bounds."""
     line = measured(cells)
     found = line["cells"]
     assert isinstance(found, list)

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from bench_measure import Answer, Arm, ArmPair, BenchJob, Measured, Sample, turns
+
 from uad.base.errors import UadError
 from uad.base.events import Delta, Done, Event, Failed, Progress, RuntimeInfo, Sink
 from uad.base.types import Clock, Request, SamplingParams, SpeculativeParams
 from uad.tools.bench.client import per_second
-from uad.tools.bench.measure import Answer, Arm, ArmPair, BenchJob, Measured, Sample, turns
 from uad.tools.bench.workloads import WorkloadPrompt
 
 

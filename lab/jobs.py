@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeVar, cast
 
+from bench_measure import ArmPair, BenchJob
 from engines import BenchEngine, EngineArm, EngineJob
 from facts import Bin
 from oracle import Costs, Round
 from prescribed import Told
 
 from uad.base.types import Request, SpecPolicy, SpeculativeParams
-from uad.tools.bench.measure import ArmPair, BenchJob
 from uad.tools.bench.workloads import WorkloadPrompt
 
 T = TypeVar("T")

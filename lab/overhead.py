@@ -25,6 +25,8 @@ from pathlib import Path
 from statistics import median
 from typing import Self
 
+from bench_measure import turns
+from bench_options import OWN, context_for, served_environ
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -38,8 +40,6 @@ from uad.base.console import Bar, set_up_logging
 from uad.base.errors import ConfigError, UnavailableError
 from uad.base.types import Rows
 from uad.tools.bench.client import Client
-from uad.tools.bench.measure import turns
-from uad.tools.bench.options import OWN, context_for, served_environ
 from uad.tools.bench.workloads import WorkloadPrompt, load
 from uad.tools.cli import run
 

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench_cells import is_auto, summarize
 from bounded import Bounded
 from facts import PairFacts
 
 from uad.base.types import N_MAX_AUTO
-from uad.tools.bench.report import SLOWER, is_auto, summarize
+from uad.tools.bench.ratios import SLOWER
 from uad.tools.cli.cost_plot import pyplot, save
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, median
 
+from bench_measure import BenchJob, Sample
 from engines import n_prompt
 from foresight import hindsight_of
 from foresight import speed_up as foreseen
@@ -15,7 +16,6 @@ from jobs import KnownEngine, LabArm, told
 from oracle import Costs, Round, speed_up
 
 from uad.base.types import N_MAX_AUTO, Origin, SpecPolicy, SpeculativeParams
-from uad.tools.bench.measure import BenchJob, Sample
 
 RECORDING = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=N_MAX_AUTO, p_min=0.0, types=(Origin.MODEL,))
 """What the oracle knows: how many of the most ids that an automatic policy drafts would have been accepted in each

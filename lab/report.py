@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TypeVar
 
 import plots
+from bench_cells import PEER, is_auto, summarize, totals
 from bounded import Bounded, bounds
 from facts import PairFacts
 
 from uad.base.errors import ConfigError
-from uad.tools.bench.report import FASTER, PEER, SLOWER, is_auto, summarize, totals
+from uad.tools.bench.ratios import FASTER, SLOWER
 
 T = TypeVar("T")
 

@@ -27,6 +27,7 @@ from statistics import mean
 from typing import Any, TextIO
 
 import overhead
+from bench_options import context_for
 from platformdirs import user_cache_path
 from speed_cells import (
     DRAFT,
@@ -55,9 +56,7 @@ from uad.base.config.argv import Parser, typed
 from uad.base.config.kinds import integer
 from uad.base.console import Bar, say, set_up_logging
 from uad.base.errors import ConfigError, UnavailableError
-from uad.tools.bench.client import Client, Server
-from uad.tools.bench.measure import PLAIN_FIELDS
-from uad.tools.bench.options import context_for
+from uad.tools.bench.client import PLAIN_FIELDS, Client, Server
 from uad.tools.bench.serving import serving
 from uad.tools.bench.workloads import WorkloadPrompt
 from uad.tools.cli import run

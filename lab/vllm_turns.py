@@ -25,13 +25,13 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+from bench_options import context_for
+
 from uad.base.config.argv import Parser, typed
 from uad.base.config.kinds import choice, integer, number, several
 from uad.base.console import say, set_up_logging
 from uad.base.errors import ConfigError, UnavailableError
-from uad.tools.bench.client import Client, Server, Stream
-from uad.tools.bench.measure import PLAIN_FIELDS
-from uad.tools.bench.options import context_for
+from uad.tools.bench.client import PLAIN_FIELDS, Client, Server, Stream
 from uad.tools.bench.serving import ended_by_signals
 from uad.tools.bench.workloads import WorkloadPrompt, load_all
 from uad.tools.cli import run

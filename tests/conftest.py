@@ -1,6 +1,6 @@
 """Settings of all tests: which of them need what, and what did not run; side by side, each process has one thread.
 
-Speed is measured by `uad bench`, never by a deadline in a test.
+Speed is measured by lab/bench_servers.py, never by a deadline in a test.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from bench import main
+from bench_options import PLAIN, parse_policy
 from engines import make_job
 from jobs import LabArm, told
 from kit.models import DRAFTS, TARGET, chat_prompts, config
@@ -16,7 +17,6 @@ from stepper import LabStepper
 
 from uad.base.types import SpeculativeParams
 from uad.engine.policy.cost import CostCurve, CostSample
-from uad.tools.bench.options import PLAIN, parse_policy
 from uad.tools.bench.workloads import WorkloadPrompt
 
 pytestmark = pytest.mark.model

@@ -6,6 +6,7 @@ import random
 import re
 
 import pytest
+from bench_options import parse_policy
 from counted import Costs
 from engines import make_job
 from jobs import LabArm, told
@@ -13,7 +14,6 @@ from kit.models import DRAFTS, config
 from stepper import LabStepper
 
 from uad.engine.policy.cost import CostSample
-from uad.tools.bench.options import parse_policy
 from uad.tools.bench.workloads import WorkloadPrompt, load
 
 pytestmark = pytest.mark.model

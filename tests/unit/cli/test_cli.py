@@ -150,7 +150,9 @@ def test_version_names_both(capsys):
         (["generate", "-m", "x", "-p", "a", "--port", "1"], ["--port is a flag of `uad serve`"]),
         (["generate", "-m", "x", "-f", "/nowhere.txt"], ["/nowhere.txt"]),
         (["inspect", "x"], ["--hf-repo-draft"]),
-        (["bench", "--nope"], ["--nope"]),
+        (["bench", "--target", "x"], ["--target", "uad bench requests URL", "uad inspect TARGET DRAFT --measure"]),
+        (["bench"], ["URL"]),
+        (["bench", "http://x", "--nope"], ["--nope"]),
         (["bench", "requests"], ["URL"]),
     ],
 )

@@ -137,8 +137,8 @@ def test_imports_follow_the_table(module):
         ("uad.engine.policy.choose", "import numpy", "numpy"),
         ("uad.drafts.model.model_drafter", "from uad.llama import model", "uad.llama.model"),
         ("uad.drafts.lookup.suffix", "from uad.drafts.model import mirror", "uad.drafts.model.mirror"),
-        ("uad.tools.bench.report", "import matplotlib.pyplot", "matplotlib.pyplot"),
-        ("uad.tools.bench.report", "from uad.engine.policy.cost import CostCurve", "uad.engine.policy.cost"),
+        ("uad.tools.bench.ratios", "import matplotlib.pyplot", "matplotlib.pyplot"),
+        ("uad.tools.bench.ratios", "from uad.engine.policy.cost import CostCurve", "uad.engine.policy.cost"),
         ("uad.runtime.parts", "from experiment import Experiment", "experiment"),
         ("uad.http.server.app", "import uad.llama.model", "uad.llama.model"),
         ("uad.http.requests.job", "from uad.http.server import app", "uad.http.server.app"),
@@ -249,6 +249,6 @@ def test_light_modules_load_nothing_heavy(module):
 
 
 def test_importing_the_bench_loads_no_llama():
-    program = "import sys, uad.tools.bench.run\nprint('matplotlib' in sys.modules, 'llama_cpp' in sys.modules)"
+    program = "import sys, uad.tools.bench.requests\nprint('matplotlib' in sys.modules, 'llama_cpp' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -1,6 +1,7 @@
 """Engines in this process, with known times: rounds in turns, requests, and what fails."""
 
 import pytest
+from bench_options import PLAIN
 from engines import EngineArm, make_job
 from kit.bench_kit import FakeEngine, job
 
@@ -8,7 +9,6 @@ from uad.base.errors import DecodeError, InvalidRequestError, UadError
 from uad.base.events import Delta, Done, Failed
 from uad.base.stats import DraftStats, Timings, Usage
 from uad.base.types import Finish, Origin, SpecPolicy, SpeculativeParams, StopKind
-from uad.tools.bench.options import PLAIN
 from uad.tools.bench.workloads import WorkloadPrompt
 
 

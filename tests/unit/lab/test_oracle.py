@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 from bench import LabEngines, bench, parse
+from bench_options import parse_policy
 from facts import Bin, collect
 from foresight import hindsight_of
 from foresight import speed_up as foreseen
@@ -23,7 +24,6 @@ from uad.base.events import Delta, Done
 from uad.base.stats import DraftStats, Timings, Usage
 from uad.base.types import Finish, Origin, SpecPolicy, StopKind
 from uad.engine.policy.cost import CostCurve, CostSample
-from uad.tools.bench.options import parse_policy
 from uad.tools.bench.workloads import WorkloadPrompt, load
 
 

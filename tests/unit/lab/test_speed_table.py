@@ -18,8 +18,7 @@ from speed_cells import PLAIN, SERVER, UAD, Cell, Document, Kept, Machine, Setti
 from speed_table import QUICK, Wanted, left_s, main, measure_all, plan, settings_of
 
 from uad.base.errors import ConfigError, UnavailableError
-from uad.tools.bench.client import Server, Stream
-from uad.tools.bench.measure import PLAIN_FIELDS
+from uad.tools.bench.client import PLAIN_FIELDS, Server, Stream
 
 ROOT = Path(__file__).parents[3]
 MACHINE = Machine("AMD EPYC", 2, ("AVX2", "AVX512"), 25.0, "Linux")

@@ -60,7 +60,7 @@ REFUSED: dict[str, str] = {
     "each n-gram type has its own, such as --spec-ngram-simple-size-n": (
         "--spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits"
     ),
-    "`uad bench` measures with real drafts": "--spec-synth-len --spec-synth-rates",
+    "`uad inspect --measure` measures with real drafts": "--spec-synth-len --spec-synth-rates",
     "--ctx-size is shared out evenly among the slots": "--kv-unified-per-slot",
     "it serves no files": "--path --ui-config --webui-config --ui-config-file --webui-config-file",
     "its other CORS headers are fixed": "--cors-methods --cors-headers --cors-credentials --no-cors-credentials",

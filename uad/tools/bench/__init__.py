@@ -1,3 +1,1 @@
-"""Measuring: workloads, plain against drafted, peers over HTTP, scaled models. Sees the runtime's front door only,
-never its rooms.
-"""
+"""Measuring servers over HTTP: workloads, whole requests, what drafting gains. Sees no room of the runtime."""

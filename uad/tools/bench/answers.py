@@ -15,7 +15,7 @@ from rich.text import Text
 
 from uad.base.console import Bar
 from uad.tools.bench.client import Server, Stream
-from uad.tools.bench.report import coloured
+from uad.tools.bench.ratios import coloured
 from uad.tools.bench.workloads import Workload, WorkloadPrompt
 
 FIRST, ALL = "first answers", "all"

@@ -20,6 +20,8 @@ from uad.base.errors import ConfigError, UnavailableError
 from uad.base.types import Clock
 from uad.tools.bench.workloads import WorkloadPrompt
 
+PLAIN_FIELDS: Mapping[str, object] = {"speculative": {"enabled": False}}
+"""What a request to `uad serve` says so that nothing drafts for it."""
 _TIMEOUT_S = 600.0
 _ERROR_CHARS = 300
 _LINE_BYTES = 1 << 22

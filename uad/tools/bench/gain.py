@@ -20,9 +20,8 @@ from uad.base.console import Bar, console_on
 from uad.base.errors import ConfigError
 from uad.tools.bench import answers
 from uad.tools.bench.answers import Asked
-from uad.tools.bench.client import Client, Server
-from uad.tools.bench.measure import PLAIN_FIELDS
-from uad.tools.bench.report import coloured, rounded, share
+from uad.tools.bench.client import PLAIN_FIELDS, Client, Server
+from uad.tools.bench.ratios import coloured, rounded, share
 from uad.tools.bench.workloads import Workload, WorkloadPrompt, load
 
 WORKLOADS, PER_WORKLOAD = ("chat", "code", "copy-edit", "story"), 3

@@ -23,9 +23,8 @@ from uad.base.config.kinds import integer, number
 from uad.base.console import Bar, console_on
 from uad.base.errors import UnavailableError
 from uad.tools.bench import answers
-from uad.tools.bench.client import Client, Server, Stream, server_url
-from uad.tools.bench.measure import PLAIN_FIELDS
-from uad.tools.bench.report import coloured
+from uad.tools.bench.client import PLAIN_FIELDS, Client, Server, Stream, server_url
+from uad.tools.bench.ratios import coloured
 from uad.tools.bench.workloads import WorkloadPrompt, load, load_all
 
 _DESCRIPTION = """Measure whole requests of a running server: time to the first token and in all, with drafts, without,

@@ -35,11 +35,16 @@ class Command:
 
 
 def _bench(argv: Sequence[str]) -> int:
-    """`uad bench` and `uad bench requests`. Raises UadError."""
-    from uad.tools.bench import requests, run
+    """`uad bench requests`, of which the second word may be left out. Raises UadError."""
+    from uad.tools.bench import requests
 
     set_up_logging(logging.WARNING)
-    return requests.main(argv[1:]) if argv and argv[0] == "requests" else run.main(argv)
+    if argv and argv[0].startswith("-") and argv[0] not in ("-h", "--help"):
+        raise ConfigError(
+            f"{argv[0]}: `uad bench` compares servers that run: uad bench requests URL [--vs URL]; what a draft gains "
+            "here is measured by uad inspect TARGET DRAFT --measure"
+        )
+    return requests.main(argv[1:] if argv[:1] == ["requests"] else argv)
 
 
 COMMANDS = {
@@ -52,7 +57,7 @@ COMMANDS = {
     "trim": Command("make a draft smaller: keep the tokens that a corpus uses", trim.main),
     "mapping": Command("look at, derive, check and lint the rules between chat formats", mapping.main),
     "rpc-worker": Command("lend this machine's devices to a server on another machine", rpc_worker.main),
-    "bench": Command("measure plain against drafted decoding, or whole requests of running servers", _bench),
+    "bench": Command("measure whole requests of running servers, with drafts, without, and on other servers", _bench),
 }
 
 

@@ -34,7 +34,7 @@ _DESCRIPTION = """Show what two models have in common: vocabularies, chat format
 translated.
 
 With --measure, what drafting gains on this machine: a server is started with these flags, answers a few prompts with
-drafts and without, and is stopped. `uad bench` measures in more depth."""
+drafts and without, and is stopped. `uad bench requests` compares servers."""
 _EPILOG = "example: uad inspect TARGET.gguf DRAFT.gguf --measure"
 _GROUPS = (MODEL, CONTEXT, DRAFT, DRAFTING, TOKENIZERS, TEMPLATES, GENERAL)
 

@@ -1,8 +1,11 @@
-"""`uad bench`: every cell of targets x drafts x workloads x policies, measured on servers and reported."""
+"""Every cell of targets x drafts x workloads x policies, measured on servers that it starts, and reported: `python
+lab/bench_servers.py --target T.gguf --draft D.gguf`.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -10,17 +13,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
-from uad.base.console import Bar, console_on
+from bench_cells import PEER, Cell, Labels, make_cell, notes, print_prompts, print_table, summary
+from bench_measure import Arm, BenchJob, Measured, ServerArm, groups, measure, n_prompt_tokens
+from bench_options import PLAIN, BenchOptions, Drafters, Lineup, Peer, PolicyOption, parse
+
+from uad.base.console import Bar, console_on, set_up_logging
 from uad.base.errors import ConfigError, UnavailableError
 from uad.base.gguf import GgufFile
 from uad.tools.bench.client import Client, Server
-from uad.tools.bench.measure import Arm, BenchJob, Measured, ServerArm, groups, measure, n_prompt_tokens
-from uad.tools.bench.options import PLAIN, BenchOptions, Drafters, Lineup, Peer, PolicyOption, parse
-from uad.tools.bench.report import PEER, Cell, Labels, make_cell, notes, print_prompts, print_table, summary
 from uad.tools.bench.serving import serving
 from uad.tools.bench.workloads import Workload, WorkloadPrompt
-
-__all__ = ["bench", "main"]
+from uad.tools.cli import run as run_command
 
 _WARM_UP_TOKENS = 32
 _EMULATION = "uad.cost_emulation"
@@ -32,6 +35,7 @@ Serving = Callable[[Sequence[str], Mapping[str, str]], AbstractContextManager[Cl
 
 def main(argv: Sequence[str]) -> int:
     """Run the bench as asked on the command line; the last line on stdout is JSON. Raises UadError."""
+    set_up_logging(logging.WARNING)
     return bench(parse(argv), serving, sys.stdout, sys.stderr)
 
 
@@ -220,3 +224,7 @@ def _is_emulated(path: Path) -> bool:
 def _peer_arm(peer: Peer) -> Arm:
     client = Client(peer.url, peer.key)
     return ServerArm(Server(PEER, client, peer.model or client.first_model(), {}), has_slots=False)
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(main, sys.argv[1:]))

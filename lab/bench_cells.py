@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import geometric_mean, median
 
+from bench_measure import ArmPair, Measured, Sample
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -13,11 +14,9 @@ from rich.text import Text
 from uad.base.common.sequences import common_prefix
 from uad.base.config.drafter_types import LOOKUP_TYPES
 from uad.base.console import COLOURS, WORDS, kind_of
-from uad.tools.bench.measure import ArmPair, Measured, Sample
+from uad.tools.bench.ratios import coloured, rounded, share
 
 PEER = "peer"
-SLOWER, FASTER = 0.98, 1.05
-"""Ratios outside of which a cell is slower or faster than plain, and not only noise."""
 _REMEMBERING = tuple(kind.origin for kind in LOOKUP_TYPES if kind.remembers)
 """Drafters that keep what was said in earlier answers."""
 
@@ -130,11 +129,6 @@ def make_cell(labels: Labels, measured: Sequence[Measured], arm: int) -> Cell | 
     )
 
 
-def share(part: int, whole: int) -> float | None:
-    """The part divided by the whole; None where the whole is 0."""
-    return part / whole if whole else None
-
-
 def same_text(labels: Labels, groups: Sequence[GroupResult]) -> bool | None:
     """A peer's random draws are its own: of its texts only the greedy ones can be compared."""
     if labels.policy == PEER and labels.temperature > 0:
@@ -225,11 +219,6 @@ def _cell_json(cell: Cell) -> dict[str, object]:
     }
 
 
-def rounded(value: float | None) -> float | None:
-    """A number as the JSON line has it."""
-    return None if value is None else round(value, 4)
-
-
 def notes(cells: Sequence[Cell], shares: bool) -> list[str]:
     """What a reader must know besides the numbers of the table, one line each. shares: whether drafters may remember
     earlier answers.
@@ -308,11 +297,6 @@ def _grid(cells: Sequence[Cell]) -> Table:
         texts = [coloured(ratios[name]) if name in ratios else Text("-") for name in workloads]
         table.add_row(*head, *texts, coloured(geometric_mean(ratios.values())))
     return table
-
-
-def coloured(ratio: float) -> Text:
-    """Red where slower than plain, green where faster."""
-    return Text(f"{ratio:.2f}", "red" if ratio < SLOWER else "green" if ratio > FASTER else "")
 
 
 def totals(cells: Sequence[Cell]) -> list[Text]:

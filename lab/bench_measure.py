@@ -12,9 +12,6 @@ from uad.base.types import Origin
 from uad.tools.bench.client import Client, Server, Stream, per_second
 from uad.tools.bench.workloads import WorkloadPrompt
 
-PLAIN_FIELDS: Mapping[str, object] = {"speculative": {"enabled": False}}
-"""What a request to `uad serve` says so that nothing drafts for it."""
-
 
 @dataclass(frozen=True, slots=True)
 class BenchJob:

@@ -1,4 +1,4 @@
-"""`uad bench` on a scripted server with known times: turns, arithmetic, the JSON line, and what is refused."""
+"""lab/bench_servers.py on a scripted server with known times: turns, arithmetic, the JSON line, and what is refused."""
 
 import io
 import json
@@ -8,7 +8,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import bench_options
 import pytest
+from bench_cells import GroupResult, Labels, guessed, is_auto, make_cell, print_table, summarize
+from bench_measure import Answer, ArmPair, Measured, Sample, groups, turns
+from bench_options import PLAIN, Drafters, Lineup, parse_policy
+from bench_servers import bench
 from kit.bench_kit import MATRIX, FakeClient, drafts, fixed_ms, job, model_words
 from rich.console import Console
 
@@ -16,11 +21,6 @@ from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError, UnavailableError
 from uad.base.stats import DrafterStats
 from uad.base.types import Origin, SpecPolicy, SpeculativeParams
-from uad.tools.bench import options as bench_options
-from uad.tools.bench.measure import Answer, ArmPair, Measured, Sample, groups, turns
-from uad.tools.bench.options import PLAIN, Drafters, Lineup, parse_policy
-from uad.tools.bench.report import GroupResult, Labels, guessed, is_auto, make_cell, print_table, summarize
-from uad.tools.bench.run import bench
 from uad.tools.bench.workloads import bundled, load
 
 KEYS = [

@@ -1,4 +1,4 @@
-"""Flags of `uad bench`, checked once and frozen. Knows the words of the command line; measures nothing."""
+"""Flags of `bench_servers.py` and `bench.py`, checked once and frozen. Measures nothing."""
 
 from __future__ import annotations
 
@@ -20,15 +20,12 @@ from uad.base.config.sources import HUB_MODEL
 from uad.base.console import progress
 from uad.base.errors import ConfigError
 from uad.base.types import Origin, SpecPolicy, SpeculativeParams
-from uad.tools.bench.client import server_url
-from uad.tools.bench.measure import PLAIN_FIELDS
+from uad.tools.bench.client import PLAIN_FIELDS, server_url
 from uad.tools.bench.workloads import Workload, WorkloadPrompt, bundled, category_names, load_all
 from uad.tools.hub import path_on
 
 _DESCRIPTION = """Measure plain against drafted decoding on servers that it starts. The last line of output is JSON."""
-_EPILOG = """example: uad bench --target TARGET.gguf --draft DRAFT.gguf --workload chat,code
-
-`uad bench requests` measures whole requests of running servers: see its --help."""
+_EPILOG = """example: python lab/bench_servers.py --target TARGET.gguf --draft DRAFT.gguf --workload chat,code"""
 _TEMPLATE_ROOM = 256
 _ROOM_PER_TOKEN = 4
 OWN = (
@@ -308,8 +305,8 @@ def _add_conditions(parser: argparse.ArgumentParser) -> None:
 
 
 def parse(argv: Sequence[str]) -> BenchOptions:
-    """Check the command line of `uad bench`. Raises ConfigError that names the flag."""
-    return parse_with(argv, Parser("uad bench", _DESCRIPTION, _EPILOG), lambda parser: None)[0]
+    """Check the command line of `bench_servers.py`. Raises ConfigError that names the flag."""
+    return parse_with(argv, Parser("lab/bench_servers.py", _DESCRIPTION, _EPILOG), lambda parser: None)[0]
 
 
 def parse_with(

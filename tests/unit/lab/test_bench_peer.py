@@ -3,12 +3,12 @@
 import itertools
 
 import pytest
+from bench_measure import BenchJob, ServerArm
 from kit.bench_kit import PIECES, TIMINGS, USAGE, FakeClient, job, server
-from test_bench import options, run
+from test_bench_servers import options, run
 
 from uad.base.errors import UnavailableError
 from uad.tools.bench.client import Client, Server, Stream
-from uad.tools.bench.measure import BenchJob, ServerArm
 from uad.tools.bench.workloads import WorkloadPrompt
 
 
