@@ -77,7 +77,7 @@ _no = property(lambda self: False)
 PARTS: dict[str, tuple[str, Callable[[], None]]] = {
     "whole": ("nothing is taken out", _put()),
     "lately": ("sizes wait for the machine's factors", _put((cost.CostCurve, "_follow", _followed))),
-    "changes": ("what a change of rows costs", _put((cost._Changes, "are_clear", _no))),
+    "changes": ("what a change of rows costs", _put((cost._SizeChangeCost, "are_clear", _no))),
     "padding": ("drafts are padded to cheaper sizes", _put((machine, "_PADDING", 0))),
     "least more": ("several rows cost more than one", _put((machine, "_LEAST_MORE", 1.0))),
     "clear": ("drafts have to gain 3 %", _put((choose, "CLEAR", 1.0))),

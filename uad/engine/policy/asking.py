@@ -77,15 +77,18 @@ class Writing:
                     self._hopes.append(0.0)
                 self._hopes[k - 1] += member.p * self._cost.ids_per_step
         members = [self._round.members[seq] for seq in seqs]
-        live = [one for one in members if not one.is_fixed]
+        live = [member for member in members if not member.is_fixed]
         self._is_ours = bool(live) and self._may_continue(live)
-        return [one.is_fixed or self._is_ours for one in members]
+        return [member.is_fixed or self._is_ours for member in members]
 
     def _may_continue(self, live: Sequence[Member]) -> bool:
         """Whether drafts some ids longer are expected to be worth more, though further steps take time."""
         cost, n_steps = self._cost, len(self._hopes)
-        hopes, ahead = [one.p * cost.ids_per_step for one in live], list[float]()
-        kept = [one.calibration.next_chance(one.bins[-1]) if one.bins and one.calibration else 1.0 for one in live]
+        hopes, ahead = [member.p * cost.ids_per_step for member in live], list[float]()
+        kept = [
+            member.calibration.next_chance(member.bins[-1]) if member.bins and member.calibration else 1.0
+            for member in live
+        ]
         for _ in range(min(_LOOK_AHEAD, self._most_steps - n_steps)):
             hopes = [hope * chance for hope, chance in zip(hopes, kept, strict=True)]
             ahead.append(sum(hopes))
@@ -101,7 +104,7 @@ class Asking:
         self._round = round_
         self._asked: list[Member] = []
         self.writing: Writing | None = None
-        """Of the drafter that was asked last; None where it is not to write."""
+        """The writing of the drafter that was asked last; None where it is not to write."""
         self._timed: Member | None = None  # it reads a few of its ids, to show what that costs
         self._n_read = 0  # ids that each may catch up with
         self._n_asked: dict[Origin, int] = {}  # sequences that share a call
@@ -114,16 +117,18 @@ class Asking:
         if writes:
             known.asked_in[origin] = known.n_rounds
         may = [member for member in members if member.wish.may_ask(origin)]
-        fixed = [one for one in may if one.is_fixed and self._is_fixed_due(one, origin)]
-        due = [one for one in may if one.state and one.state.n >= known.use(one.state, origin).next_at]
-        autos = [one for one in due if self._is_worth_asking(one, origin, len(due))]
+        fixed = [member for member in may if member.is_fixed and self._is_fixed_due(member, origin)]
+        due = [member for member in may if member.state and member.state.n >= known.use(member.state, origin).next_at]
+        autos = [member for member in due if self._is_worth_asking(member, origin, len(due))]
         self._asked = fixed + autos
         cost = known.drafter(origin).cost
         self._n_read = cost.read_at_once(len(members)) if autos and writes else 0
-        asks = [_fixed_ask(one, writes) for one in fixed]
-        for one in autos:
+        asks = [_fixed_ask(member, writes) for member in fixed]
+        for asked in autos:
             asks.append(
-                Ask(one.wish.seq, one.longest, n_read=self._n_read) if writes else Ask(one.wish.seq, one.wish.room)
+                Ask(asked.wish.seq, asked.longest, n_read=self._n_read)
+                if writes
+                else Ask(asked.wish.seq, asked.wish.room)
             )
         if writes and asks:
             for member in autos:
@@ -169,11 +174,11 @@ class Asking:
         """
         known, types, state = self._known, member.wish.params.types, member.state
         assert state is not None
-        rivals = [one for one, last in known.asked_in.items() if one is not origin and known.n_rounds - last <= 1]
+        rivals = [rival for rival, last in known.asked_in.items() if rival is not origin and known.n_rounds - last <= 1]
         return all(
-            self._worth(member, one, n_due)[0] <= gain
-            for one in rivals
-            if (not types or one in types) and state.n >= known.use(state, one).next_at
+            self._worth(member, rival, n_due)[0] <= gain
+            for rival in rivals
+            if (not types or rival in types) and state.n >= known.use(state, rival).next_at
         )
 
     def _timing(self, origin: Origin, may: Sequence[Member]) -> list[Ask]:
@@ -258,7 +263,9 @@ class Asking:
 
 
 def _fixed_ask(member: Member, writes: bool) -> Ask:
-    """As its request says; nothing but reading where that is no draft. What looks texts up has sizes of its own."""
+    """What is asked as the request says; nothing but reading where that is no draft. What looks texts up has sizes of
+    its own.
+    """
     wish, params = member.wish, member.wish.params
     if params.longest <= 0:
         return Ask(wish.seq, 0, n_read=_READ_AT_ONCE)

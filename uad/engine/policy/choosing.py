@@ -53,7 +53,7 @@ class Choosing:
         """See `protocol.Policy`."""
         chosen = self._automatic() if self._round.groups else {}
         for seq, member in self._round.members.items():
-            draft = max(member.guess, member.forced, key=lambda one: len(one.ids))
+            draft = max(member.guess, member.forced, key=lambda draft: len(draft.ids))
             if draft.ids:
                 chosen[seq] = Chosen(draft)
         return chosen
@@ -62,7 +62,7 @@ class Choosing:
         groups, tables = self._round.groups, self._round.tables
         chosen: dict[int, Chosen] = {}
         gains = [self._gains(group) for group in groups]
-        costs = [table.upto(len(one)) for table, one in zip(tables, gains, strict=True)]
+        costs = [table.upto(len(gain)) for table, gain in zip(tables, gains, strict=True)]
         rows = rows_of(gains, costs, self._round.n_writing, self._guesses_ms)
         for group, table, n, gain in zip(groups, tables, rows, gains, strict=True):
             if n > 1:
@@ -74,7 +74,7 @@ class Choosing:
         """Ids expected beyond one each, by the number of drafted rows of each sequence."""
         members = self._round.members
         drafting = [members[seq] for seq in group if seq in members and members[seq].candidates]
-        return merged([merged([one.gains for one in member.candidates], max) for member in drafting], sum)
+        return merged([merged([candidate.gains for candidate in member.candidates], max) for member in drafting], sum)
 
     def _submit(self, chosen: dict[int, Chosen], group: Sequence[int], n: int, table: CostTable) -> None:
         """Cut the group's drafts to so many rows."""
@@ -99,18 +99,20 @@ class Choosing:
             state = member.state
             if state is None:
                 continue
-            for one in member.candidates:
-                use = state.uses[one.origin]
-                saved_ms = one.value + one.price_ms
+            for candidate in member.candidates:
+                use = state.uses[candidate.origin]
+                saved_ms = candidate.value + candidate.price_ms
                 if len(group) > 1 and not use.is_probe:
-                    saved_ms = one.gains[min(n - 1, len(one.gains) - 1)] * (member.plain_ms - growth)
-                pays = use.judged(saved_ms / member.plain_ms, one.price)
-                use.next_at = asked_again(use, state.n, one.price, pays, was_asked=True)
+                    saved_ms = candidate.gains[min(n - 1, len(candidate.gains) - 1)] * (member.plain_ms - growth)
+                pays = use.judged(saved_ms / member.plain_ms, candidate.price)
+                use.next_at = asked_again(use, state.n, candidate.price, pays, was_asked=True)
 
 
 def _best_of(candidates: Sequence[Candidate], n: int) -> Draft:
-    """Of the guesses the n ids that gain most. Where the request's prediction has the same ids, they count as its."""
-    best = max(candidates, key=lambda one: one.gains[min(n, len(one.gains) - 1)]).draft.first(n)
-    same = [one.draft for one in candidates if one.draft.ids[: len(best.ids)] == best.ids]
-    own = next((one for one in same if one.origin is Origin.PREDICTION), None)
+    """The first n ids of the best candidate. Where the request's prediction has the same ids, they count as the
+    prediction's.
+    """
+    best = max(candidates, key=lambda candidate: candidate.gains[min(n, len(candidate.gains) - 1)]).draft.first(n)
+    same = [candidate.draft for candidate in candidates if candidate.draft.ids[: len(best.ids)] == best.ids]
+    own = next((draft for draft in same if draft.origin is Origin.PREDICTION), None)
     return best if own is None else own.first(len(best.ids))

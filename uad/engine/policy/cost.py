@@ -21,7 +21,7 @@ _LATELY_RATE: Final = 0.35
 # Of one size's own cost, per decode, once it is known: after this many measurements, or one beforehand, which counts
 # as five. Sizes with fewer learn faster and say nothing about the machine's speed.
 _SHAPE_RATE: Final = 0.04
-_KNOWN: Final = 3
+_KNOWN_AFTER_DECODES: Final = 3
 _MEASURED: Final = 5
 # An outlier counts as no more than this much too slow or too fast; for the cost of a known size, as no more than that.
 _MOST_PER_STEP: Final = 1.5
@@ -32,8 +32,8 @@ _NOISE: Final = 0.08
 _PER_POSITION: Final = 3e-4
 # Single rows after a pass of several, until they cost what they usually do; so many are only compared at first; and
 # what they cost more clearly, beyond noise: 0.4 and 0.5 of a single row on an H100 (docs/gpu.md).
-_SETTLING: Final = 2
-_TRIED: Final = 8
+_SETTLING_ROWS: Final = 2
+_TRIED_AFTER_ROWS: Final = 8
 _CLEAR_CHANGE: Final = 0.1
 
 
@@ -61,17 +61,17 @@ class CostCurve:
         if not samples:
             raise ValueError("a cost curve needs at least one sample")
         by_depth: dict[int, dict[int, list[float]]] = {}
-        for one in samples:
-            by_depth.setdefault(one.depth, {}).setdefault(one.n, []).append(one.ms)
+        for sample in samples:
+            by_depth.setdefault(sample.depth, {}).setdefault(sample.n, []).append(sample.ms)
         self._depths = sorted(by_depth)
         self._tables = [_SizeTable({n: median(ms) for n, ms in by_depth[depth].items()}) for depth in self._depths]
-        self._beyond = _Beyond(self._tables[-1].at(1))
+        self._beyond = _DepthSlope(self._tables[-1].at(1))
         self.n_found = 0  # decodes that showed much of what was unknown
         self._log_speed = 0.0
         self.speed = 1.0
         """By what factor passes take longer now than they were measured to."""
         self._surprise = 0.0  # of late, of all sizes together (log): what the factors have not caught up with
-        self._changes = _Changes()
+        self._changes = _SizeChangeCost()
 
     def ms(self, n: int, depth: int = 0) -> float:
         """Expected milliseconds of one pass of n rows after depth positions."""
@@ -104,10 +104,10 @@ class CostCurve:
         """
         table = self._nearest(depth)
         expected = self.ms(n, depth)
-        is_known = table.n_known(n) >= _KNOWN
+        is_known = table.n_known(n) >= _KNOWN_AFTER_DECODES
         ratio = ms / expected if expected > 0 else 1.0
         if n > 1:
-            self._changes.n_left = _SETTLING
+            self._changes.n_left = _SETTLING_ROWS
         elif self._changes.n_left and self._changes.explain(ratio):
             return
         if is_known and depth > self._depths[-1]:
@@ -135,7 +135,7 @@ class CostCurve:
         return surprise - self._surprise
 
 
-class _Changes:
+class _SizeChangeCost:
     """What a change of the number of rows costs. On GPUs a graph of another shape is built, and the second time it is
     recorded: the single rows after a pass of several take longer than those after others. On CPUs they do not.
     """
@@ -147,12 +147,12 @@ class _Changes:
     @property
     def are_clear(self) -> bool:
         """Whether they cost clearly more than noise."""
-        return self._n_seen >= _TRIED and self._excess > _CLEAR_CHANGE
+        return self._n_seen >= _TRIED_AFTER_ROWS and self._excess > _CLEAR_CHANGE
 
     @property
     def share(self) -> float:
         """What all single rows after a pass of several take longer, in costs of a settled one."""
-        return _SETTLING * self._excess
+        return _SETTLING_ROWS * self._excess
 
     def explain(self, ratio: float) -> bool:
         """A single row that is not settled took `ratio` times as long as expected; whether that says nothing of what
@@ -162,10 +162,10 @@ class _Changes:
         self._n_seen += 1
         excess = min(ratio - 1.0, 2.0)
         self._excess += (excess - self._excess) * max(1 / self._n_seen, 0.05)
-        return self._n_seen < _TRIED or self.are_clear
+        return self._n_seen < _TRIED_AFTER_ROWS or self.are_clear
 
 
-class _Beyond:
+class _DepthSlope:
     """What each position beyond the deepest measured one adds to a pass of n rows: ms_once + n * ms_per_row (attention
     reads it for each row, or once for all of them, or both). Recursive least squares; single_ms: a row where the
     measured depths end.
@@ -233,11 +233,11 @@ class _SizeTable:
         self._n_known[n] += 1
         n_known = self._n_known[n]
         rate = max(_SHAPE_RATE, 1 / n_known)
-        if n_known <= _KNOWN:
+        if n_known <= _KNOWN_AFTER_DECODES:
             ratio = min(ratio, _MOST_OF_SIZE) if n_known == 1 else ratio
             rate = 1.0 if ratio < 1 / _MOST_OF_SIZE or ratio > _MOST_OF_SIZE else rate
         self._ms[n] *= ratio**rate
-        if n not in self._measured and n_known <= _KNOWN:
+        if n not in self._measured and n_known <= _KNOWN_AFTER_DECODES:
             self._spread()
 
     def _spread(self) -> None:

@@ -75,13 +75,13 @@ class CallCost:
     """
 
     steps: CostCurve | None = None
-    """Of a drafter that writes: what a step costs, by sequences. It is measured only while drafts are written."""
+    """What a step costs, by sequences, of a drafter that writes. It is measured only while drafts are written."""
     call_ms: float = 0.0
-    """Of a call, beside its steps and the reading of many ids; 0: unknown."""
+    """Milliseconds of a call, beside its steps and the reading of many ids; 0: unknown."""
     around_ms: float = 0.0
-    """Of the round, for asking this drafter, beside its call: what the policy and the loop take."""
+    """Milliseconds of the round for asking this drafter, beside its call: what the policy and the loop take."""
     read_ms: float = 0.0
-    """Of reading one id."""
+    """Milliseconds of reading one id."""
     n_steps: float = 1.0
     """Steps of a call, its first id included."""
     ids_per_step: float = 1.0

@@ -29,12 +29,12 @@ class SequenceState:
     n: int = 0
     """Ids of the answer so far."""
     window: int = 0
-    """Of more ids than these the draft model reads the last ones (0: all)."""
+    """The draft model reads at most so many ids, the last ones (0: all)."""
     n_held: Mapping[Origin, int] = field(default_factory=dict)
     """Ids of the prompt that each drafter that writes read in an earlier request."""
     uses: dict[Origin, SequenceDrafter] = field(default_factory=dict)
     calibrations: dict[str, Calibration] = field(default_factory=dict)
-    """Of the kinds of drafts that come from what the request brought."""
+    """Calibrations by the kind of drafts, for those that come from what the request brought."""
 
     def unread(self, use: SequenceDrafter) -> int:
         """Ids that the draft model has yet to read."""
@@ -85,19 +85,19 @@ class Knowledge:
         self.n_held: dict[int, dict[Origin, int]] = {}  # by sequence: ids of its last text that they have read
 
     def calibration(self, kind: str) -> Calibration:
-        """That of this kind of drafts; made when first asked for."""
+        """The calibration for this kind of drafts; made when first asked for."""
         calibration = self.calibrations.get(kind)
         if calibration is None:
             calibration = self.calibrations[kind] = Calibration()
         return calibration
 
     def calibration_of(self, state: SequenceState, origin: Origin) -> Calibration:
-        """That of what a drafter that writes writes for this sequence."""
+        """The calibration for what a writing drafter writes for this sequence."""
         return self.calibration(f"{origin}/sampled" if state.is_sampled else str(origin))
 
     def calibration_for(self, state: SequenceState, draft: Draft) -> Calibration:
-        """That of a draft of this sequence which was looked up. It starts afresh with each request that brings what is
-        looked up: a useless prediction would be believed as far as the right one before it was.
+        """The calibration for a draft of this sequence which was looked up. It starts afresh with each request that
+        brings what is looked up: a useless prediction would be believed as far as the right one before it was.
         """
         if draft.origin not in BY_REQUEST:
             return self.calibration(draft.kind)
@@ -112,7 +112,7 @@ class Knowledge:
         return drafter
 
     def state(self, seq: int) -> SequenceState:
-        """That of a running sequence."""
+        """The state of a running sequence."""
         return self.states[seq]
 
     def use(self, state: SequenceState, origin: Origin) -> SequenceDrafter:

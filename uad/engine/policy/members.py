@@ -49,27 +49,31 @@ class Member:
     size: int = 1
     """Sequences in its group."""
     plain_ms: float = 0.0
-    """Its share of a round without drafts."""
+    """The sequence's share of a round without drafts."""
     state: SequenceState | None = None
     """None: nobody began it."""
     candidates: list[Candidate] = field(default_factory=list)
     guess: Draft = NO_DRAFT
-    """Of a fixed one: what the first drafter with a guess wrote."""
+    """What the first drafter with a guess wrote, where the policy is fixed."""
     forced: Draft = NO_DRAFT
-    """Of a fixed one: what a grammar forces."""
+    """What a grammar forces, where the policy is fixed."""
     calibration: Calibration | None = None
-    """Of the drafter that writes for it now."""
+    """The calibration of the drafter that writes for it now."""
     bins: list[int] = field(default_factory=list)
-    """Of the beliefs that it wrote so far."""
+    """Bins of the beliefs that it wrote so far."""
     p: float = 1.0
-    """That all of these are accepted."""
+    """The probability that all of these are accepted."""
 
     @property
     def is_sure(self) -> bool:
         """Whether a guess was found that is worth submitting, and expected to be accepted nearly whole. What a grammar
         forces says nothing of what comes after it.
         """
-        return any(one.sure >= _SURE and one.value > 0 for one in self.candidates if one.origin is not Origin.GRAMMAR)
+        return any(
+            candidate.sure >= _SURE and candidate.value > 0
+            for candidate in self.candidates
+            if candidate.origin is not Origin.GRAMMAR
+        )
 
 
 class Round:

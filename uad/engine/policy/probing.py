@@ -43,9 +43,9 @@ class SequenceDrafter:
     n_read: int = 0
     """Ids of the sequence that it has seen, those of the prompt too."""
     trail: Sequence[int] = ()
-    """Its last guess, as long as it was right, whether it was submitted or not."""
+    """The drafter's last guess, as long as it was right, whether it was submitted or not."""
     bins: list[int] = field(default_factory=list)
-    """Of the beliefs in it."""
+    """Bins of the beliefs in it."""
     at: int = 0
     """How many ids of it were judged."""
     calibration: Calibration | None = None
@@ -76,7 +76,7 @@ class SequenceDrafter:
 
 
 def asked_again(
-    one: SequenceDrafter, n: int, price: float, pays: bool, is_best: bool = True, was_asked: bool = False
+    use: SequenceDrafter, n: int, price: float, pays: bool, is_best: bool = True, was_asked: bool = False
 ) -> int:
     """After how many ids of the answer, which has n now, a drafter is to be asked. 0: now, and in every round. n: now,
     paid from its budget.
@@ -88,17 +88,17 @@ def asked_again(
     written without it: with a price of 0.4 plain decodes, and 0.1 in the budget, it is asked after 0.3 / 0.004 = 75
     ids, looked at again after 32 and 64 in case that prices fell. So however bad it is, it costs no more than 0.4 %.
     """
-    one.is_comparison = one.is_probe = False
+    use.is_comparison = use.is_probe = False
     if not is_best:
-        one.is_comparison = one.is_probe = one.drafter.can_compare(n - one.compared, price)
-        one.compared = n
-        return n if one.is_probe else n + 1
+        use.is_comparison = use.is_probe = use.drafter.can_compare(n - use.compared, price)
+        use.compared = n
+        return n if use.is_probe else n + 1
     if pays:
-        one.rest = _FIRST_REST if was_asked else one.rest
+        use.rest = _FIRST_REST if was_asked else use.rest
         return 0
     if was_asked:
-        rest, one.rest = int(one.rest), min(one.rest * _LONGER, _LONGEST_REST)
+        rest, use.rest = int(use.rest), min(use.rest * _LONGER, _LONGEST_REST)
         return n + rest
-    missing = min(price, MOST_BUDGET) - one.drafter.budget
-    one.is_probe = missing <= 0
-    return n if one.is_probe else n + min(max(int(missing / PROBING), 1), LONGEST_WAIT)
+    missing = min(price, MOST_BUDGET) - use.drafter.budget
+    use.is_probe = missing <= 0
+    return n if use.is_probe else n + min(max(int(missing / PROBING), 1), LONGEST_WAIT)

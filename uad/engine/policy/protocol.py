@@ -71,18 +71,18 @@ class Drafted(NamedTuple):
     drafts: Sequence[Draft]
     """In the order of its asks."""
     seconds: float
-    """Of the whole call."""
+    """Seconds of the whole call."""
 
 
 class Decoded(NamedTuple):
     """What one round took. Of plain rounds alike several may be reported as one, with the means of their times."""
 
     passes: Sequence[tuple[int, int]]
-    """Of the decode: sequences, and rows of each."""
+    """The decode's passes: sequences, and rows of each."""
     depth: int
     """Positions after which it was, on average over its sequences."""
     seconds: float
-    """Of the decode alone."""
+    """Seconds of the decode alone."""
     asking: float = 0.0
     """Seconds in which policy and drafters were asked beforehand, all in all; 0: they were not."""
 
