@@ -15,7 +15,6 @@ from uad.base.config import MODEL_TYPE, SHARES, SPEC_TYPE, Config, HubConfig, Hu
 from uad.base.config.argv import Parser, add_group, typed
 from uad.base.config.flags import CONTEXT, DRAFT, FLAGS, GROUPS, LOOKUP, MODEL, VARIABLE
 from uad.base.config.kinds import FILE, RANDOM_SEED, choice, integer, number, several
-from uad.base.config.load import hub_from
 from uad.base.config.sources import HUB_MODEL
 from uad.base.console import progress
 from uad.base.errors import ConfigError
@@ -322,7 +321,7 @@ def parse_with(
     _add_served(parser)
     args = parser.parse(argv)
     environ = served_environ(os.environ)
-    hub = hub_from(args, environ)
+    hub = load_config(["--model", "any.gguf", *served], environ).hub
     options = BenchOptions(
         targets=(*_files(args.target, "--target"), *_fetched(args.hf_repo, hub)),
         drafts=(*_files(args.draft, "--draft"), *_fetched(args.hf_repo_draft, hub)),

@@ -103,11 +103,6 @@ def folder_from(args: argparse.Namespace, environ: Mapping[str, str]) -> FolderC
     )
 
 
-def hub_from(args: argparse.Namespace, environ: Mapping[str, str]) -> HubConfig:
-    """How parsed arguments and the environment have hubs used. Raises ConfigError."""
-    return HubConfig(**_section(merge([from_environ(environ), layer_of(args)]), "hub"))
-
-
 def from_environ(environ: Mapping[str, str]) -> Layer:
     """Values from the environment, by llama-server's names; an empty variable counts as unset, LLAMA_ARG_NO_X says no
     to a switch.
