@@ -15,7 +15,7 @@ LEAST_GAIN = 1.02
 N_TRIED = 3
 """Candidates that are measured, the best by prediction first."""
 _MOST_SHARE = 0.5
-"""The share of the target's bytes that a draft may have."""
+"""Of the target's bytes that a draft may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +40,27 @@ def views(target: Path, files: Iterable[Path]) -> list[PairView]:
     """
     own_stamp = stamp(target)
     own = facts(target, own_stamp)
-    candidates = []
+    found = []
     for draft in files:
         its_stamp = stamp(draft)
-        draft_facts = facts(draft, its_stamp)
-        if draft == target or not _may_draft(own, draft_facts):
+        its = facts(draft, its_stamp)
+        if draft == target or not _may_draft(own, its):
             continue
-        prediction = predicted(own, draft_facts, coverage(target, own_stamp, draft, its_stamp))
-        candidates.append(PairView(draft, draft_facts, prediction, record_of(target, draft)))
-    return sorted(candidates, key=lambda view: (-view.prediction.gain, view.draft.name))
+        prediction = predicted(own, its, coverage(target, own_stamp, draft, its_stamp))
+        found.append(PairView(draft, its, prediction, record_of(target, draft)))
+    return sorted(found, key=lambda one: (-one.prediction.gain, one.draft.name))
 
 
 def _may_draft(target: HeaderFacts, draft: HeaderFacts) -> bool:
     return draft.is_model and not draft.problem and draft.n_vocab > 0 and draft.size <= _MOST_SHARE * target.size
 
 
-def choose(candidates: Iterable[PairView]) -> PairView | None:
+def choose(found: Iterable[PairView]) -> PairView | None:
     """The candidate with the highest gain, None where none pays.
 
     A prediction counts until the pair was measured. So after the first candidate the second is tried where it promises
     more than the first turned out to gain, and the best of those that were measured stays.
     """
-    tried = list(candidates)[:N_TRIED]
-    best = max(tried, key=lambda view: view.expected, default=None)
+    tried = list(found)[:N_TRIED]
+    best = max(tried, key=lambda one: one.expected, default=None)
     return best if best is not None and best.expected >= LEAST_GAIN else None

@@ -11,7 +11,7 @@ from uad.base.errors import ModelLoadError
 from uad.base.gguf import GgufFile, files_of
 
 Stamp = tuple[tuple[str, int, int, int], ...]
-"""Name, size, time of change and number of each file of a model: another file has another stamp."""
+"""Of each file of a model its name, size, time of change and number: another file has another one."""
 _FTYPES = {
     0: "F32",
     1: "F16",
@@ -74,16 +74,16 @@ class HeaderFacts:
 
 
 def stamp(path: Path) -> Stamp:
-    """The stamp of a model's files as they are now; those that are missing are left out."""
-    return tuple(stamped for part in files_of(path) if (stamped := _stamp(part)) is not None)
+    """That of a model's files as they are now; those that are missing are left out."""
+    return tuple(one for part in files_of(path) if (one := _stamp(part)) is not None)
 
 
 def _stamp(path: Path) -> tuple[str, int, int, int] | None:
     try:
-        status = path.stat()
+        found = path.stat()
     except OSError:
         return None
-    return str(path), status.st_size, status.st_mtime_ns, status.st_ino
+    return str(path), found.st_size, found.st_mtime_ns, found.st_ino
 
 
 @lru_cache(maxsize=1024)
@@ -114,14 +114,14 @@ def facts(path: Path, of: Stamp) -> HeaderFacts:
 
 
 def _whole(file: GgufFile, key: str, default: int = 0) -> int:
-    number = file.number(key)
-    return default if number is None else int(number)
+    found = file.number(key)
+    return default if found is None else int(found)
 
 
 def _parameters(file: GgufFile, path: Path) -> int:
     """Numbers in all tensors, those of other parts of a split file included. Raises ModelLoadError."""
-    n = sum(math.prod(tensor.shape) for tensor in file.tensors)
+    n = sum(math.prod(one.shape) for one in file.tensors)
     for part in files_of(path)[1:]:
         with GgufFile(part) as other:
-            n += sum(math.prod(tensor.shape) for tensor in other.tensors)
+            n += sum(math.prod(one.shape) for one in other.tensors)
     return n

@@ -40,13 +40,13 @@ class Prediction:
     n: int
     acceptance: float
     coverage: float
-    """The share of the draft's tokens that the target has, weighted by how common they are."""
+    """Of the draft's tokens, those that the target has, weighted by how common they are."""
     cost: float
-    """The cost of a step of the draft, in plain decodes of the target."""
+    """Of a step of the draft, in plain decodes of the target."""
 
 
 def predicted(target: HeaderFacts, draft: HeaderFacts, covered: float) -> Prediction:
-    """The prediction for a pair whose vocabularies have so much in common."""
+    """Of a pair whose vocabularies have so much in common."""
     halvings = math.log2(max(target.n_params, 1) / max(draft.n_params, 1))
     acceptance = max(_BEST - _PER_DOUBLING * max(halvings, 0.0), _LEAST)
     acceptance *= _OTHER_WORDS + (1 - _OTHER_WORDS) * covered
@@ -76,5 +76,5 @@ def coverage(target: Path, target_stamp: Stamp, draft: Path, draft_stamp: Stamp)
 @lru_cache(maxsize=64)
 def _words(path: Path, of: Stamp) -> array[int]:
     """Hashes of a vocabulary's tokens: the texts of fifty would take half a gigabyte."""
-    tokens = read_texts(path, (_TOKENS,)).get(_TOKENS, [])
-    return array("q", (hash(word.translate(_BLANKS)) for word in tokens))
+    found = read_texts(path, (_TOKENS,)).get(_TOKENS, [])
+    return array("q", (hash(word.translate(_BLANKS)) for word in found))

@@ -39,17 +39,15 @@ class PairRecord:
     def plus(self, more: PairRecord) -> PairRecord:
         """Both together; of many tokens the older ones count half."""
         kept = 0.5 if self.tokens >= _FORGOTTEN else 1.0
-        return PairRecord(
-            *(kept * getattr(self, field.name) + getattr(more, field.name) for field in fields(PairRecord))
-        )
+        return PairRecord(*(kept * getattr(self, one.name) + getattr(more, one.name) for one in fields(PairRecord)))
 
 
 def record_of(target: Path, draft: Path) -> PairRecord:
     """What is known of a pair; a record of nothing where that cannot be read."""
     try:
-        numbers = json.loads(_file(target, draft).read_text(encoding="utf-8"))
-        if numbers["version"] == _VERSION:
-            return PairRecord(*(float(numbers[field.name]) for field in fields(PairRecord)))
+        found = json.loads(_file(target, draft).read_text(encoding="utf-8"))
+        if found["version"] == _VERSION:
+            return PairRecord(*(float(found[one.name]) for one in fields(PairRecord)))
     except (OSError, ValueError, KeyError, TypeError, ConfigError, ModelLoadError):
         pass
     return PairRecord()
