@@ -9,12 +9,12 @@ import importlib.util
 import logging
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from kit.not_run import not_run
 from kit.signals import pass_signals_on
 from kit.source_imports import TESTS, keep, needs_llama
 
@@ -95,19 +95,3 @@ def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
     """Why a test was skipped, as it said."""
     said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return said.removeprefix("Skipped: ")
-
-
-def not_run(skipped: list[tuple[str, bool]], n_files: int) -> list[str]:
-    """The summary: (reason, whether it is a real-model test) of each skipped test, and how many files were left out."""
-    counts: Counter[str] = Counter()
-    for reason, is_real in skipped:
-        if is_real:
-            counts["real-model tests: the models are not here (make models fetches them)"] += 1
-        elif "make vocabs" in reason:
-            counts["real-vocabulary and template tests: the files are not here (make vocabs fetches them)"] += 1
-        else:
-            counts[f"tests: {reason}"] += 1
-    lines = [f"not run: {n} {what}" for what, n in counts.most_common()]
-    if n_files:
-        lines.append(f"not run: {n_files} files of tests that need llama.cpp")
-    return lines or ["everything that was asked for has run"]

@@ -8,8 +8,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from conftest import not_run
 from kit import source_imports
+from kit.not_run import not_run
 from kit.source_imports import MODULES, TESTS, needs_llama
 
 ROOT = Path(__file__).parents[3]
