@@ -23,10 +23,11 @@ from uad.base.config.router_config import RouterConfig
 from uad.base.config.slices import LogConfig
 from uad.http.server import make_runner
 from uad.router.app import make_app
+from uad.router.connections import Connections
 from uad.router.events import Broadcast
 from uad.router.folder import FolderModel
 from uad.router.pool import ModelPool
-from uad.router.state import RouterState, connections
+from uad.router.state import RouterState
 
 _PIECE = b'data: {"choices":[{"index":0,"delta":{"content":"word"}}]}\n\n'
 _BODY = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "word " * 200}]}).encode()
@@ -36,7 +37,7 @@ _MANY = 101
 """Pieces of a long stream."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Beside:
     """What stands for the process of a model."""
 
@@ -93,8 +94,8 @@ def _router(said: Queue[float], asked: Queue[None], url: str) -> None:
         async def reload() -> None:
             """Nothing changes."""
 
-        async with connections() as session:
-            await _listen(make_runner(make_app(RouterState(pool, config, session, Broadcast(), reload))), said)
+        async with Connections() as connections:
+            await _listen(make_runner(make_app(RouterState(pool, config, connections, Broadcast(), reload))), said)
             while True:
                 await asyncio.to_thread(asked.get)
                 said.put(time.process_time())

@@ -24,10 +24,11 @@ from uad.http.server import make_runner
 from uad.pairs.header import HeaderFacts
 from uad.router.app import make_app
 from uad.router.child import LoadFailedError
+from uad.router.connections import Connections
 from uad.router.events import Broadcast
 from uad.router.folder import FolderModel
 from uad.router.pool import ModelPool
-from uad.router.state import RouterState, connections
+from uad.router.state import RouterState
 
 T = TypeVar("T")
 KEY = "key-of-the-process"
@@ -211,8 +212,8 @@ async def routing(
     async def reload() -> None:
         pool.reload({**models, "new": folder_model("new")})
 
-    async with connections() as upstream:
-        state = RouterState(pool, config, upstream, events, reload)
+    async with Connections() as connections:
+        state = RouterState(pool, config, connections, events, reload)
         runner = make_runner(make_app(state))
         await runner.setup()
         try:

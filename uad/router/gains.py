@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import aiohttp
 
 from uad.pairs.records import PairRecord, add_record
+from uad.router.connections import Connections
 from uad.router.pool import ModelPool, RunningChild
 
 log = logging.getLogger("uad")
@@ -31,8 +32,8 @@ class GainWatch:
     shared.
     """
 
-    def __init__(self, pool: ModelPool, session: aiohttp.ClientSession, keep: Keep = add_record) -> None:
-        self._pool, self._session, self._keep = pool, session, keep
+    def __init__(self, pool: ModelPool, connections: Connections, keep: Keep = add_record) -> None:
+        self._pool, self._connections, self._keep = pool, connections, keep
         self._before: WeakKeyDictionary[RunningChild, tuple[float, float]] = WeakKeyDictionary()
 
     async def watch(self, pause: float) -> None:
@@ -66,13 +67,11 @@ class GainWatch:
             log.info("%s with %s: %.2f times the speed without it", running.model.name, draft.name, known.gain)
 
     async def _text(self, running: RunningChild, path: str) -> str:
-        headers = {"Authorization": f"Bearer {running.child.key}"}
-        async with self._session.get(running.child.url + path, headers=headers, raise_for_status=True) as answer:
-            return await answer.text()
+        async with self._connections.ask(running.child, path) as answer:
+            return (await answer.content.read()).decode()
 
     async def _first_event(self, running: RunningChild) -> dict[str, Any]:
-        headers = {"Authorization": f"Bearer {running.child.key}"}
-        async with self._session.get(running.child.url + "/live", headers=headers, raise_for_status=True) as answer:
+        async with self._connections.ask(running.child, "/live") as answer:
             event: dict[str, Any] = json.loads((await answer.content.readline()).removeprefix(b"data: "))
             return event
 

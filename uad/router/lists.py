@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 from contextlib import suppress
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import PurePath
 
 import aiohttp
@@ -101,12 +102,9 @@ async def _asked(state: RouterState, pooled: PooledModel, path: str) -> bytes:
         return b""
     child: Child = pooled.running.child
     with suppress(aiohttp.ClientError, OSError, TimeoutError):
-        async with (
-            asyncio.timeout(_PATIENCE_S),
-            state.session.get(child.url + path, headers={"Authorization": f"Bearer {child.key}"}) as answer,
-        ):
-            if answer.ok:
-                return await answer.read()
+        async with asyncio.timeout(_PATIENCE_S), state.connections.ask(child, path) as answer:
+            if answer.status == HTTPStatus.OK:
+                return await answer.content.read()
     return b""
 
 

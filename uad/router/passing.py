@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Set
 from http import HTTPStatus
 
 import aiohttp
 from aiohttp import hdrs, web
-from yarl import URL
+from multidict import CIMultiDict
 
 from uad.base.common.json_out import PING
 from uad.base.errors import InvalidRequestError
@@ -17,9 +16,10 @@ from uad.http.apis.listed import api_of
 from uad.http.apis.problems import KINDS, Problem
 from uad.http.server.access import KEY_HEADERS
 from uad.http.server.edge import EDGE
-from uad.http.server.json_in import SMALL_BYTES, parse_object
+from uad.http.server.json_in import parse_object
 from uad.http.server.replies import FAILED, HEADERS, ID_HEADER, STREAM, id_of_request
 from uad.router.child import Child
+from uad.router.connections import ChildAnswer, Connections
 from uad.router.refusal import RoutingError, broken
 
 _HOPS = ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "upgrade")
@@ -27,8 +27,6 @@ _OURS = ("host", "transfer-encoding", "content-length", "content-encoding", "exp
 _NOT_THERE = frozenset((*_HOPS, *_OURS, *map(str.lower, KEY_HEADERS), ID_HEADER.lower()))
 """Headers of clients that a process does not get: of the connection, of the body before it was read, and keys."""
 _NOT_BACK = frozenset((*_HOPS, "transfer-encoding", "date", "server", "vary", ID_HEADER.lower(), "request-id"))
-_ADDED = (hdrs.CONTENT_TYPE, hdrs.USER_AGENT, hdrs.ACCEPT, hdrs.ACCEPT_ENCODING)
-"""Headers that the client of a process would add by itself."""
 _EVENTS = "text/event-stream"
 _LINES = "application/x-ndjson"
 
@@ -37,6 +35,10 @@ class PassedStream(web.StreamResponse):
     """An answer whose bytes come from elsewhere. Pings go between its events only."""
 
     _is_between = True
+
+    def wait_for_bytes(self) -> None:
+        """The headers are sent with the first bytes, which are there already."""
+        self._send_headers_immediately = False
 
     async def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send more of it."""
@@ -83,23 +85,15 @@ class LoadPings:
 
 
 async def pass_on(
-    request: web.Request, session: aiohttp.ClientSession, child: Child, path: str, body: bytes | None
+    request: web.Request, connections: Connections, child: Child, path: str, body: bytes = b""
 ) -> web.StreamResponse:
     """The answer of a model's process to a request at `path`, sent already. Where the client leaves, this is cancelled,
     and the connection to the process is closed. Raises RoutingError where the process fails.
     """
-    headers = {**_kept(request.headers, _NOT_THERE), ID_HEADER: id_of_request(request)}
-    headers[hdrs.AUTHORIZATION] = f"Bearer {child.key}"
-    sending = session.request(
-        request.method,
-        URL(child.url + path, encoded=True),
-        data=body if body is None or len(body) <= SMALL_BYTES else io.BytesIO(body),  # long ones are sent in pieces
-        headers=headers,
-        skip_auto_headers=_ADDED,
-        allow_redirects=False,
-    )
+    headers = _kept(request.headers, _NOT_THERE)
+    headers[ID_HEADER] = id_of_request(request)
     try:
-        async with sending as answer:
+        async with connections.ask(child, path, request.method, headers, body) as answer:
             return await _pass_back(request, answer)
     except (aiohttp.ClientError, ConnectionError) as error:
         if request.transport is None or request.transport.is_closing():
@@ -107,15 +101,17 @@ async def pass_on(
         raise broken(f"the process of the model ended while it answered: {child.reason or error}") from error
 
 
-async def _pass_back(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+async def _pass_back(request: web.Request, answer: ChildAnswer) -> web.StreamResponse:
     begun = request.get(STREAM)
     if begun is not None and answer.status != HTTPStatus.OK:  # too late for a status
-        raise RoutingError(_problem_in(answer.status, await answer.read()))
+        raise RoutingError(_problem_in(answer.status, await answer.content.read()))
     response = begun
     if response is None:
         response = request[STREAM] = PassedStream(status=answer.status, headers=_kept(answer.headers, _NOT_BACK))
+        if answer.content.total_bytes:
+            response.wait_for_bytes()
         await response.prepare(request)
-        if answer.content_length is None and response.content_type in (_EVENTS, _LINES):
+        if hdrs.CONTENT_LENGTH not in answer.headers and response.content_type in (_EVENTS, _LINES):
             _begun(request, response)
     while data := await answer.content.readany():
         await response.write(data)
@@ -140,9 +136,12 @@ def _problem_in(status: int, body: bytes) -> Problem:
     return Problem(status, str(message), KINDS.get(status, "server_error"))
 
 
-def _kept(headers: Mapping[str, str], but: Iterable[str]) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in headers.items()
-        if name.lower() not in but and not name.lower().startswith("access-control-")
-    }
+def _kept(headers: Mapping[str, str], but: Set[str]) -> CIMultiDict[str]:
+    """Headers to be sent on, without these."""
+    return CIMultiDict(
+        [
+            (name, value)
+            for name, value in headers.items()
+            if (low := name.lower()) not in but and not low.startswith("access-control-")
+        ]
+    )

@@ -32,7 +32,7 @@ async def to_model(request: web.Request) -> web.StreamResponse:
     shared = request.app[EDGE]
     path = request.rel_url.raw_path_qs.removeprefix(shared.config.api_prefix)
     if request.method != "POST":
-        return await _send(request, _outside_body(request), path, None)
+        return await _send(request, _outside_body(request), path)
     body = await shared.bodies.read(request, shared.config.timeout, MAX_BODY)
     has_members = request.path.removeprefix(shared.config.api_prefix) not in _NO_OBJECT
     members = await members_of(body) if has_members else {}
@@ -49,7 +49,7 @@ def _outside_body(request: web.Request) -> str | None:
 
 
 async def _send(
-    request: web.Request, name: str | None, path: str, body: bytes | None, streams: bool = False
+    request: web.Request, name: str | None, path: str, body: bytes = b"", streams: bool = False
 ) -> web.StreamResponse:
     """streams: whether the answer is one of server-sent events, which may have pings while the model is loaded."""
     state = request.app[ROUTER]
@@ -57,13 +57,13 @@ async def _send(
     if path.partition("?")[0] in _WATCHED:
         if pooled.running is None:
             return await _nothing_to_see(request, pooled)
-        return await pass_on(request, state.session, pooled.running.child, path, body)
+        return await pass_on(request, state.connections, pooled.running.child, path, body)
     loads = state.config.router.autoload if (text := request.query.get("autoload", "")) == "" else _switch(text)
     ping = request.app[EDGE].config.sse_ping_interval
-    with LoadPings(request, ping if streams and ping > 0 else None) as waiting:
+    with LoadPings(request, ping if streams and ping > 0 and not pooled.is_ready else None) as waiting:
         async with state.pool.using(pooled, loads) as child:
             await waiting.end()
-            return await pass_on(request, state.session, child, path, body)
+            return await pass_on(request, state.connections, child, path, body)
 
 
 async def _nothing_to_see(request: web.Request, pooled: PooledModel) -> web.StreamResponse:

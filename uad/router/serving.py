@@ -18,12 +18,13 @@ from uad.http.server.connection import PATIENCE_S, PhasedServer
 from uad.http.server.listener import Listener
 from uad.router.app import make_app
 from uad.router.child import ProcessLauncher
+from uad.router.connections import Connections
 from uad.router.events import Broadcast
 from uad.router.folder import FolderModel, read_folder
 from uad.router.gains import GainWatch
 from uad.router.memory import has_memory
 from uad.router.pool import ModelPool
-from uad.router.state import RouterState, connections
+from uad.router.state import RouterState
 
 log = logging.getLogger("uad")
 _LOOK_SECONDS = 2.0
@@ -59,12 +60,12 @@ async def _serve(
     server = PhasedServer(min(config.server.timeout, PATIENCE_S))
     sockets = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
     await sockets.setup()
-    async with connections() as session:
-        runner = make_runner(make_app(RouterState(pool, config, session, events, folder.read)), server)
+    async with Connections() as connections:
+        runner = make_runner(make_app(RouterState(pool, config, connections, events, folder.read)), server)
         with await Listener.open(config.server) as listener, _signals(stop, folder):
             watching = [
                 asyncio.create_task(folder.watch(_LOOK_SECONDS)),
-                asyncio.create_task(GainWatch(pool, session).watch(_GAIN_SECONDS)),
+                asyncio.create_task(GainWatch(pool, connections).watch(_GAIN_SECONDS)),
             ]
             try:
                 await listener.answer_with(sockets)

@@ -67,6 +67,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "llama_cpp": ("uad.llama",),
     "llguidance": ("uad.text.grammar",),
     "matplotlib": ("uad.tools.cli.cost_plot",),
+    "multidict": ("uad.router",),
     "numpy": (
         *("uad.base.common", "uad.text.vocab", "uad.text.grammar", "uad.engine.sampling", "uad.drafts", "uad.llama"),
         *("uad.runtime", "uad.vllm", "uad.http.server", "uad.http.requests.decoding"),
@@ -81,7 +82,6 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "torch": ("uad.vllm.proposer",),
     "vllm": ("uad.vllm.proposer",),
     "yaml": ("uad.base",),
-    "yarl": ("uad.router",),
 }
 """Who may import what others wrote."""
 

@@ -56,7 +56,7 @@ def kept(counting, draft=DRAFT, looks=2):
 
     async def test(one):
         await one.ask("POST", "/v1/completions", {"model": "a"})
-        watch = GainWatch(one.pool, one.state.session, keep)
+        watch = GainWatch(one.pool, one.state.connections, keep)
         for _ in range(looks):
             await watch.look()
         counting.tokens += 20

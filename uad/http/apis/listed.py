@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from uad.http.apis.anthropic import MESSAGES
 from uad.http.apis.api import Api
 from uad.http.apis.gemini import GEMINI
@@ -14,6 +16,7 @@ APIS: tuple[Api, ...] = (MESSAGES, GEMINI, RESPONSES, OLLAMA, NATIVE, OPENAI)
 """The first that owns a path has its errors: below --api-prefix /api, "/api/responses" is not Ollama's."""
 
 
+@lru_cache(maxsize=256)
 def api_of(path: str) -> Api:
     """The API whose errors a path has: OpenAI's where no other says that it is its own."""
     return next((api for api in APIS if api.owns(path)), OPENAI)
