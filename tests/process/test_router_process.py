@@ -19,13 +19,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from kit.models import DRAFTS, TARGET
+from kit.models import DRAFTS, TARGET, quantized
 from kit.process import Server, uad
 
 pytestmark = [pytest.mark.llama, pytest.mark.long]
-N_REQUESTS = int(os.environ.get("UAD_ROUTER_REQUESTS", "200"))
-NAMES = ("chatml", "gemma", "zephyr")
+NAMES = ("chatml", "gemma", "quarter", "zephyr")
 FILES = {"chatml": TARGET, "gemma": DRAFTS["gemma"], "zephyr": DRAFTS["zephyr"]}
+"""Those of `NAMES` that are bundled. `quarter` is made of the first."""
 PROMPTS = ("Count from 1", "Once upon a time", "The river", "def add(a, b):")
 N_TOKENS = 12
 FLAGS = ("--threads", "1", "--ctx-size", "512", "--models-max", "2")
@@ -87,21 +87,27 @@ def is_there(pid: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], str]:
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Of four models."""
+    return {**FILES, "quarter": quantized("q4_0", tmp_path_factory.mktemp("quarter"))}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, files: dict[str, Path]) -> dict[tuple[str, str], str]:
     """What each model says to each prompt, served alone."""
     log = tmp_path_factory.mktemp("alone")
     said = {}
     for name in NAMES:
-        with Server(log / name, ["--target", str(FILES[name]), "--threads", "1", "--ctx-size", "512"]) as server:
+        with Server(log / name, ["--target", str(files[name]), "--threads", "1", "--ctx-size", "512"]) as server:
             said |= {(name, prompt): text_of(server.url, name, prompt) for prompt in PROMPTS}
     return said
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, files: dict[str, Path]) -> Path:
     made = tmp_path / "models"
     made.mkdir()
-    for name, file in FILES.items():
+    for name, file in files.items():
         shutil.copy(file, made / f"{name}.gguf")
     return made
 
@@ -198,11 +204,12 @@ def test_a_wrong_preset_ends_the_start(folder: Path, tmp_path: Path, preset: str
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("n_requests", [200, pytest.param(1000, marks=pytest.mark.slow)])
 def test_random_requests_are_answered_by_the_model_they_name_or_refused_clearly(
-    router: Server, folder: Path, alone: dict[tuple[str, str], str]
+    router: Server, folder: Path, files: dict[str, Path], alone: dict[tuple[str, str], str], n_requests: int
 ) -> None:
     """Clients that leave, processes that are killed and files that are replaced by themselves meanwhile."""
-    chance = random.Random(N_REQUESTS)
+    chance = random.Random(n_requests)
     counts = {"same": 0, "left": 0, "refused": 0}
     lock = threading.Lock()
 
@@ -224,11 +231,11 @@ def test_random_requests_are_answered_by_the_model_they_name_or_refused_clearly(
             counts[outcome] += 1
 
     # models come in runs, since each change of the two that are loaded starts a process
-    runs = [chance.choice(NAMES) for _ in range(max(N_REQUESTS // 40, 4))]
+    runs = [chance.choice(NAMES) for _ in range(max(n_requests // 40, 4))]
     plan = [
         (name if chance.random() < 0.97 else chance.choice(NAMES), chance.choice(PROMPTS))
         for name in runs
-        for _ in range(N_REQUESTS // len(runs))
+        for _ in range(n_requests // len(runs))
     ]
     with ThreadPoolExecutor(4) as threads:
         asked = []
@@ -236,9 +243,10 @@ def test_random_requests_are_answered_by_the_model_they_name_or_refused_clearly(
             asked.append(threads.submit(one, number))
             if number % 50 == 25:
                 asked[-1].result()
-                disturb(router, folder, chance)
+                disturb(router, folder, files, chance)
         for each in asked:
             each.result()
+    print(counts)
     assert counts["same"] > 0.5 * len(plan), counts
     assert counts["left"] > 0
     for name in NAMES:
@@ -256,13 +264,13 @@ def leave(url: str, name: str, prompt: str) -> None:
     connection.close()
 
 
-def disturb(router: Server, folder: Path, chance: random.Random) -> None:
+def disturb(router: Server, folder: Path, files: dict[str, Path], chance: random.Random) -> None:
     """Kill a process, or put a file in its own place."""
     pids = children(router.process.pid)
     if chance.random() < 0.5 and pids:
         os.kill(chance.choice(pids), signal.SIGKILL)
     else:
         name = chance.choice(NAMES)
-        shutil.copy(FILES[name], folder / "new")
+        shutil.copy(files[name], folder / "new")
         (folder / "new").rename(folder / f"{name}.gguf")
         assert ask(router.url, "GET", "/models?reload=1")[0] == 200

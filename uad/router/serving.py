@@ -21,7 +21,6 @@ from uad.router.child import ProcessLauncher
 from uad.router.connections import Connections
 from uad.router.events import Broadcast
 from uad.router.folder import FolderModel, read_folder
-from uad.router.gains import GainWatch
 from uad.router.memory import has_memory
 from uad.router.pool import ModelPool
 from uad.router.state import RouterState
@@ -29,8 +28,6 @@ from uad.router.state import RouterState
 log = logging.getLogger("uad")
 _LOOK_SECONDS = 2.0
 """Between two looks at the folder."""
-_GAIN_SECONDS = 5.0
-"""Between two looks at what drafts gain."""
 Ready = Callable[[Sequence[str], str], None]
 
 
@@ -63,10 +60,7 @@ async def _serve(
     async with Connections() as connections:
         runner = make_runner(make_app(RouterState(pool, config, connections, events, folder.read)), server)
         with await Listener.open(config.server) as listener, _signals(stop, folder):
-            watching = [
-                asyncio.create_task(folder.watch(_LOOK_SECONDS)),
-                asyncio.create_task(GainWatch(pool, connections).watch(_GAIN_SECONDS)),
-            ]
+            watching = asyncio.create_task(folder.watch(_LOOK_SECONDS))
             try:
                 await listener.answer_with(sockets)
                 await runner.setup()
@@ -77,8 +71,7 @@ async def _serve(
                 events.close()
                 await server.drain(config.server.shutdown_timeout)
             finally:
-                for one in watching:
-                    one.cancel()
+                watching.cancel()
                 listener.close()
                 await pool.close()
                 await runner.cleanup()

@@ -6,6 +6,7 @@ import logging
 import os
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from uad.base.common.parent import end_with_parent
@@ -99,11 +100,23 @@ def _serve_one(config: Config) -> None:
         print("\n".join(greeting(url, config.server, has_template(opened))), flush=True)
 
     try:
-        serve(runtime(config, tell=_log.info), config.server, ready)
+        serve(_watched(config), config.server, ready)
     except AddressError as error:  # nothing was loaded: what else is wrong shows now, not once the port is free
         for wrong in wrong_files(config):
             note(f"error: {wrong}")
         raise error from None
+
+
+@contextmanager
+def _watched(config: Config) -> Iterator[Backend]:
+    """The loaded models; what a draft gains is kept for `--draft auto`. Raises UadError."""
+    from uad.pairs.gains import GainWatch
+
+    with runtime(config, tell=_log.info) as opened, ExitStack() as stack:
+        target, draft = opened.config.target, opened.config.draft
+        if draft is not None and draft.path != target.path:
+            stack.enter_context(GainWatch(opened, opened.info.n_ctx, target.path, draft.path))
+        yield opened
 
 
 def greeting(url: str, server: ServerConfig, can_chat: bool) -> Iterator[str]:
