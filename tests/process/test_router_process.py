@@ -246,7 +246,6 @@ def test_random_requests_are_answered_by_the_model_they_name_or_refused_clearly(
                 disturb(router, folder, files, chance)
         for each in asked:
             each.result()
-    print(counts)
     assert counts["same"] > 0.5 * len(plan), counts
     assert counts["left"] > 0
     for name in NAMES:

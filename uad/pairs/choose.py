@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from uad.pairs.costs import measured
+from uad.pairs.formats import chat_format, reads_chats
 from uad.pairs.header import HeaderFacts, facts, stamp
 from uad.pairs.predict import Prediction, coverage, predicted
 from uad.pairs.records import PairRecord, record_of
@@ -46,7 +48,13 @@ def views(target: Path, files: Iterable[Path]) -> list[PairView]:
         its = facts(draft, its_stamp)
         if draft == target or not _may_draft(own, its):
             continue
-        prediction = predicted(own, its, coverage(target, own_stamp, draft, its_stamp))
+        prediction = predicted(
+            own,
+            its,
+            coverage(target, own_stamp, draft, its_stamp),
+            reads_chats(chat_format(target, own_stamp), chat_format(draft, its_stamp)),
+            (measured(target, own_stamp, "target"), measured(draft, its_stamp, "draft")),
+        )
         found.append(PairView(draft, its, prediction, record_of(target, draft)))
     return sorted(found, key=lambda one: (-one.prediction.gain, one.draft.name))
 

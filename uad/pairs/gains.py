@@ -7,14 +7,13 @@ import queue
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Protocol
 
 from uad.base.events import EngineSnapshot, EngineView
 from uad.pairs.records import PairRecord, add_record
 
 _log = logging.getLogger("uad")
-_PAUSE_S = 5.0
+_PAUSE_S = 2.0
 """Between two looks; those at which nothing was written cost nothing."""
 _PATIENCE_S = 2.0
 """For the thread that decodes, which answers between two decodes."""
@@ -36,10 +35,8 @@ class GainWatch:
     time is left out: their time is shared.
     """
 
-    def __init__(self, engine: Watched, n_ctx: int, target: Path, draft: Path, keep: Keep = add_record) -> None:
-        """n_ctx: ids of a context; costs beyond it do not count."""
-        self._engine, self._n_ctx = engine, n_ctx
-        self._target, self._draft, self._keep = target, draft, keep
+    def __init__(self, engine: Watched, target: Path, draft: Path, keep: Keep = add_record) -> None:
+        self._engine, self._target, self._draft, self._keep = engine, target, draft, keep
         self._before = (0, 0.0)
         self._is_known = False
         self._stop = threading.Event()
@@ -76,12 +73,11 @@ class GainWatch:
             self._is_known = True
 
     def _plain_ms(self) -> float | None:
-        """What a token takes alone: at the depths that were measured, else at the last one. None where nobody knows."""
+        """What a token takes alone, where the last answer ended. None where nobody knows."""
         shown: queue.SimpleQueue[EngineView] = queue.SimpleQueue()
         self._engine.look(shown.put)
         try:
             view = shown.get(timeout=_PATIENCE_S)
         except queue.Empty:
             return None
-        depths = [ms for depth, ms in view.plain if depth <= self._n_ctx] or list(view.curve[:1])
-        return median(depths) if depths else None
+        return view.curve[0] if view.curve else None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from uad.base.errors import ModelLoadError
 from uad.base.gguf import GgufFile, files_of
+from uad.base.model_files import fingerprint
 
 Stamp = tuple[tuple[str, int, int, int], ...]
 """Of each file of a model its name, size, time of change and number: another file has another one."""
@@ -84,6 +85,12 @@ def _stamp(path: Path) -> tuple[str, int, int, int] | None:
     except OSError:
         return None
     return str(path), found.st_size, found.st_mtime_ns, found.st_ino
+
+
+@lru_cache(maxsize=1024)
+def identity(path: Path, of: Stamp) -> str:
+    """The fingerprint of a file, which is read once as long as its stamp is the same. Raises ModelLoadError."""
+    return fingerprint(path)
 
 
 @lru_cache(maxsize=1024)

@@ -1,4 +1,5 @@
-"""What a draft is expected to gain, before anything was measured: by the sizes of both files and their vocabularies.
+"""What a draft is expected to gain, before that was measured: by the sizes of both files, their vocabularies and chat
+formats, and by what decodes cost, where `uad profile` has measured that.
 
 The model is that of docs/design.md with one acceptance for all ids. A draft of k ids brings 1 + p + … + p^k ids, and
 takes T(1 + k) of the target and k steps of the draft. It ranks candidates; what a pair really gains is measured.
@@ -13,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from uad.base.gguf import read_texts
+from uad.pairs.costs import Curve
 from uad.pairs.header import HeaderFacts, Stamp
 
 LONGEST = 8
@@ -29,7 +31,7 @@ _BEST, _PER_DOUBLING, _LEAST = 0.86, 0.05, 0.2
 _OTHER_WORDS = 0.6
 """The part of that acceptance that is left where no token of the draft is one of the target's: ids are cut anew."""
 _NO_CHAT = 0.8
-"""The same for a draft without a chat template, where the target has one."""
+"""The same for a draft that gets no conversations in a format it knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +47,40 @@ class Prediction:
     """Of a step of the draft, in plain decodes of the target."""
 
 
-def predicted(target: HeaderFacts, draft: HeaderFacts, covered: float) -> Prediction:
-    """Of a pair whose vocabularies have so much in common."""
+def predicted(
+    target: HeaderFacts,
+    draft: HeaderFacts,
+    covered: float,
+    reads_chats: bool = True,
+    curves: tuple[Curve | None, Curve | None] = (None, None),
+) -> Prediction:
+    """Of a pair whose vocabularies have so much in common. reads_chats: whether the draft gets conversations in a
+    format that it knows. curves: of target and draft, as they were measured.
+    """
     halvings = math.log2(max(target.n_params, 1) / max(draft.n_params, 1))
     acceptance = max(_BEST - _PER_DOUBLING * max(halvings, 0.0), _LEAST)
     acceptance *= _OTHER_WORDS + (1 - _OTHER_WORDS) * covered
-    if target.chat_template and not draft.chat_template:
+    if not reads_chats:
         acceptance *= _NO_CHAT
-    cost = draft.size / max(target.size, 1) + _STEP * 1e9 / max(target.size, 1)
-    gain, n = max((_speed(acceptance, cost, k), k) for k in range(LONGEST + 1))
+    own, its = curves
+    if own is None or its is None:
+        cost = draft.size / max(target.size, 1) + _STEP * 1e9 / max(target.size, 1)
+    else:
+        cost = its.ms(1) / own.ms(1)
+    gain, n = max((_speed(acceptance, cost, _rows(own, k), k), k) for k in range(LONGEST + 1))
     return Prediction(gain, n, acceptance, covered, cost)
 
 
-def _speed(acceptance: float, cost: float, k: int) -> float:
-    """Ids per plain decode with drafts of k ids. With p = 0.8, k = 2: 1 + 0.8 + 0.64 ids for 1 + 2 rows and steps."""
-    return sum(acceptance**i for i in range(k + 1)) / (1 + k * (_ROW + cost))
+def _rows(curve: Curve | None, k: int) -> float:
+    """What a decode of the target takes with k ids more, in that of one."""
+    return 1 + _ROW * k if curve is None else curve.ms(1 + k) / curve.ms(1)
+
+
+def _speed(acceptance: float, cost: float, rows: float, k: int) -> float:
+    """Ids per plain decode with drafts of k ids. With p = 0.8, k = 2: 1 + 0.8 + 0.64 ids for three rows and two
+    steps.
+    """
+    return sum(acceptance**i for i in range(k + 1)) / (rows + k * cost)
 
 
 @lru_cache(maxsize=256)

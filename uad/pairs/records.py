@@ -13,7 +13,7 @@ from pathlib import Path
 from uad.base.common.cache import cache_folder
 from uad.base.common.files import write_atomically
 from uad.base.errors import ConfigError, ModelLoadError
-from uad.base.model_files import fingerprint
+from uad.pairs.header import identity, stamp
 
 _log = logging.getLogger("uad")
 _VERSION = 1
@@ -69,5 +69,6 @@ def add_record(target: Path, draft: Path, more: PairRecord) -> PairRecord:
 
 
 def _file(target: Path, draft: Path) -> Path:
-    name = hashlib.sha256(f"{fingerprint(target)} {fingerprint(draft)}".encode()).hexdigest()
+    both = " ".join(identity(one, stamp(one)) for one in (target, draft))
+    name = hashlib.sha256(both.encode()).hexdigest()
     return cache_folder() / "pairs" / f"{name[:32]}.json"

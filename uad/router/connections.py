@@ -27,7 +27,7 @@ _PATIENCE_S = 5.0
 """For a process to take a new connection."""
 _KEPT_S = 15.0
 """How long a connection waits for the next request: processes close theirs much later."""
-_PIECE = 1 << 16
+_PIECE_BYTES = 1 << 16
 """Bytes of a body that are sent at once: a long one must not keep others waiting."""
 
 
@@ -52,8 +52,8 @@ class Connections:
 
     async def __aexit__(self, *error: object) -> None:
         for kept in self._idle.values():
-            for _, one in kept:
-                one.close()
+            for _, connection in kept:
+                connection.close()
 
     @asynccontextmanager
     async def ask(
@@ -66,7 +66,7 @@ class Connections:
         connection = await self._opened(child) if kept is None else kept
         try:
             connection.set_response_params(read_until_eof=True, auto_decompress=False)
-            await _send(connection, f"{method} {path} HTTP/1.1", _head(child, headers, body), body)
+            await _send(connection, f"{method} {path} HTTP/1.1", _head(child, method, headers, body), body)
             message, content = await connection.read()
             while message.code < HTTPStatus.OK:  # an interim response
                 message, content = await connection.read()
@@ -82,10 +82,10 @@ class Connections:
         """The connection that was used last, while it is fresh."""
         kept = self._idle.get(child)
         while kept:
-            since, one = kept.pop()
-            if since >= self._loop.time() - _KEPT_S and one.is_connected():
-                return one
-            one.close()
+            since, connection = kept.pop()
+            if since >= self._loop.time() - _KEPT_S and connection.is_connected():
+                return connection
+            connection.close()
         return None
 
     def _keep(self, child: Child, connection: ResponseHandler) -> None:
@@ -113,11 +113,11 @@ class Connections:
         return protocol
 
 
-def _head(child: Child, headers: CIMultiDict[str] | None, body: bytes) -> CIMultiDict[str]:
+def _head(child: Child, method: str, headers: CIMultiDict[str] | None, body: bytes) -> CIMultiDict[str]:
     made = CIMultiDict() if headers is None else headers
     made[hdrs.HOST] = child.url.partition("//")[2]
     made[hdrs.AUTHORIZATION] = f"Bearer {child.key}"
-    if body or headers is not None:
+    if body or method != hdrs.METH_GET:
         made[hdrs.CONTENT_LENGTH] = str(len(body))
     return made
 
@@ -128,7 +128,7 @@ async def _send(connection: ResponseHandler, line: str, headers: CIMultiDict[str
     await writer.write_headers(line, headers)
     with suppress(ConnectionError):
         at = 0
-        while len(body) - at > _PIECE:
-            await writer.write(memoryview(body)[at : at + _PIECE])
-            at += _PIECE
+        while len(body) - at > _PIECE_BYTES:
+            await writer.write(memoryview(body)[at : at + _PIECE_BYTES])
+            at += _PIECE_BYTES
         await writer.write_eof(body[at:])

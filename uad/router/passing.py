@@ -35,10 +35,7 @@ class PassedStream(web.StreamResponse):
     """An answer whose bytes come from elsewhere. Pings go between its events only."""
 
     _is_between = True
-
-    def wait_for_bytes(self) -> None:
-        """The headers are sent with the first bytes, which are there already."""
-        self._send_headers_immediately = False
+    _send_headers_immediately = False  # as of a whole answer: with the first bytes, which come soon
 
     async def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send more of it."""
@@ -108,8 +105,6 @@ async def _pass_back(request: web.Request, answer: ChildAnswer) -> web.StreamRes
     response = begun
     if response is None:
         response = request[STREAM] = PassedStream(status=answer.status, headers=_kept(answer.headers, _NOT_BACK))
-        if answer.content.total_bytes:
-            response.wait_for_bytes()
         await response.prepare(request)
         if hdrs.CONTENT_LENGTH not in answer.headers and response.content_type in (_EVENTS, _LINES):
             _begun(request, response)

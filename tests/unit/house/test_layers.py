@@ -33,7 +33,7 @@ PACKAGES = {
     "uad.runtime": Package(("uad.base", "uad.text", "uad.engine", "uad.drafts", "uad.llama")),
     "uad.vllm": Package(("uad.base", "uad.text", "uad.engine", "uad.drafts", "uad.runtime")),
     "uad.http": Package(("uad.base", "uad.text")),
-    "uad.pairs": Package(("uad.base",)),
+    "uad.pairs": Package(("uad.base", "uad.text")),
     "uad.router": Package(("uad.base", "uad.http", "uad.pairs", "uad.__version__")),
     "uad.tools": Package(
         ("uad.base", "uad.__version__"),

@@ -2,7 +2,7 @@
 
 import logging
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from uad.router.folder import read_folder
 SAMPLES = Path(__file__).parents[3] / "samples"
 TARGET, DRAFT = Path("/models/a.gguf"), Path("/models/small.gguf")
 SLOT = SlotInfo(0, None, 0, False)
-PLAIN = ((0, 14.0), (64, 15.0), (512, 16.0), (2048, 50.0))
+VIEW = EngineView(curve=(15.0, 20.0))
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Engine:
 
     tokens: int = 100
     slots: tuple[SlotInfo, ...] = (SLOT,)
-    view: EngineView | None = field(default_factory=lambda: EngineView(plain=PLAIN, curve=(20.0, 25.0)))
+    view: EngineView | None = VIEW
 
     def snapshot(self):
         return EngineSnapshot(self.slots, Totals(n_next=self.tokens, predicted_ms=10.0 * self.tokens), (), ())
@@ -45,7 +45,7 @@ def kept(engine, n_looks=2):
         found.append((target, draft, more))
         return more
 
-    watch = GainWatch(engine, 1024, TARGET, DRAFT, keep)
+    watch = GainWatch(engine, TARGET, DRAFT, keep)
     for _ in range(n_looks):
         watch.look()
     engine.tokens += 20
@@ -60,11 +60,6 @@ def test_what_was_written_since_the_last_look_is_kept():
     ]
 
 
-def test_without_measured_depths_the_last_one_counts():
-    engine = Engine(view=EngineView(curve=(20.0, 25.0)))
-    assert [more.plain_seconds for _, _, more in kept(engine)] == [2.0, pytest.approx(0.4)]
-
-
 @pytest.mark.parametrize("engine", [Engine(slots=(SLOT, SLOT)), Engine(view=EngineView()), Engine(view=None)])
 def test_what_is_not_known_is_not_kept(monkeypatch, engine):
     """Several answers at a time, costs that nobody knows, an engine that does not answer."""
@@ -75,9 +70,9 @@ def test_what_is_not_known_is_not_kept(monkeypatch, engine):
 def test_what_an_engine_could_not_say_is_kept_later(monkeypatch):
     monkeypatch.setattr(gains, "_PATIENCE_S", 0.01)
     found, engine = [], Engine(view=None)
-    watch = GainWatch(engine, 1024, TARGET, DRAFT, lambda target, draft, more: found.append(more) or more)
+    watch = GainWatch(engine, TARGET, DRAFT, lambda target, draft, more: found.append(more) or more)
     watch.look()
-    engine.view = EngineView(plain=PLAIN)
+    engine.view = EngineView(curve=(15.0,))
     watch.look()
     assert found == [PairRecord(100, 1.0, 1.5)]
 
@@ -85,7 +80,7 @@ def test_what_an_engine_could_not_say_is_kept_later(monkeypatch):
 def test_the_end_of_a_server_keeps_the_rest(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("UAD_CACHE_DIR", str(tmp_path / "cache"))
     target, draft = (SAMPLES / f"{name}.gguf" for name in ("target-chatml", "draft-zephyr"))
-    with caplog.at_level(logging.INFO, "uad"), GainWatch(Engine(tokens=500), 1024, target, draft):
+    with caplog.at_level(logging.INFO, "uad"), GainWatch(Engine(tokens=500), target, draft):
         assert record_of(target, draft) == PairRecord()
     assert record_of(target, draft) == PairRecord(500, 5.0, 7.5)
     assert "target-chatml.gguf with draft-zephyr.gguf: 1.50 times the speed without it" in caplog.messages

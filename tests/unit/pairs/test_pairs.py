@@ -9,6 +9,7 @@ from numpy import zeros
 
 from uad.pairs import predict
 from uad.pairs.choose import PairView, choose, views
+from uad.pairs.files import find_models
 from uad.pairs.header import HeaderFacts, facts, stamp
 from uad.pairs.predict import Prediction, coverage, predicted
 from uad.pairs.records import ENOUGH, PairRecord, add_record, record_of
@@ -45,11 +46,10 @@ def test_a_smaller_draft_of_the_same_words_gains():
     "worse",
     [
         lambda: predicted(BIG, SMALL, 0.2),
-        lambda: predicted(BIG, replace(SMALL, chat_template=""), 1.0),
         lambda: predicted(BIG, replace(SMALL, size=700_000_000), 1.0),
         lambda: predicted(BIG, replace(SMALL, n_params=1_000_000), 1.0),
     ],
-    ids=["other words", "no chat", "as slow", "too small"],
+    ids=["other words", "as slow", "too small"],
 )
 def test_what_makes_a_draft_worse(worse):
     assert worse().gain < predicted(BIG, SMALL, 1.0).gain
@@ -161,3 +161,17 @@ def test_a_measured_pair_is_chosen_by_its_gain(tmp_path, monkeypatch):
 def test_facts_of_a_header_are_those_of_the_file(tmp_path):
     one = write(tmp_path / "t.gguf", ["a", "b"], rows=3)
     assert (facts(one, stamp(one)).n_params, facts(one, stamp(one)).n_vocab) == (3 * 1024, 2)
+
+
+def test_links_are_models_as_files_are(tmp_path):
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "models"
+    elsewhere.mkdir()
+    folder.mkdir()
+    target, draft = write(elsewhere / "blob-1", ["a", "b"], rows=64), write(elsewhere / "blob-2", ["a", "b"])
+    (folder / "big.gguf").symlink_to(target)
+    (folder / "small").mkdir()
+    (folder / "small" / "any.gguf").symlink_to(draft)
+    (folder / "gone.gguf").symlink_to(elsewhere / "nothing")
+    files = {name: one.path for name, one in find_models(folder).items()}
+    assert sorted(files) == ["big", "gone", "small"]
+    assert [one.draft for one in views(files["big"], files.values())] == [files["small"]]

@@ -6,6 +6,7 @@ With the lines printed at start.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from uad.text.mapping.recognise import Recognition, Side, recognise
 from uad.text.mapping.rules import CompiledRules
 from uad.text.templates.sandbox import compile_template
 
-__all__ = ["Options", "Plan", "Recognition", "Side", "plan", "usable_template"]
+__all__ = ["Options", "Plan", "Recognition", "Side", "format_of", "plan", "usable_template"]
 
 
 @dataclass(frozen=True)
@@ -91,15 +92,16 @@ def usable_template(side: Side, options: Options) -> tuple[str, str]:
 
 def _family(side: Side, families: dict[str, Family], override: str | None, flag: str) -> Recognition:
     if override is None:
-        return _derived(side, recognise(side, families))
+        return format_of(side, families)
     try:
         return Recognition(find_family(families, override), 1.0, f"given by {flag}")
     except MappingError as error:
         raise MappingError(f"{flag}: {error}") from None
 
 
-def _derived(side: Side, recognised: Recognition) -> Recognition:
-    """What was recognised if that fits; otherwise the format of the model's own template, where one can be derived."""
+def format_of(side: Side, families: Mapping[str, Family]) -> Recognition:
+    """What is recognised if that fits; otherwise the format of the model's own template, where one can be derived."""
+    recognised = recognise(side, families)
     if not side.chat_template or (recognised.family is not None and recognised.is_exact):
         return recognised
     try:

@@ -115,7 +115,7 @@ def _watched(config: Config) -> Iterator[Backend]:
     with runtime(config, tell=_log.info) as opened, ExitStack() as stack:
         target, draft = opened.config.target, opened.config.draft
         if draft is not None and draft.path != target.path:
-            stack.enter_context(GainWatch(opened, opened.info.n_ctx, target.path, draft.path))
+            stack.enter_context(GainWatch(opened, target.path, draft.path))
         yield opened
 
 
