@@ -47,10 +47,10 @@ class Sums:
     @classmethod
     def of(cls, way: Mapping[str, Any]) -> Self:
         """Of a way in the JSON of `uad check`. Prompts that no promise is about are left out: those read in passes of
-        fewer than 64 ids without `--exact`.
+        fewer than 64 ids without `--exact` and uad's kernels.
         """
         rows, texts = way["rows"], way["texts"]
-        prompts = [one for one in way["prompts"] if way["exact"] or not one["is_small"]]
+        prompts = [one for one in way["prompts"] if way["any_batch"] or not one["is_small"]]
         return cls(
             bool(way["promised"]),
             sum(one["n_ids"] for one in rows),
@@ -65,7 +65,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One target on one processor."""
+    """One target on one processor. exact: None where `--exact` changes nothing."""
 
     target: str
     draft: str
@@ -73,17 +73,18 @@ class Kept:
     processor: str
     date: str
     plain: Sums
-    exact: Sums
+    exact: Sums | None
     holds: bool
 
     @classmethod
     def of(cls, found: Mapping[str, Any], processor: str, day: str) -> Self:
         """Of the JSON of `uad check`. Raises ConfigError where it is none."""
         try:
-            plain, exact = found["ways"]
+            plain, exact = [Sums.of(way) for way in found["ways"]] + [None] * (2 - len(found["ways"]))
+            assert plain is not None
             weights = ", ".join(f"{n} {kind}" for kind, n in found["weights"].items())
             draft = found["draft"] or "look-ups"
-            return cls(found["target"], draft, weights, processor, day, Sums.of(plain), Sums.of(exact), found["holds"])
+            return cls(found["target"], draft, weights, processor, day, plain, exact, found["holds"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"this is no answer of uad check --json: {error!r}") from error
 
@@ -97,7 +98,8 @@ def read(path: Path) -> list[Kept]:
     """All that is kept; nothing where there is no file."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [
-        Kept(**one | {"plain": Sums(**one["plain"]), "exact": Sums(**one["exact"])}) for one in map(json.loads, lines)
+        Kept(**one | {"plain": Sums(**one["plain"]), "exact": one["exact"] and Sums(**one["exact"])})
+        for one in map(json.loads, lines)
     ]
 
 
@@ -130,7 +132,9 @@ def table(kept: Sequence[Kept]) -> str:
     return "\n".join(lines)
 
 
-def _cells(sums: Sums) -> list[str]:
+def _cells(sums: Sums | None) -> list[str]:
+    if sums is None:
+        return ["as plain"] * 3
     pairs = ((sums.rows, sums.rows_other), (sums.prompts, sums.prompts_other), (sums.texts, sums.texts_other))
     return [_cell(n, n_other, sums.promised) for n, n_other in pairs]
 

@@ -105,12 +105,13 @@ class TextCompared:
 
 @dataclass(frozen=True, slots=True)
 class CheckedWay:
-    """What was found without `--exact`, or with it. promised: rows and texts are promised to be the same; notes: what
-    `--exact` says at start.
+    """What was found without `--exact`, or with it. promised: rows and texts are promised to be the same; any_batch: so
+    are prompts read in passes of any size; notes: what `--exact` says at start.
     """
 
     exact: bool
     promised: bool
+    any_batch: bool
     notes: tuple[str, ...]
     rows: tuple[RowsCompared, ...]
     prompts: tuple[PromptCompared, ...]
@@ -146,7 +147,8 @@ class ExactCost:
 class Checked:
     """All that was found. weights: how many matrices have each type; broken: a line for each promise that does not
     hold; costs are missing where the weights do not fit into memory twice. kernels: the line that says which compute
-    here; operations: how many ran in those of uad.
+    here; operations: how many ran in those of uad. Where they compute all, `--exact` changes nothing: there is one way,
+    and no effect.
     """
 
     target: str
@@ -154,7 +156,7 @@ class Checked:
     weights: dict[str, int]
     n_slots: int
     ways: tuple[CheckedWay, ...]
-    effect: ExactEffect
+    effect: ExactEffect | None
     costs: tuple[ExactCost, ...]
     broken: tuple[str, ...]
     kernels: str
@@ -169,7 +171,8 @@ class Checked:
 
 
 def check(config: Config, text: str, plan: CheckPlan, progress: Progress) -> Checked:
-    """Loads the target, with the draft if there is one, without `--exact` and with it, and compares on this text.
+    """Loads the target, with the draft if there is one, without `--exact` and with it, and compares on this text. Where
+    uad's kernels compute all, there is nothing that `--exact` could change, and it is loaded once.
 
     Raises ModelLoadError, MappingError or ConfigError.
     """
@@ -182,11 +185,15 @@ def check(config: Config, text: str, plan: CheckPlan, progress: Progress) -> Che
         ids = plain.text.tokenize(text)
         if len(set(ids)) < 2:
             raise ConfigError("the text has too few tokens to compare anything on; try another --text")
-        if not _fits_again(config):
+        ways: tuple[CheckedWay, ...]
+        effect, costs = None, list[ExactCost]()
+        if plain.any_batch:
+            ways = (plain.compare(ids),)
+        elif not _fits_again(config):
             first, single = plain.compare(ids), plain.single
             plain.close()
             with OpenWay.open(config, True, plan, kinds, progress) as exact:
-                ways, effect, costs = (first, exact.compare(ids)), _effect(single, exact.single), list[ExactCost]()
+                ways, effect = (first, exact.compare(ids)), _effect(single, exact.single)
         else:
             exact = stack.enter_context(OpenWay.open(config, True, plan, kinds, progress))
             ways = plain.compare(ids), exact.compare(ids)
@@ -247,9 +254,18 @@ def _are_alike(context: Context, config: ModelConfig, kinds: set[str]) -> bool:
     if offloads(config):
         return False
     if kernels.is_whole(config):
-        return kinds <= {type_.upper() for type_ in kernels.of(config).types}
+        return _are_ours(config, kinds)
     # llama.cpp multiplies single rows otherwise in recurrent layers, and in attention that is no flash attention
     return kinds <= _ALWAYS and context.memory.way is Way.POSITIONS and context.rows_are_apart
+
+
+def _are_ours(config: ModelConfig, kinds: set[str]) -> bool:
+    """Whether uad's kernels compute all of a model with these types of weights."""
+    return (
+        not offloads(config)
+        and kernels.is_whole(config)
+        and kinds <= {type_.upper() for type_ in kernels.of(config).types}
+    )
 
 
 def _fits_again(config: Config) -> bool:
@@ -307,6 +323,7 @@ class OpenWay(Loaded):
         self.notes = tuple(note for note in target.notes if note.startswith("--exact"))
         has_effect = exact and not any("has no effect" in note for note in (*self.notes, *own_notes))
         self._promised = has_effect or (not exact and _are_alike(context, target.config, kinds))
+        self.any_batch = has_effect or (not exact and _are_ours(target.config, kinds))
         longest = min(
             longest_draft(context.n_alike, context.n_batch, context.n_seq, each.least)
             for each in (self.alone, self.beside)
@@ -334,7 +351,9 @@ class OpenWay(Loaded):
             self.alone, self.beside, ids, plan.n_prompt, _Clock(plan.seconds * _SHARES["prompts"])
         )
         texts = self._texts(ids, rows.seconds)
-        return CheckedWay(self._exact, self._promised, self.notes, tuple(rows.compared), tuple(prompts), tuple(texts))
+        return CheckedWay(
+            self._exact, self._promised, self.any_batch, self.notes, tuple(rows.compared), tuple(prompts), tuple(texts)
+        )
 
     def _rows(self, ids: Sequence[int]) -> RowsFound:
         plan, what = self._plan, f"rows {self._name}"
@@ -458,7 +477,7 @@ def _broken(way: CheckedWay) -> Iterator[str]:
             slots = "1 slot" if row.n_slots == 1 else f"{row.n_slots} slots"
             yield f"{name}: passes of {row.width} rows, {slots}: {row.n_other} of {row.n_ids} rows have other bits"
     for prompt in way.prompts:
-        if prompt.n_other and (way.exact or not prompt.is_small):
+        if prompt.n_other and (way.any_batch or not prompt.is_small):
             yield f"{name}: a prompt read {prompt.how}: {prompt.n_other} of {prompt.n_ids} rows have other bits"
     for text in way.texts:
         if text.n_same < text.n_texts:

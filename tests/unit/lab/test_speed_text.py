@@ -188,6 +188,7 @@ def test_the_report_has_every_server_every_category_and_what_was_left_out() -> N
 WAY = {
     "exact": False,
     "promised": False,
+    "any_batch": False,
     "rows": [{"n_ids": 100, "n_other": 0, "most": 0.0}, {"n_ids": 900, "n_other": 300, "most": 0.25}],
     "prompts": [{"n_ids": 8, "n_other": 0, "is_small": False}, {"n_ids": 8, "n_other": 8, "is_small": True}],
     "texts": [{"n_texts": 2, "n_same": 1}],
@@ -195,6 +196,7 @@ WAY = {
 EXACT = {
     "exact": True,
     "promised": True,
+    "any_batch": True,
     "rows": [{"n_ids": 1000, "n_other": 0, "most": 0.0}],
     "prompts": [{"n_ids": 0, "n_other": 0, "is_small": True}],
     "texts": [{"n_texts": 4, "n_same": 4}],
@@ -213,6 +215,15 @@ def test_what_was_checked_is_a_row_with_promises_in_bold() -> None:
     assert "| **no** |" in text
     assert text.endswith("Checked on AMD EPYC, 2 cores, AVX-512, 2026-11-26 to 2026-11-28.")
     assert check_table.table([]) == ""
+
+
+def test_where_exact_changes_nothing_the_plain_way_is_the_only_one(tmp_path: Path) -> None:
+    plain = WAY | {"promised": True, "any_batch": True}
+    kept = Kept.of(FOUND | {"ways": [plain]}, "AMD EPYC", "2026-11-28")
+    assert kept.plain.prompts == 16, "small parts of prompts are promised, too"
+    assert "| as plain | as plain | as plain | yes |" in check_table.table([kept])
+    check_table.write([kept], tmp_path / "checks.jsonl")
+    assert check_table.read(tmp_path / "checks.jsonl") == [kept]
 
 
 def test_a_target_that_is_checked_again_takes_its_old_place(tmp_path: Path) -> None:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """Check on this machine that a target computes the same bits, and writes the same text, drafted or not.
 
-Without --exact and with it, the logits of passes of every width are compared to those of single rows, in one slot and
-in several (-np, two at least). Then prompts read at once, in pieces and from cache, and texts with drafts and without.
-Without a draft model, look-ups draft. Quick by default; what was compared is said in numbers of tokens.
+The logits of passes of every width are compared to those of single rows, in one slot and in several (-np, two at
+least). Then prompts read at once, in pieces and from cache, and texts with drafts and without. All that is done without
+--exact, and with it where it could change anything. Without a draft model, look-ups draft. Quick by default; what was compared is said in numbers of tokens.
 
 Exit code 0: what is promised holds. 1: it does not. 2: wrong usage."""
 _EPILOG = """examples: uad check TARGET.gguf DRAFT.gguf -np 4
@@ -128,12 +128,12 @@ def _prompts(checked: Checked) -> Table:
     table = _table("prompts, compared to one read alone and at once", "read")
     for way in checked.ways:
         table.add_column(_NAMES[way.exact], justify="right")
-    for plain, exact in zip(*(way.prompts for way in checked.ways), strict=True):
+    for compared in zip(*(way.prompts for way in checked.ways), strict=True):
         cells = [
-            _cell([prompts], way.promised and (way.exact or not prompts.is_small))
-            for way, prompts in zip(checked.ways, (plain, exact), strict=True)
+            _cell([prompts], way.promised and (way.any_batch or not prompts.is_small))
+            for way, prompts in zip(checked.ways, compared, strict=True)
         ]
-        table.add_row(Text(exact.how), *cells)
+        table.add_row(Text(compared[0].how), *cells)
     return table
 
 
@@ -144,13 +144,13 @@ def _texts(checked: Checked) -> Table:
     for way in checked.ways:
         table.add_column(_NAMES[way.exact], justify="right")
         table.add_column("drafted, accepted", justify="right")
-    for compared, other in zip(*(way.texts for way in checked.ways), strict=True):
+    for compared in zip(*(way.texts for way in checked.ways), strict=True):
         row = [
-            Text(f"{compared.temperature:g}"),
-            Text(str(compared.n_slots)),
-            Text(str(min(compared.n_ids, other.n_ids))),
+            Text(f"{compared[0].temperature:g}"),
+            Text(str(compared[0].n_slots)),
+            Text(str(min(text.n_ids for text in compared))),
         ]
-        for way, text in zip(checked.ways, (compared, other), strict=True):
+        for way, text in zip(checked.ways, compared, strict=True):
             where = "" if text.first_difference is None else f", differs after {text.first_difference}"
             is_same = text.n_same == text.n_texts
             row.append(Text(f"{text.n_same} of {text.n_texts} same{where}", _style(is_same, way.promised)))
@@ -185,6 +185,20 @@ def _summary(checked: Checked) -> Iterator[Text]:
         yield Text(f"{_NAMES[way.exact]}: {_promise(way)}")
         for line in way.notes:
             yield Text(f"  {line}")
+    yield from _effect(checked)
+    if any(not row.n_ids for way in checked.ways for row in way.rows):
+        yield Text("not all widths were reached; --seconds N gives it more time, --full all it needs", "yellow")
+    for line in checked.broken:
+        yield Text(f"broken: {line}", "bold red")
+    if not checked.broken:
+        yield Text("what is promised holds", "bold green")
+
+
+def _effect(checked: Checked) -> Iterator[Text]:
+    """What `--exact` changes, and what it costs."""
+    if checked.effect is None:
+        yield Text("--exact changes nothing where uad's kernels compute all")
+        return
     effect = checked.effect
     yield Text(
         f"--exact changes {effect.n_other:,} of {effect.n_ids:,} single rows, and the likeliest token of "
@@ -195,12 +209,6 @@ def _summary(checked: Checked) -> Iterator[Text]:
         yield Text(f"time with --exact over time without, by rows of a pass, decoded in turns: {ratios}")
     else:
         yield Text("what --exact costs was not measured: the weights do not fit into memory twice")
-    if any(not row.n_ids for way in checked.ways for row in way.rows):
-        yield Text("not all widths were reached; --seconds N gives it more time, --full all it needs", "yellow")
-    for line in checked.broken:
-        yield Text(f"broken: {line}", "bold red")
-    if not checked.broken:
-        yield Text("what is promised holds", "bold green")
 
 
 def _promise(way: CheckedWay) -> str:
