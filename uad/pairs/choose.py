@@ -17,7 +17,7 @@ LEAST_GAIN = 1.02
 N_TRIED = 3
 """Candidates that are measured, the best by prediction first."""
 _MOST_SHARE = 0.5
-"""Of the target's bytes that a draft may have."""
+"""The share of the target's bytes that a draft may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,33 +42,33 @@ def views(target: Path, files: Iterable[Path]) -> list[PairView]:
     """
     own_stamp = stamp(target)
     own = facts(target, own_stamp)
-    found = []
+    candidates = []
     for draft in files:
-        its_stamp = stamp(draft)
-        its = facts(draft, its_stamp)
-        if draft == target or not _may_draft(own, its):
+        draft_stamp = stamp(draft)
+        draft_facts = facts(draft, draft_stamp)
+        if draft == target or not _may_draft(own, draft_facts):
             continue
         prediction = predicted(
             own,
-            its,
-            coverage(target, own_stamp, draft, its_stamp),
-            reads_chats(chat_format(target, own_stamp), chat_format(draft, its_stamp)),
-            (measured(target, own_stamp, "target"), measured(draft, its_stamp, "draft")),
+            draft_facts,
+            coverage(target, own_stamp, draft, draft_stamp),
+            reads_chats(chat_format(target, own_stamp), chat_format(draft, draft_stamp)),
+            (measured(target, own_stamp, "target"), measured(draft, draft_stamp, "draft")),
         )
-        found.append(PairView(draft, its, prediction, record_of(target, draft)))
-    return sorted(found, key=lambda one: (-one.prediction.gain, one.draft.name))
+        candidates.append(PairView(draft, draft_facts, prediction, record_of(target, draft)))
+    return sorted(candidates, key=lambda view: (-view.prediction.gain, view.draft.name))
 
 
 def _may_draft(target: HeaderFacts, draft: HeaderFacts) -> bool:
     return draft.is_model and not draft.problem and draft.n_vocab > 0 and draft.size <= _MOST_SHARE * target.size
 
 
-def choose(found: Iterable[PairView]) -> PairView | None:
+def choose(candidates: Iterable[PairView]) -> PairView | None:
     """The candidate with the highest gain, None where none pays.
 
     A prediction counts until the pair was measured. So after the first candidate the second is tried where it promises
     more than the first turned out to gain, and the best of those that were measured stays.
     """
-    tried = list(found)[:N_TRIED]
-    best = max(tried, key=lambda one: one.expected, default=None)
+    tried = list(candidates)[:N_TRIED]
+    best = max(tried, key=lambda view: view.expected, default=None)
     return best if best is not None and best.expected >= LEAST_GAIN else None

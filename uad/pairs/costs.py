@@ -28,7 +28,9 @@ class Curve:
     points: tuple[tuple[int, float], ...]
 
     def ms(self, n: int) -> float:
-        """Of n rows; between measured sizes it lies between them, beyond the last one each costs as much as before."""
+        """Milliseconds of n rows: between measured sizes a value between theirs, beyond the last size each row costs as
+        much as before.
+        """
         before = self.points[0]
         for after in self.points[1:]:
             if n <= after[0]:

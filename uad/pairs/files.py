@@ -35,34 +35,34 @@ def find_models(folder: Path) -> dict[str, ModelFile]:
         entries = sorted(folder.iterdir())
     except OSError as error:
         raise ConfigError(f"--models-dir: {folder} cannot be read ({error.strerror})") from None
-    found = _in_one(entries)
-    for inner in (one for one in entries if is_folder(one)):
+    models = _in_one(entries)
+    for inner in (entry for entry in entries if is_folder(entry)):
         try:
             below = _in_one(sorted(inner.iterdir()))
         except OSError as error:
             _log.warning("%s cannot be read (%s)", inner, error.strerror)
             continue
-        for name, one in below.items() if len(below) > 1 else ((inner.name, one) for one in below.values()):
+        for name, model in below.items() if len(below) > 1 else ((inner.name, model) for model in below.values()):
             name = name.replace(",", "_")
-            if name in found:
-                _log.warning("%s is left out: there is a model %s already, %s", one.path, name, found[name].path)
+            if name in models:
+                _log.warning("%s is left out: there is a model %s already, %s", model.path, name, models[name].path)
             else:
-                found[name] = one
-    return found
+                models[name] = model
+    return models
 
 
 def _in_one(entries: Sequence[Path]) -> dict[str, ModelFile]:
     """The models among the entries of one folder."""
-    files = [one for one in entries if one.name.lower().endswith(_END) and not is_folder(one)]
-    projectors = [one for one in files if _PROJECTOR.search(one.name)]
+    files = [file for file in entries if file.name.lower().endswith(_END) and not is_folder(file)]
+    projectors = [file for file in files if _PROJECTOR.search(file.name)]
     named: dict[str, ModelFile] = {}
     models = [
-        one for one in files if one not in projectors and ((part := part_of(one.name)) is None or part.index == 1)
+        file for file in files if file not in projectors and ((part := part_of(file.name)) is None or part.index == 1)
     ]
-    for one in models:
-        part = part_of(one.name)
-        name = (one.name[: -len(_END)] if part is None else part.stem).replace(",", "_")
-        named[name] = ModelFile(one, _projector(name, projectors, len(models) == 1))
+    for file in models:
+        part = part_of(file.name)
+        name = (file.name[: -len(_END)] if part is None else part.stem).replace(",", "_")
+        named[name] = ModelFile(file, _projector(name, projectors, len(models) == 1))
     return named
 
 
@@ -71,8 +71,8 @@ def _projector(name: str, projectors: Sequence[Path], is_alone: bool) -> Path | 
 
     gemma-3-4b-it-Q4_K_M.gguf has mmproj-gemma-3-4b-it-f16.gguf: without the precision that name begins the model's.
     """
-    for one in projectors:
-        own = _PRECISION.sub("", _PROJECTOR.sub("", one.name[: -len(_END)]).strip("-_.")).casefold()
+    for projector in projectors:
+        own = _PRECISION.sub("", _PROJECTOR.sub("", projector.name[: -len(_END)]).strip("-_.")).casefold()
         if is_alone or (own and name.casefold().startswith(own)):
-            return one
+            return projector
     return None

@@ -43,8 +43,8 @@ def reads_chats(target: ChatFormat, draft: ChatFormat) -> bool:
 
 @lru_cache(maxsize=256)
 def chat_format(path: Path, of: Stamp) -> ChatFormat:
-    """That of a model's file; `of` is the stamp of its files, for which the answer holds. Takes a tenth of a second:
-    for worker threads.
+    """The format of a model's file; `of` is the stamp of its files, for which the answer holds. Takes a tenth of a
+    second: for worker threads.
     """
     try:
         with GgufFile(path) as file:

@@ -12,7 +12,7 @@ from uad.base.gguf import GgufFile, files_of
 from uad.base.model_files import fingerprint
 
 Stamp = tuple[tuple[str, int, int, int], ...]
-"""Of each file of a model its name, size, time of change and number: another file has another one."""
+"""Name, size, time of change and number of each file of a model: another file has another stamp."""
 _FTYPES = {
     0: "F32",
     1: "F16",
@@ -75,16 +75,16 @@ class HeaderFacts:
 
 
 def stamp(path: Path) -> Stamp:
-    """That of a model's files as they are now; those that are missing are left out."""
-    return tuple(one for part in files_of(path) if (one := _stamp(part)) is not None)
+    """The stamp of a model's files as they are now; those that are missing are left out."""
+    return tuple(part_stamp for part in files_of(path) if (part_stamp := _stamp(part)) is not None)
 
 
 def _stamp(path: Path) -> tuple[str, int, int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return str(path), found.st_size, found.st_mtime_ns, found.st_ino
+    return str(path), status.st_size, status.st_mtime_ns, status.st_ino
 
 
 @lru_cache(maxsize=1024)
@@ -121,14 +121,14 @@ def facts(path: Path, of: Stamp) -> HeaderFacts:
 
 
 def _whole(file: GgufFile, key: str, default: int = 0) -> int:
-    found = file.number(key)
-    return default if found is None else int(found)
+    value = file.number(key)
+    return default if value is None else int(value)
 
 
 def _parameters(file: GgufFile, path: Path) -> int:
     """Numbers in all tensors, those of other parts of a split file included. Raises ModelLoadError."""
-    n = sum(math.prod(one.shape) for one in file.tensors)
+    n = sum(math.prod(tensor.shape) for tensor in file.tensors)
     for part in files_of(path)[1:]:
         with GgufFile(part) as other:
-            n += sum(math.prod(one.shape) for one in other.tensors)
+            n += sum(math.prod(tensor.shape) for tensor in other.tensors)
     return n

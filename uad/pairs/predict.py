@@ -17,14 +17,14 @@ from uad.base.gguf import read_texts
 from uad.pairs.costs import Curve
 from uad.pairs.header import HeaderFacts, Stamp
 
-LONGEST = 8
+_LONGEST_DRAFT_IDS = 8
 """Ids of a draft that are tried in the arithmetic."""
 _TOKENS = "tokenizer.ggml.tokens"
 _BLANKS = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n"})
 """How byte-level and SentencePiece vocabularies write the same."""
-_ROW = 0.12
+_ROW_DECODES = 0.12
 """What a further row costs the target, in plain decodes: weights are read once, and products grow."""
-_STEP = 0.004
+_STEP_DECODES = 0.004
 """What a step of a draft costs beside reading its weights, in plain decodes of a target of 1 GB."""
 _BEST, _PER_DOUBLING, _LEAST = 0.86, 0.05, 0.2
 """Acceptance of a draft as large as the target, what each halving of its size takes, and the least."""
@@ -42,9 +42,9 @@ class Prediction:
     n: int
     acceptance: float
     coverage: float
-    """Of the draft's tokens, those that the target has, weighted by how common they are."""
+    """The part of the draft's tokens that the target has, weighted by how common they are."""
     cost: float
-    """Of a step of the draft, in plain decodes of the target."""
+    """What a step of the draft takes, in plain decodes of the target."""
 
 
 def predicted(
@@ -54,26 +54,26 @@ def predicted(
     reads_chats: bool = True,
     curves: tuple[Curve | None, Curve | None] = (None, None),
 ) -> Prediction:
-    """Of a pair whose vocabularies have so much in common. reads_chats: whether the draft gets conversations in a
-    format that it knows. curves: of target and draft, as they were measured.
+    """The gain of a pair whose vocabularies have so much in common. reads_chats: whether the draft gets conversations
+    in a format that it knows. curves: of target and draft, as they were measured.
     """
     halvings = math.log2(max(target.n_params, 1) / max(draft.n_params, 1))
     acceptance = max(_BEST - _PER_DOUBLING * max(halvings, 0.0), _LEAST)
     acceptance *= _OTHER_WORDS + (1 - _OTHER_WORDS) * covered
     if not reads_chats:
         acceptance *= _NO_CHAT
-    own, its = curves
-    if own is None or its is None:
-        cost = draft.size / max(target.size, 1) + _STEP * 1e9 / max(target.size, 1)
+    target_curve, draft_curve = curves
+    if target_curve is None or draft_curve is None:
+        cost = draft.size / max(target.size, 1) + _STEP_DECODES * 1e9 / max(target.size, 1)
     else:
-        cost = its.ms(1) / own.ms(1)
-    gain, n = max((_speed(acceptance, cost, _rows(own, k), k), k) for k in range(LONGEST + 1))
+        cost = draft_curve.ms(1) / target_curve.ms(1)
+    gain, n = max((_speed(acceptance, cost, _rows(target_curve, k), k), k) for k in range(_LONGEST_DRAFT_IDS + 1))
     return Prediction(gain, n, acceptance, covered, cost)
 
 
 def _rows(curve: Curve | None, k: int) -> float:
     """What a decode of the target takes with k ids more, in that of one."""
-    return 1 + _ROW * k if curve is None else curve.ms(1 + k) / curve.ms(1)
+    return 1 + _ROW_DECODES * k if curve is None else curve.ms(1 + k) / curve.ms(1)
 
 
 def _speed(acceptance: float, cost: float, rows: float, k: int) -> float:
@@ -97,5 +97,5 @@ def coverage(target: Path, target_stamp: Stamp, draft: Path, draft_stamp: Stamp)
 @lru_cache(maxsize=64)
 def _words(path: Path, of: Stamp) -> array[int]:
     """Hashes of a vocabulary's tokens: the texts of fifty would take half a gigabyte."""
-    found = read_texts(path, (_TOKENS,)).get(_TOKENS, [])
-    return array("q", (hash(word.translate(_BLANKS)) for word in found))
+    tokens = read_texts(path, (_TOKENS,)).get(_TOKENS, [])
+    return array("q", (hash(word.translate(_BLANKS)) for word in tokens))

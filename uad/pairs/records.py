@@ -17,9 +17,9 @@ from uad.pairs.header import identity, stamp
 
 _log = logging.getLogger("uad")
 _VERSION = 1
-_FORGOTTEN = 20_000
+_FORGOTTEN_TOKENS = 20_000
 """Tokens past which older ones count half: machines and kernels change."""
-ENOUGH = 400
+ENOUGH_TOKENS = 400
 """Tokens after which a pair's gain is known."""
 
 
@@ -34,20 +34,20 @@ class PairRecord:
     @property
     def gain(self) -> float | None:
         """Measured speed, in that of the target alone; None where too little was written."""
-        return self.plain_seconds / self.seconds if self.tokens >= ENOUGH and self.seconds > 0 else None
+        return self.plain_seconds / self.seconds if self.tokens >= ENOUGH_TOKENS and self.seconds > 0 else None
 
     def plus(self, more: PairRecord) -> PairRecord:
         """Both together; of many tokens the older ones count half."""
-        kept = 0.5 if self.tokens >= _FORGOTTEN else 1.0
-        return PairRecord(*(kept * getattr(self, one.name) + getattr(more, one.name) for one in fields(PairRecord)))
+        kept = 0.5 if self.tokens >= _FORGOTTEN_TOKENS else 1.0
+        return PairRecord(*(kept * getattr(self, part.name) + getattr(more, part.name) for part in fields(PairRecord)))
 
 
 def record_of(target: Path, draft: Path) -> PairRecord:
     """What is known of a pair; a record of nothing where that cannot be read."""
     try:
-        found = json.loads(_file(target, draft).read_text(encoding="utf-8"))
-        if found["version"] == _VERSION:
-            return PairRecord(*(float(found[one.name]) for one in fields(PairRecord)))
+        stored = json.loads(_file(target, draft).read_text(encoding="utf-8"))
+        if stored["version"] == _VERSION:
+            return PairRecord(*(float(stored[part.name]) for part in fields(PairRecord)))
     except (OSError, ValueError, KeyError, TypeError, ConfigError, ModelLoadError):
         pass
     return PairRecord()
@@ -69,6 +69,6 @@ def add_record(target: Path, draft: Path, more: PairRecord) -> PairRecord:
 
 
 def _file(target: Path, draft: Path) -> Path:
-    both = " ".join(identity(one, stamp(one)) for one in (target, draft))
+    both = " ".join(identity(path, stamp(path)) for path in (target, draft))
     name = hashlib.sha256(both.encode()).hexdigest()
     return cache_folder() / "pairs" / f"{name[:32]}.json"

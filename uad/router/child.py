@@ -20,7 +20,7 @@ from uad.router.folder import FolderModel
 _LISTENING = re.compile(r"listening on (http://\S+)")
 _WORDS = ("--host=127.0.0.1", "--port=0", "--no-ui", "--metrics")
 _KEY = "LLAMA_API_KEY"
-_LONGEST_LINE = 1 << 20
+_LONGEST_LINE_BYTES = 1 << 20
 _LAST_LINES = 20
 _ERROR = re.compile(r"(?:^|\s)error: ")
 Tell = Callable[[str], None]
@@ -52,7 +52,7 @@ class Child(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its number in the system."""
+        """The process's number in the system."""
 
 
 class Launcher(Protocol):
@@ -74,7 +74,7 @@ class ChildProcess:
         assert process.stderr is not None
         self._reading = [
             asyncio.create_task(self._read(process.stdout, self._announced)),
-            asyncio.create_task(self._read(process.stderr, self._said)),
+            asyncio.create_task(self._read(process.stderr, self._logged)),
         ]
 
     async def ready(self) -> None:
@@ -83,8 +83,8 @@ class ChildProcess:
         try:
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in waited:
-                one.cancel()
+            for task in waited:
+                task.cancel()
         if not self._is_ready.is_set():
             code = await self.wait()
             raise LoadFailedError(self.reason or f"its process ended with code {code}", code)
@@ -126,11 +126,11 @@ class ChildProcess:
             take(line.decode(errors="replace").rstrip())
 
     def _announced(self, line: str) -> None:
-        if (found := _LISTENING.search(line)) and not self._is_ready.is_set():
-            self.url = found[1]
+        if (listening := _LISTENING.search(line)) and not self._is_ready.is_set():
+            self.url = listening[1]
             self._is_ready.set()
 
-    def _said(self, line: str) -> None:
+    def _logged(self, line: str) -> None:
         if line:
             self._lines.append(line)
             self._tell(line)
@@ -153,7 +153,7 @@ class ProcessLauncher:
             stdout=PIPE,
             stderr=PIPE,
             env={**self._environ, **dict(model.secrets), _KEY: key, PARENT: "1", "PYTHONUNBUFFERED": "1"},
-            limit=_LONGEST_LINE,
+            limit=_LONGEST_LINE_BYTES,
             start_new_session=True,  # Ctrl-C is for the router, which stops the others itself
         )
         child = ChildProcess(process, key, lambda line: self._tell(model.name, line))

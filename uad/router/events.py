@@ -11,7 +11,7 @@ from aiohttp import web
 from uad.base.common.json_out import PING, dumps, frame
 from uad.http.server.replies import begin_stream
 
-_MOST_BEHIND = 256
+_MOST_EVENTS_BEHIND = 256
 MAX_LISTENERS = 64
 
 
@@ -30,15 +30,15 @@ class Broadcast:
     def tell(self, model: str, event: str, data: Mapping[str, object]) -> None:
         """Send an event; `data` may be empty."""
         text = frame(dumps({"model": model, "event": event, **({"data": data} if data else {})}))
-        for one in list(self._listeners):
+        for listener in list(self._listeners):
             try:
-                one.put_nowait(text)
+                listener.put_nowait(text)
             except asyncio.QueueFull:
-                self._listeners.discard(one)
+                self._listeners.discard(listener)
 
     async def send(self, request: web.Request, pause: float | None) -> web.StreamResponse:
         """Events until the client leaves or the server stops, with a ping after so many seconds without one."""
-        queue: asyncio.Queue[bytes] = asyncio.Queue(_MOST_BEHIND)
+        queue: asyncio.Queue[bytes] = asyncio.Queue(_MOST_EVENTS_BEHIND)
         self._listeners.add(queue)
         closed = asyncio.create_task(self._is_closed.wait())
         try:

@@ -29,7 +29,7 @@ _NOT_FOR_ONE = frozenset(
 )
 """Places in `Config` that a model's process has from the router, whoever gives them."""
 _NOT_FOR_ALL = ("target.path", "vision.path", "hub.file")
-"""Those that only a section of the preset file can give a model."""
+"""Places that only a section of the preset file can give a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +73,15 @@ def read_folder(config: FolderConfig) -> dict[str, FolderModel]:
     """
     presets = {} if config.router.models_preset is None else read_presets(config.router.models_preset)
     common = presets.pop(ALL, Preset(""))
-    found = {} if config.router.models_dir is None else find_models(config.router.models_dir)
+    files = {} if config.router.models_dir is None else find_models(config.router.models_dir)
     for where in (common, *presets.values()):
         if where.ignored:
             _log.debug("%s: ignored, without effect in uad: %s", where.where, ", ".join(where.ignored))
-    for name in found.keys() - presets.keys():
+    for name in files.keys() - presets.keys():
         presets[name] = Preset("")
-    drafts = [one.path for one in found.values()]
-    models = (_model(name, found.get(name), common, presets[name], config, drafts) for name in sorted(presets))
-    kept = {one.name: one for one in models if one.facts.is_model or one.facts.problem}
+    drafts = [file.path for file in files.values()]
+    models = (_model(name, files.get(name), common, presets[name], config, drafts) for name in sorted(presets))
+    kept = {model.name: model for model in models if model.facts.is_model or model.facts.problem}
     _check_names(kept.values())
     return kept
 
@@ -103,73 +103,79 @@ def _choose_draft(values: dict[str, Given], target: Path | None, candidates: Ite
 
 def _model(
     name: str,
-    found: ModelFile | None,
+    file: ModelFile | None,
     common: Preset,
     own: Preset,
     config: FolderConfig,
     candidates: Sequence[Path],
 ) -> FolderModel:
-    if found is None and own.value("target.path") is None:
+    if file is None and own.value("target.path") is None:
         raise ConfigError(
             f"{own.where}: [{name}] is no model of the folder; name its file with `model = FILE`, or a repository with "
             "`hf-repo = USER/REPO`"
         )
-    values = _values(found, common, own, config)
+    values = _values(file, common, own, config)
     target = values["target.path"].value
     path = None if isinstance(target, HubModel) else target
     own_files = () if path is None else stamp(path)
     draft = _choose_draft(values, path, candidates)
-    paths = [one.value for one in values.values() if isinstance(one.value, Path) and one.flag.path != "target.path"]
+    paths = [
+        entry.value for entry in values.values() if isinstance(entry.value, Path) and entry.flag.path != "target.path"
+    ]
     return FolderModel(
         name=name,
         path=path,
-        words=tuple(_words(one for one in values.values() if not one.flag.setting.secret)),
-        secrets=tuple((one.flag.variables[0], one.texts[0]) for one in values.values() if one.flag.setting.secret),
-        source="preset" if found is None else "models_dir",
+        words=tuple(_words(entry for entry in values.values() if not entry.flag.setting.secret)),
+        secrets=tuple(
+            (entry.flag.variables[0], entry.texts[0]) for entry in values.values() if entry.flag.setting.secret
+        ),
+        source="preset" if file is None else "models_dir",
         aliases=_comma_list(own.value("server.alias"), name),
         tags=_comma_list(own.value("server.tags")),
         sees="vision.path" in values,
         draft=draft,
         loads_at_start=loads_at_start(own if "load-on-startup" in own.own else common),
         stop_seconds=stop_seconds(own if "stop-timeout" in own.own else common),
-        files=own_files + tuple(one for other in sorted(set(paths)) for one in stamp(other) if is_file(other)),
+        files=own_files + tuple(part for other in sorted(set(paths)) for part in stamp(other) if is_file(other)),
         facts=HeaderFacts() if path is None else facts(path, own_files),
     )
 
 
-def _values(found: ModelFile | None, common: Preset, own: Preset, config: FolderConfig) -> dict[str, Given]:
+def _values(file: ModelFile | None, common: Preset, own: Preset, config: FolderConfig) -> dict[str, Given]:
     """Everything that is given for one model, by its place in `Config`: what the command line says wins, then the
     model's section, then that of all, then variables and the file of --config.
     """
     for_all = [_without(layer, _NOT_FOR_ALL) for layer in (*config.elsewhere, common.layer)]
-    beside = Layer(tuple(_files_of(found)))
+    beside = Layer(tuple(_files_of(file)))
     values = merge([*for_all, beside, own.layer, _without(config.line, _NOT_FOR_ALL)])
-    return {path: one for path, one in values.items() if path not in _NOT_FOR_ONE and not path.startswith("router.")}
+    return {
+        path: entry for path, entry in values.items() if path not in _NOT_FOR_ONE and not path.startswith("router.")
+    }
 
 
 def _without(layer: Layer, places: Iterable[str]) -> Layer:
-    return Layer(tuple(one for one in layer.given if one.flag.path not in places))
+    return Layer(tuple(entry for entry in layer.given if entry.flag.path not in places))
 
 
-def _files_of(found: ModelFile | None) -> Iterator[Given]:
+def _files_of(file: ModelFile | None) -> Iterator[Given]:
     """The flags that name the files of a model of the folder."""
-    if found is not None:
-        yield given("--model", str(found.path))
-        if found.projector is not None:
-            yield given("--mmproj", str(found.projector))
+    if file is not None:
+        yield given("--model", str(file.path))
+        if file.projector is not None:
+            yield given("--mmproj", str(file.projector))
 
 
 def _words(values: Iterable[Given]) -> Iterator[str]:
     """The words of a command line. A flag that sets several places, as --load-mode, stands before those that set one of
     them.
     """
-    once = {(id(one.flag), one.texts): one for one in values}
-    for one in sorted(once.values(), key=lambda one: -len(one.flag.paths)):
-        yield from one.words
+    once = {(id(entry.flag), entry.texts): entry for entry in values}
+    for entry in sorted(once.values(), key=lambda entry: -len(entry.flag.paths)):
+        yield from entry.words
 
 
-def _comma_list(one: Given | None, but: str = "") -> tuple[str, ...]:
-    return () if one is None else tuple(name for name in str(one.value).split(",") if name and name != but)
+def _comma_list(entry: Given | None, but: str = "") -> tuple[str, ...]:
+    return () if entry is None else tuple(name for name in str(entry.value).split(",") if name and name != but)
 
 
 def _check_names(models: Iterable[FolderModel]) -> None:
@@ -183,4 +189,4 @@ def _check_names(models: Iterable[FolderModel]) -> None:
 
 def spelled(models: Mapping[str, FolderModel]) -> list[str]:
     """All names for messages."""
-    return [name for one in models.values() for name in one.names]
+    return [name for model in models.values() for name in model.names]

@@ -42,7 +42,7 @@ async def models(request: web.Request) -> web.Response:
     state = request.app[ROUTER]
     if request.query.get("reload"):
         await state.reload()
-    entries = await asyncio.gather(*(_entry(state, one) for one in state.pool.models.values()))
+    entries = await asyncio.gather(*(_entry(state, pooled) for pooled in state.pool.models.values()))
     return reply({"object": "list", "data": entries})
 
 
@@ -53,22 +53,22 @@ async def model(request: web.Request) -> web.Response:
 
 
 async def _entry(state: RouterState, pooled: PooledModel) -> Json:
-    one = pooled.model
-    kinds = ["text", *(["image"] if one.sees else [])]
+    model = pooled.model
+    kinds = ["text", *(["image"] if model.sees else [])]
     own = {
-        "id": one.name,
-        "aliases": [*one.aliases],
-        "tags": [*one.tags],
+        "id": model.name,
+        "aliases": [*model.aliases],
+        "tags": [*model.tags],
         "object": "model",
         "created": state.started,
         "owned_by": "llamacpp",
-        "path": "" if one.path is None else str(one.path),
-        "source": one.source,
+        "path": "" if model.path is None else str(model.path),
+        "source": model.source,
         "can_remove": False,
         "status": await _status(state, pooled),
         "architecture": {"input_modalities": kinds, "output_modalities": ["text"]},
     }
-    facts = one.facts
+    facts = model.facts
     meta = {
         "n_ctx_train": facts.n_ctx_train,
         "n_embd": facts.n_embd,
@@ -77,21 +77,21 @@ async def _entry(state: RouterState, pooled: PooledModel) -> Json:
         "size": facts.size,
         "ftype": facts.ftype,
     }
-    said = await _said(state, pooled, "/v1/models")
-    (loaded, *_) = (*_objects(said.get("data")), {"meta": meta})
+    answered = await _asked_json(state, pooled, "/v1/models")
+    (loaded, *_) = (*_objects(answered.get("data")), {"meta": meta})
     return {**loaded, **own}
 
 
 async def _status(state: RouterState, pooled: PooledModel) -> Json:
     value: str = pooled.state
-    if pooled.is_ready and not (await _said(state, pooled, "/api/ps")).get("models", True):
+    if pooled.is_ready and not (await _asked_json(state, pooled, "/api/ps")).get("models", True):
         value = "sleeping"
     failure = pooled.failure
     failed = {} if failure is None else {"failed": True, "exit_code": failure.code, "reason": failure.reason}
     return {"value": value, "args": ["uad", "serve", *pooled.model.words], **failed}
 
 
-async def _said(state: RouterState, pooled: PooledModel, path: str) -> Json:
+async def _asked_json(state: RouterState, pooled: PooledModel, path: str) -> Json:
     """What the model's process says of itself; nothing where it is not loaded or does not answer soon."""
     text = await _asked(state, pooled, path)
     return parse_object(text) if text else {}
@@ -109,7 +109,7 @@ async def _asked(state: RouterState, pooled: PooledModel, path: str) -> bytes:
 
 
 def _objects(value: object) -> list[Json]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 async def load(request: web.Request) -> web.Response:
@@ -173,8 +173,8 @@ async def metrics(request: web.Request) -> web.StreamResponse:
     if request.query.get("model"):
         return await to_model(request)
     running = state.pool.running
-    texts = await asyncio.gather(*(_asked(state, one, "/metrics") for one in running))
-    named = {one.model.name: text.decode(errors="replace") for one, text in zip(running, texts, strict=True)}
+    texts = await asyncio.gather(*(_asked(state, pooled, "/metrics") for pooled in running))
+    named = {pooled.model.name: text.decode(errors="replace") for pooled, text in zip(running, texts, strict=True)}
     headers = {"Content-Type": CONTENT_TYPE, "Process-Start-Time-Unix": str(state.started)}
     return web.Response(text=render(state.pool, named), headers=headers)
 
@@ -197,20 +197,20 @@ async def version(request: web.Request) -> web.Response:
 
 async def tags(request: web.Request) -> web.Response:
     """GET /api/tags: all models."""
-    return reply({"models": [_listed(one) for one in request.app[ROUTER].pool.models.values()]})
+    return reply({"models": [_listed(pooled) for pooled in request.app[ROUTER].pool.models.values()]})
 
 
 async def running(request: web.Request) -> web.Response:
     """GET /api/ps: the models that are loaded."""
     state = request.app[ROUTER]
     loaded = state.pool.running
-    said = await asyncio.gather(*(_said(state, one, "/api/ps") for one in loaded))
-    found = [
-        {**one, **_listed(pooled)}
-        for pooled, each in zip(loaded, said, strict=True)
-        for one in _objects(each.get("models"))
+    answers = await asyncio.gather(*(_asked_json(state, pooled, "/api/ps") for pooled in loaded))
+    entries = [
+        {**entry, **_listed(pooled)}
+        for pooled, answer in zip(loaded, answers, strict=True)
+        for entry in _objects(answer.get("models"))
     ]
-    return reply({"models": found})
+    return reply({"models": entries})
 
 
 async def show(request: web.Request) -> web.Response:
@@ -219,11 +219,11 @@ async def show(request: web.Request) -> web.Response:
     shared = request.app[EDGE]
     body = await shared.bodies.read(request, shared.config.timeout)
     pooled = state.pool.find(ollama.ShowBody.model_validate(await members_of(body)).model)
-    one, facts = pooled.model, pooled.model.facts
+    model, facts = pooled.model, pooled.model.facts
     arch = facts.arch or "unknown"
     return reply(
         {
-            "modelfile": f"FROM {one.name if one.path is None else PurePath(one.path).name}\n",
+            "modelfile": f"FROM {model.name if model.path is None else PurePath(model.path).name}\n",
             "parameters": "",
             # clients look in it for `.Suffix` to know whether the model fills in the middle
             "template": facts.chat_template + ("{# .Suffix #}" if facts.fills_in else ""),
@@ -253,27 +253,27 @@ def _listed(pooled: PooledModel) -> Json:
     """`digest` is not that of the file, whose reading would take minutes: of the names, sizes and times of its
     files.
     """
-    one = pooled.model
-    name = ollama.tagged(one.name)
-    changed = max((ns for _, _, ns, _ in one.files), default=0) / 1e9
+    model = pooled.model
+    name = ollama.tagged(model.name)
+    changed = max((ns for _, _, ns, _ in model.files), default=0) / 1e9
     return {
         "name": name,
         "model": name,
-        "size": one.facts.size,
-        "digest": hashlib.sha256(repr((one.name, one.files)).encode("utf-8", "replace")).hexdigest(),
-        "details": ollama.details(one.facts.arch, one.facts.n_params, one.facts.ftype),
+        "size": model.facts.size,
+        "digest": hashlib.sha256(repr((model.name, model.files)).encode("utf-8", "replace")).hexdigest(),
+        "details": ollama.details(model.facts.arch, model.facts.n_params, model.facts.ftype),
         "modified_at": datetime.fromtimestamp(changed, UTC).isoformat().replace("+00:00", "Z"),
     }
 
 
 def _capabilities(pooled: PooledModel) -> list[str]:
-    """As far as the file shows them: a template that has tools or thoughts has the words."""
-    one, template = pooled.model, pooled.model.facts.chat_template
+    """What the model can do, as far as its file shows it: a template that has tools or thoughts has the words."""
+    model, template = pooled.model, pooled.model.facts.chat_template
     has = {
         "completion": True,
         "tools": "tools" in template,
-        "insert": one.facts.fills_in,
-        "vision": one.sees,
+        "insert": model.facts.fills_in,
+        "vision": model.sees,
         "thinking": "<think>" in template or "enable_thinking" in template,
     }
     return [name for name, there in has.items() if there]

@@ -16,10 +16,10 @@ def has_memory(model: FolderModel, running: Iterable[RunningChild], root: Path =
     What is left counts files that others have mapped, since the system can drop them: weights, without which those
     would crawl. 10 GB are available, of which a loaded model has mapped 6: a model of 5 GB does not fit.
     """
-    limits = [one.n_bytes for one in available(root) if not one.counts_mapped]
+    limits = [limit.n_bytes for limit in available(root) if not limit.counts_mapped]
     if not limits:
         return True
-    return model.n_bytes <= min(limits) - sum(_mapped(root / f"proc/{one.child.pid}/status") for one in running)
+    return model.n_bytes <= min(limits) - sum(_mapped(root / f"proc/{loaded.child.pid}/status") for loaded in running)
 
 
 def _mapped(status: Path) -> int:

@@ -43,7 +43,7 @@ def _labels(model: str) -> str:
 def _own(pool: ModelPool) -> Iterator[str]:
     models = pool.models.values()
     yield from _family("uad:router_models", "gauge", "Models by state", (
-        (f'state="{state}"', sum(one.state is state for one in models)) for state in LoadState
+        (f'state="{state}"', sum(pooled.state is state for pooled in models)) for state in LoadState
     ))  # fmt: skip
     yield from _family("uad:router_waiting", "gauge", "Requests that wait for a load", (("", pool.n_waiting),))
     counted = {
@@ -54,7 +54,7 @@ def _own(pool: ModelPool) -> Iterator[str]:
         "uad:router_evictions_total": ("Times that a model made room for another", "n_evicted"),
     }
     for name, (text, count) in counted.items():
-        samples = ((_labels(one.model.name), getattr(one.counts, count)) for one in models)
+        samples = ((_labels(pooled.model.name), getattr(pooled.counts, count)) for pooled in models)
         yield from _family(name, "counter", text, samples)
 
 

@@ -31,7 +31,7 @@ _SOON_S = 5.0
 
 
 class LoadState(StrEnum):
-    """Of a model, in llama-server's words."""
+    """What a model is doing, in llama-server's words."""
 
     UNLOADED = "unloaded"
     LOADING = "loading"
@@ -60,7 +60,7 @@ class RunningChild:
     """Requests that it answers."""
     is_stopping: bool = False
     is_retired: bool = False
-    """Its model is gone or changed: it ends after its last answer."""
+    """Whether its model is gone or changed: the process ends after its last answer."""
 
 
 @dataclass(slots=True)
@@ -145,13 +145,13 @@ class ModelPool:
         if (exact := self.models.get(name)) is not None:
             return exact
         wanted = _plain(name)
-        for one in self.models.values():
-            if name in one.model.aliases:
-                return one
-        for one in self.models.values():
-            if wanted in map(_plain, one.model.names):
-                return one
-        raise unknown(name, [each for one in self.models.values() for each in one.model.names])
+        for pooled in self.models.values():
+            if name in pooled.model.aliases:
+                return pooled
+        for pooled in self.models.values():
+            if wanted in map(_plain, pooled.model.names):
+                return pooled
+        raise unknown(name, [each for pooled in self.models.values() for each in pooled.model.names])
 
     def reload(self, models: Mapping[str, FolderModel]) -> None:
         """From now on there are these. What answers for one that is gone or changed ends after its last answer."""
@@ -229,12 +229,12 @@ class ModelPool:
     @property
     def n_waiting(self) -> int:
         """Requests that wait for a load."""
-        return sum(len(one.waiters) for one in self.models.values())
+        return sum(len(pooled.waiters) for pooled in self.models.values())
 
     @property
     def running(self) -> list[PooledModel]:
         """The models that are loaded."""
-        return [one for one in self.models.values() if one.is_ready]
+        return [pooled for pooled in self.models.values() if pooled.is_ready]
 
     # --- the queue
 
@@ -280,13 +280,13 @@ class ModelPool:
         self._queue.remove(pooled)
 
     def _drop(self, pooled: PooledModel, error: RoutingError) -> None:
-        """Those who wait for it get an error."""
+        """Requests that wait for the model get an error."""
         if pooled.is_queued:
             self._dequeue(pooled)
         waiters, pooled.waiters = pooled.waiters, []
-        for one in waiters:
-            if not one.done():
-                one.set_exception(error)
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
 
     def _tick(self) -> None:
         """Load what can be loaded, in the order of the queue, and make room for the rest."""
@@ -301,7 +301,7 @@ class ModelPool:
 
     @property
     def _n_processes(self) -> int:
-        return len(self._alive) + sum(one.loading is not None for one in self.models.values())
+        return len(self._alive) + sum(pooled.loading is not None for pooled in self.models.values())
 
     def _has_room(self, model: FolderModel) -> bool:
         if self._most and self._n_processes >= self._most:
@@ -313,12 +313,14 @@ class ModelPool:
         """End idle processes, the one used longest ago first: until there is room for all that are queued, or one
         after the other where it is memory that lacks.
         """
-        n_ending = sum(one.is_stopping for one in self._alive)
+        n_ending = sum(running.is_stopping for running in self._alive)
         if self._most and self._n_processes >= self._most:
             n_missing = len(self._queue) - n_ending - (self._most - self._n_processes)
         else:
             n_missing = 1 - n_ending
-        idle = sorted((one for one in self.models.values() if one.is_idle), key=lambda one: one.last_used)
+        idle = sorted(
+            (pooled for pooled in self.models.values() if pooled.is_idle), key=lambda pooled: pooled.last_used
+        )
         for victim in idle[: max(n_missing, 0)]:  # others are busy: once one is not, `_release` comes here again
             assert victim.running is not None
             _log.info("unloading %s, used longest ago, for %s", victim.model.name, self._queue[0].model.name)
@@ -390,10 +392,10 @@ class ModelPool:
         _log.info("%s is loaded, in %.1f s", name, seconds)
         self._tell(name, "model_status", {"status": LoadState.LOADED})
         waiters, pooled.waiters = pooled.waiters, []
-        for one in waiters:
-            if not one.done():
+        for waiter in waiters:
+            if not waiter.done():
                 running.n_busy += 1  # now: until the request goes on nobody may take the process from it
-                one.set_result(running)
+                waiter.set_result(running)
         self._begin(self._watch(pooled, running))
 
     async def _watch(self, pooled: PooledModel, running: RunningChild) -> None:

@@ -41,30 +41,30 @@ class Preset:
 
     def value(self, path: str) -> Given | None:
         """What it gives for a place in `Config`, the last of it."""
-        return next((one for one in reversed(self.given) if path in one.flag.paths), None)
+        return next((entry for entry in reversed(self.given) if path in entry.flag.paths), None)
 
 
 def read_presets(path: Path) -> dict[str, Preset]:
     """The sections of a file by their names. File names in it are relative to the folder that uad runs in. Raises
     ConfigError with file and line.
     """
-    found: dict[str, Preset] = {}
+    presets: dict[str, Preset] = {}
     section: Preset | None = None
     for number, line in enumerate(read_text(path).splitlines(), 1):
         text, where = line.strip(), f"{path}:{number}"
         if not text or text[0] in ";#":
             continue
         if header := _HEADER.fullmatch(text):
-            if not header[1] or header[1] in found:
+            if not header[1] or header[1] in presets:
                 raise ConfigError(
                     f"{where}: section [{header[1]}] " + ("is there twice" if header[1] else "has no name")
                 )
-            section = found[header[1]] = Preset(where)
+            section = presets[header[1]] = Preset(where)
         elif pair := _PAIR.fullmatch(text):
             _add(section, pair[1], pair[2].strip(), where)
         else:
             raise ConfigError(f"{where}: expected [MODEL], or a line such as `ctx-size = 4096`")
-    return found
+    return presets
 
 
 def _add(section: Preset | None, key: str, text: str, where: str) -> None:

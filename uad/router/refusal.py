@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from uad.base.common.names import nearest
 from uad.http.apis.problems import KINDS, Problem
 
-_SHOWN = 8
+_NAMES_SHOWN = 8
 
 
 class RoutingError(Exception):
@@ -35,7 +35,9 @@ def unknown(name: str, known: Sequence[str]) -> RoutingError:
 
 def unnamed(known: Sequence[str]) -> RoutingError:
     """Several models, and none is named."""
-    shown = ", ".join(known[:_SHOWN]) + (f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else "")
+    shown = ", ".join(known[:_NAMES_SHOWN]) + (
+        f" and {len(known) - _NAMES_SHOWN} more" if len(known) > _NAMES_SHOWN else ""
+    )
     return wrong(f"model name is missing from the request; this server has {shown or 'no model in its folder'}")
 
 

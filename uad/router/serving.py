@@ -80,11 +80,11 @@ async def _serve(
 
 def _load_first(pool: ModelPool, most: int) -> None:
     """Load the models that are to be there before anybody asks. Raises ConfigError where there are too many."""
-    first = [one for one in pool.models.values() if one.model.loads_at_start]
+    first = [pooled for pooled in pool.models.values() if pooled.model.loads_at_start]
     if most and len(first) > most:
         raise ConfigError(f"load-on-startup: {len(first)} models, of which --models-max lets {most} be loaded")
-    for one in first:
-        pool.load(one)
+    for pooled in first:
+        pool.load(pooled)
 
 
 class FolderWatch:
@@ -112,16 +112,16 @@ class FolderWatch:
             await asyncio.sleep(pause)
             async with self._lock:
                 try:
-                    found = await asyncio.to_thread(read_folder, self._config)
+                    models = await asyncio.to_thread(read_folder, self._config)
                 except ConfigError as error:
                     if str(error) != problem:
                         problem = str(error)
                         log.warning("the list of models stays as it was: %s", problem)
                     continue
                 problem = ""
-                if found != self._last and found == before:
-                    self._take(found)
-                before = found
+                if models != self._last and models == before:
+                    self._take(models)
+                before = models
 
     def hang_up(self) -> None:
         """SIGHUP: read it now."""
@@ -134,9 +134,9 @@ class FolderWatch:
         except ConfigError as error:
             log.warning("the list of models stays as it was: %s", error)
 
-    def _take(self, found: Mapping[str, FolderModel]) -> None:
-        self._last = dict(found)
-        self._pool.reload(found)
+    def _take(self, models: Mapping[str, FolderModel]) -> None:
+        self._last = dict(models)
+        self._pool.reload(models)
 
 
 def has_terminal() -> bool:
@@ -150,7 +150,7 @@ def has_terminal() -> bool:
 
 def pool_models(pool: ModelPool) -> dict[str, FolderModel]:
     """The models of a pool by name."""
-    return {name: one.model for name, one in pool.models.items()}
+    return {name: pooled.model for name, pooled in pool.models.items()}
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from uad.pairs.choose import PairView, choose, views
 from uad.pairs.files import find_models
 from uad.pairs.header import HeaderFacts, facts, stamp
 from uad.pairs.predict import Prediction, coverage, predicted
-from uad.pairs.records import ENOUGH, PairRecord, add_record, record_of
+from uad.pairs.records import ENOUGH_TOKENS, PairRecord, add_record, record_of
 
 BIG = HeaderFacts("llama", "big", 1_500_000_000, 1_600_000_000, "Q8_0", 4096, 64, 1000, "{{ x }}")
 SMALL = replace(BIG, name="small", n_params=135_000_000, size=100_000_000)
@@ -82,7 +82,7 @@ def test_candidates_are_models_that_are_smaller(tmp_path):
     assert [one.draft.name for one in views(target, files)] == ["small.gguf"]
 
 
-def view(name, gain, measured=None, tokens=ENOUGH):
+def view(name, gain, measured=None, tokens=ENOUGH_TOKENS):
     record = PairRecord() if measured is None else PairRecord(tokens, 1.0, measured)
     return PairView(Path(name), SMALL, Prediction(gain, 2, 0.7, 1.0, 0.1), record)
 
@@ -94,7 +94,7 @@ def view(name, gain, measured=None, tokens=ENOUGH):
         ([view("a", 1.5, 1.4), view("b", 1.3)], "a"),
         ([view("a", 1.5, 1.2), view("b", 1.3)], "b"),
         ([view("a", 1.5, 1.2), view("b", 1.3, 1.1)], "a"),
-        ([view("a", 1.5, 1.2, tokens=ENOUGH - 1), view("b", 1.4)], "a"),
+        ([view("a", 1.5, 1.2, tokens=ENOUGH_TOKENS - 1), view("b", 1.4)], "a"),
         ([view("a", 1.5, 0.9), view("b", 1.3, 1.0)], None),
         ([view("a", 1.01)], None),
         ([view("a", 1.4, 1.0), view("b", 1.3, 1.0), view("c", 1.2, 1.0), view("d", 1.1)], None),
@@ -127,7 +127,7 @@ def test_a_target_that_was_trained_further_has_a_record_of_its_own(tmp_path):
     with other.open("r+b") as file:
         file.seek(-4, 2)
         file.write(b"\x01\x02\x03\x04")
-    add_record(target, draft, PairRecord(ENOUGH, 2.0, 3.0))
+    add_record(target, draft, PairRecord(ENOUGH_TOKENS, 2.0, 3.0))
     assert record_of(target, draft).gain == 1.5
     assert record_of(other, draft).gain is None
 
@@ -146,7 +146,7 @@ def test_a_broken_record_is_none(tmp_path):
 
 
 def test_a_measured_pair_is_chosen_by_its_gain(tmp_path, monkeypatch):
-    monkeypatch.setattr(predict, "_STEP", 0.0)  # of files this small it is all that counts
+    monkeypatch.setattr(predict, "_STEP_DECODES", 0.0)  # of files this small it is all that counts
     target = write(tmp_path / "t.gguf", ["a"], rows=64)
     first, second = write(tmp_path / "a.gguf", ["a"], rows=4), write(tmp_path / "b.gguf", ["c"], rows=4)
     before = choose(views(target, (first, second)))
