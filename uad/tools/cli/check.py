@@ -30,7 +30,8 @@ _DESCRIPTION = """Check on this machine that a target computes the same bits, an
 
 The logits of passes of every width are compared to those of single rows, in one slot and in several (-np, two at
 least). Then prompts read at once, in pieces and from cache, and texts with drafts and without. All that is done without
---exact, and with it where it could change anything. Without a draft model, look-ups draft. Quick by default; what was compared is said in numbers of tokens.
+--exact, and with it where it could change anything. Without a draft model, look-ups draft. Quick by default; what was
+compared is said in numbers of tokens.
 
 Exit code 0: what is promised holds. 1: it does not. 2: wrong usage."""
 _EPILOG = """examples: uad check TARGET.gguf DRAFT.gguf -np 4
