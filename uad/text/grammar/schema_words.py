@@ -1,11 +1,12 @@
 """Words of JSON schemas that forbid nothing where they stand. llguidance refuses some of them; they are left out.
 
 JSON Schema has `format` for a note unless a validator says otherwise, so one that llguidance does not know is such a
-word. What forbids something and is not known stays, and is refused with its place.
+word. What forbids something and is not known stays, and is refused with its place; but see `loosened`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -123,6 +124,22 @@ def drop_idle_words(root: Schema) -> Schema:
         for name in [name for name, value in schema.items() if _is_idle(name, value, schema)]:
             del schema[name]
     return root
+
+
+def loosened(root: Schema) -> Schema:
+    """The schema of a request that is not strict: lists may repeat items. It is the same object where they may anyway.
+
+    Libraries write `uniqueItems` for each set and each choice of several, and llama.cpp's grammars pass over it.
+    """
+    if not any(
+        "uniqueItems" in schema and not _is_idle("uniqueItems", schema["uniqueItems"], schema)
+        for schema in schemas_in(root)
+    ):
+        return root
+    loose: Schema = json.loads(json.dumps(root))
+    for schema in schemas_in(loose):
+        schema.pop("uniqueItems", None)
+    return loose
 
 
 def schemas_in(root: Schema) -> Iterator[Schema]:
