@@ -132,7 +132,7 @@ def _structured(name: str, value: object) -> Constraint | None:
     """vLLM's `structured_outputs`."""
     if value is None:
         return None
-    given = {key: inner for key, inner in _object(name, value).items() if inner is not None and inner is not False}
+    given = {key: inner for key, inner in _object(name, value).items() if inner is not False}
     keys = [key for key in given if key in _STRUCTURED]
     if len(keys) != 1:
         raise InvalidRequestError.at(name, f"must have one of {', '.join(_STRUCTURED)}")
@@ -141,7 +141,7 @@ def _structured(name: str, value: object) -> Constraint | None:
 
 def _schema(name: str, value: object, is_strict: bool = False) -> Constraint | None:
     """A schema, or one in a text."""
-    if value is None:
+    if value is None or value == "":
         return None
     if isinstance(value, str):
         return Constraint(_JSON, value if is_strict else _loosened_text(name, value))
@@ -186,9 +186,10 @@ def _choice(name: str, value: object) -> Constraint | None:
 
 
 def _object(name: str, value: object) -> Mapping[str, object]:
+    """Its members that say something."""
     if not isinstance(value, dict):
         raise InvalidRequestError.at(name, "must be an object")
-    return value
+    return {key: inner for key, inner in value.items() if inner is not None and inner != ""}
 
 
 _Read = Callable[[str, object], Constraint | None]
