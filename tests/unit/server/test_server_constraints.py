@@ -158,7 +158,7 @@ class TestDefaults:
 
 SET = {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True}
 HELD = {"type": "object", "properties": {"a": SET}}
-LOOSE = {"type": "object", "properties": {"a": {"type": "array", "items": {"enum": ["a", "b"]}}}}
+LOOSE = {"type": "object", "properties": {"a": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2}}}
 
 
 def formed(**members: object) -> dict[str, object]:

@@ -131,15 +131,26 @@ def loosened(root: Schema) -> Schema:
 
     Libraries write `uniqueItems` for each set and each choice of several, and llama.cpp's grammars pass over it.
     """
-    if not any(
-        "uniqueItems" in schema and not _is_idle("uniqueItems", schema["uniqueItems"], schema)
-        for schema in schemas_in(root)
-    ):
+    if not any(map(_binds_items, schemas_in(root))):
         return root
     loose: Schema = json.loads(json.dumps(root))
     for schema in schemas_in(loose):
+        if _binds_items(schema) and (n := _n_values(loose, schema.get("items"))) and "prefixItems" not in schema:
+            schema["maxItems"] = min(schema.get("maxItems", n), n)  # of three values no more than three differ
         schema.pop("uniqueItems", None)
     return loose
+
+
+def _binds_items(schema: Schema) -> bool:
+    return "uniqueItems" in schema and not _is_idle("uniqueItems", schema["uniqueItems"], schema)
+
+
+def _n_values(root: Schema, items: object) -> int:
+    """How many values a schema lists; 0 where it lists none."""
+    target = target_of(root, items) if isinstance(items, dict) else None
+    listing = target if isinstance(target, dict) else items
+    values = listing.get("enum") if isinstance(listing, dict) else None
+    return len({json.dumps(value) for value in values}) if isinstance(values, list) else 0
 
 
 def schemas_in(root: Schema) -> Iterator[Schema]:
