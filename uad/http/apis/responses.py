@@ -284,7 +284,7 @@ _OTHERS_ITEMS = frozenset(
         *("tool_search_call", "tool_search_output", "compaction"),
     )
 )
-"""Of tools that are not offered here, and what only OpenAI's servers can read."""
+"""Items of tools that are not offered here, and what only OpenAI's servers can read."""
 
 
 def _kind_of_item(item: Members) -> object:

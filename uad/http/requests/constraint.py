@@ -186,7 +186,7 @@ def _choice(name: str, value: object) -> Constraint | None:
 
 
 def _object(name: str, value: object) -> Mapping[str, object]:
-    """Its members that say something."""
+    """The members that say something."""
     if not isinstance(value, dict):
         raise InvalidRequestError.at(name, "must be an object")
     return {key: inner for key, inner in value.items() if inner is not None and inner != ""}

@@ -56,12 +56,12 @@ def _several_names(kind: type[Body]) -> tuple[tuple[str, ...], ...]:
 @lru_cache
 def _names_with_default(kind: type[Body]) -> tuple[str, ...]:
     """All names of the fields whose default is another than null."""
-    found: list[str] = []
+    names: list[str] = []
     for name, field in kind.model_fields.items():
         alias = field.validation_alias
         if not field.is_required() and field.get_default(call_default_factory=False) is not None:
-            found += map(str, alias.choices) if isinstance(alias, AliasChoices) else [name]
-    return tuple(found)
+            names += map(str, alias.choices) if isinstance(alias, AliasChoices) else [name]
+    return tuple(names)
 
 
 def _hidden(names: tuple[str, ...], members: dict[str, Any]) -> list[str]:
