@@ -163,6 +163,30 @@ def claude_code() -> None:
     assert json.loads("".join(pieces)) == {"city": "Paris"}, f"other arguments: {pieces}"
 
 
+def home_assistant() -> None:
+    """A conversation of its Ollama integration, which calls a tool, and a data task of its OpenAI integration, whose
+    schema has a choice of several.
+    """
+    system = {"role": "system", "content": "You are a voice assistant for Home Assistant."}
+    same = {"model": "local", "stream": True, "options": {"num_ctx": 8192.0}, "keep_alive": "-1s", "think": False}
+    found = lines("/api/chat", {**same, "messages": [system, ASKED], "tools": [TOOL]})
+    calls = [call["function"] for line in found for call in line["message"].get("tool_calls", ())]
+    assert [(call["name"], call["arguments"]) for call in calls] == [("get_weather", {"city": "Paris"})], calls
+    kinds = {"type": ["array", "null"], "items": {"type": "string", "enum": ["man", "dog"]}, "uniqueItems": True}
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "kinds": kinds},
+        "required": ["name", "kinds"],
+    }
+    form = {"type": "json_schema", "name": "a_person", "schema": {**schema, "strict": True}}
+    said = [{"type": "message", "role": "user", "content": "Bob is a man. Give his name and kinds as JSON."}]
+    body = {"model": "gpt-4o-mini", "input": said, "text": {"format": form}, "max_output_tokens": 256, "store": False}
+    last = list(events("/responses", {**body, "stream": True, "user": "1", "temperature": 0}))[-1]
+    assert last["type"] == "response.completed", f"the last event is {last['type']}"
+    (text,) = (part["text"] for item in last["response"]["output"] for part in item.get("content") or ())
+    assert json.loads(text)["name"] == "Bob", f"another answer: {text!r}"
+
+
 def lm_eval() -> None:
     """Three continuations of the loglikelihood task of lm-eval's `local-completions`, as it reads them."""
 
@@ -212,6 +236,7 @@ for name, what, function in (
     ("opencode", "a chat with tools", opencode),
     ("codex", "a turn with tools, over responses", codex),
     ("Claude Code", "a turn with tools, over messages", claude_code),
+    ("Home Assistant", "a conversation with a tool over Ollama's API, a data task over responses", home_assistant),
     ("lm-eval", "loglikelihood of three continuations: echo with logprobs", lm_eval),
     ("SillyTavern", "/completion with its samplers, mirostat, adaptive-p; a token in each event", silly_tavern),
 ):

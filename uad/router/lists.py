@@ -18,6 +18,7 @@ from uad import __version__
 from uad.base.common.json_out import Json
 from uad.base.errors import NotSupportedError
 from uad.http.apis import ollama
+from uad.http.apis.anthropic import listed_model
 from uad.http.server.edge import EDGE
 from uad.http.server.json_in import parse_object
 from uad.http.server.replies import reply
@@ -61,6 +62,7 @@ async def _entry(state: RouterState, pooled: PooledModel) -> Json:
         "tags": [*model.tags],
         "object": "model",
         "created": state.started,
+        **listed_model(one.name, state.started),
         "owned_by": "llamacpp",
         "path": "" if model.path is None else str(model.path),
         "source": model.source,

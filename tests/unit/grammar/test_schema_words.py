@@ -12,7 +12,7 @@ import pytest
 from kit.grammar_kit import GRAMMARS, fits, schema
 
 from uad.base.errors import InvalidRequestError
-from uad.text.grammar.schema_words import FORMATS, WORDS, drop_idle_words
+from uad.text.grammar.schema_words import FORMATS, WORDS, drop_idle_words, loosened
 
 OBJECT = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False}
 IDLE: list[tuple[dict[str, Any], str]] = [
@@ -125,3 +125,31 @@ def test_the_table_has_every_word_that_llguidance_refuses() -> None:
 @pytest.mark.parametrize("name", sorted(FORMATS - {"unknown"}))
 def test_known_formats_are_kept_to(name: str) -> None:
     assert not fits(schema({"type": "string", "format": name}), '"x y"')
+
+
+VALUES = {"$defs": {"V": {"enum": [1, 2, 2]}}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"items": {"type": "string"}}, {"items": {"type": "string"}}),
+        ({"items": {"enum": [1, 2, 3]}}, {"items": {"enum": [1, 2, 3]}, "maxItems": 3}),
+        ({"items": {"enum": [1, 2, 3]}, "maxItems": 2}, {"items": {"enum": [1, 2, 3]}, "maxItems": 2}),
+        ({"items": {"enum": [1]}, "maxItems": 9}, {"items": {"enum": [1]}, "maxItems": 1}),
+        ({"items": {"$ref": "#/$defs/V"}, **VALUES}, {"items": {"$ref": "#/$defs/V"}, "maxItems": 2, **VALUES}),
+        ({"items": {"enum": [1]}, "prefixItems": [{}]}, {"items": {"enum": [1]}, "prefixItems": [{}]}),
+        ({"items": True}, {"items": True}),
+        ({"anyOf": [{"uniqueItems": True}]}, {"anyOf": [{}]}),
+    ],
+)
+def test_a_loosened_list_has_no_more_items_than_can_differ(asked: dict[str, Any], expected: dict[str, Any]) -> None:
+    whole = {"type": "array", "uniqueItems": True, **asked}
+    kept = json.dumps(whole)
+    assert loosened(whole) == {"type": "array", **expected}
+    assert json.dumps(whole) == kept, "the request's own schema was changed"
+
+
+def test_a_schema_whose_items_may_repeat_is_not_copied() -> None:
+    schema_ = {"type": "array", "items": {"enum": [1]}, "uniqueItems": False}
+    assert loosened(schema_) is schema_

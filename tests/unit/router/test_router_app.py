@@ -368,6 +368,7 @@ def test_the_list_has_what_the_files_say_and_what_loaded_models_say():
     assert first["status"] == {"value": "unloaded", "args": ["uad", "serve", "--model=/models/a.gguf"]}
     assert (first["id"], first["path"], first["source"]) == ("a", "/models/a.gguf", "models_dir")
     assert first["meta"]["n_params"] == 1_500_000
+    assert (first["type"], first["display_name"], first["created_at"][-1]) == ("model", "a", "Z")
     assert (second["id"], second["aliases"], second["tags"]) == ("b", ["two"], ["t"])
     assert second["status"]["value"] == "loaded"
     assert second["meta"] == {"n_ctx": 7}

@@ -205,6 +205,21 @@ def test_plain_formats_are_read(kind):
     assert read(written(smooth(1), kind)).tolist() == np.asarray(smooth(1)).tolist()
 
 
+@pytest.mark.parametrize(
+    ("kind", "options"), [("BMP", {}), ("PPM", {}), ("TGA", {}), ("TGA", {"compression": "tga_rle"})]
+)
+def test_plain_formats_are_read_as_far_as_they_go(kind, options):
+    whole = written(smooth(1), kind, **options)
+    pixels = read(whole[: len(whole) * 3 // 4])
+    part = slice(-24, None) if kind in ("BMP", "TGA") else slice(0, 24)  # of the two with the lowest row first
+    assert pixels[part].tolist() == np.asarray(smooth(1))[part].tolist()
+
+
+def test_what_begins_as_a_cursor_and_has_none_is_no_icon():
+    with pytest.raises(InvalidRequestError, match="is no image that can be read"):
+        opened(b"\0\0\2\0" + bytes(30), "here")
+
+
 def test_more_of_plain_formats():
     assert (
         read(written(smooth(1).convert("1"), "BMP")).tolist()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from kit.calls_kit import FORMATS
 from kit.fake_runtime import CONFIG, FakeRuntime
 from kit.server_kit import CHAT, HELLO, post
 
 from uad.base.config import Config
 from uad.base.types import Constraint, ConstraintKind
+from uad.text.calls.format import AnswerFormat
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 JSON = Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(SCHEMA))
@@ -150,3 +152,67 @@ class TestDefaults:
     def test_a_request_has_its_own(self) -> None:
         assert asked(fake=FakeRuntime(config=self.FAKE_CONFIG), guided_regex="a+") == REGEX
         assert asked(fake=FakeRuntime(config=self.FAKE_CONFIG), grammar="") is None
+
+
+# --- lists whose items must differ, which no mask can see to
+
+SET = {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True}
+HELD = {"type": "object", "properties": {"a": SET}}
+LOOSE = {"type": "object", "properties": {"a": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2}}}
+
+
+def formed(**members: object) -> dict[str, object]:
+    return {"response_format": {"type": "json_schema", "json_schema": members}}
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        formed(schema=HELD),
+        formed(schema=HELD, strict=False),
+        formed(schema=HELD, strict=None),
+        formed(schema=json.dumps(HELD)),
+        {"response_format": {"type": "json_object", "schema": HELD}},
+        {"json_schema": HELD},
+        {"json_schema": json.dumps(HELD)},
+        {"guided_json": HELD},
+        {"structured_outputs": {"json": HELD}},
+    ],
+)
+def test_items_may_repeat_where_a_schema_is_not_strict(members: dict) -> None:
+    constraint = asked(**members)
+    assert constraint is not None
+    assert json.loads(constraint.text) == LOOSE
+
+
+@pytest.mark.parametrize("schema", [HELD, json.dumps(HELD)])
+def test_a_strict_schema_whose_items_must_differ_is_refused(schema: object) -> None:
+    param, words = refused(**formed(schema=schema, strict=True))
+    assert param == "response_format"
+    assert 'Unimplemented keys: ["uniqueItems"] (at #/properties/a)' in words
+
+
+def tool(name: str, parameters: object, **members: object) -> dict[str, object]:
+    return {"type": "function", "function": {"name": name, "parameters": parameters, **members}}
+
+
+@pytest.mark.parametrize("more", [{"tool_choice": "required"}, {"json_schema": SCHEMA}, {}])
+def test_arguments_follow_the_same_rule(more: dict) -> None:
+    tools = [tool("a", HELD), tool("b", HELD, strict=False)]
+    answers = AnswerFormat((FORMATS["hermes"],))
+    assert (asked(fake=FakeRuntime(answers=answers), tools=tools, **more) is None) == (not more)
+    status, answer = post(
+        CHAT,
+        {"messages": HELLO, "tools": [*tools, tool("c", HELD, strict=True)], **more},
+        FakeRuntime(answers=answers),
+    )
+    assert status == 400, answer
+    assert answer["error"]["param"] == "tools.2.function.parameters"
+
+
+def test_of_several_tools_the_one_that_cannot_be_compiled_is_named() -> None:
+    fake = FakeRuntime(answers=AnswerFormat((FORMATS["hermes"],)))
+    tools = [tool("a", HELD), tool("b", {"type": "object", "properties": {"a": {"not": {}}}})]
+    status, answer = post(CHAT, {"messages": HELLO, "tools": tools, "tool_choice": "required"}, fake)
+    assert status == 400
+    assert answer["error"]["param"] == "tools.1.function.parameters"

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from datetime import datetime
 
 import pytest
 from kit.fake_runtime import BOS, FakeRuntime
@@ -32,6 +33,8 @@ def test_models():
             "ftype": "F16",
         }
         assert (model["aliases"], model["tags"]) == (["toy"], [])
+        assert (model["type"], model["display_name"]) == ("model", "toy")
+        assert datetime.fromisoformat(model["created_at"]).timestamp() == model["created"]
         (entry,) = body["models"]
         assert (entry["name"], entry["model"], entry["capabilities"]) == ("toy", "toy", ["completion"])
         assert set(entry) >= {"modified_at", "size", "digest", "description", "parameters", "tags", "type"}

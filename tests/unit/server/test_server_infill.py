@@ -48,6 +48,11 @@ def test_the_prompt_is_llama_servers() -> None:
     assert asked.prompt == (*head, BOS, *text(PRE, "one( two", SUF, ")three", MID))
 
 
+def test_a_chunk_without_a_name_and_one_whose_name_is_null_are_the_same() -> None:
+    unnamed = infilled(input_prefix="x", input_extra=[{"text": "int a;"}])
+    assert infilled(input_prefix="x", input_extra=[{"filename": None, "text": "int a;"}]).prompt == unnamed.prompt
+
+
 def test_without_marks_for_files_their_chunks_are_snippets() -> None:
     asked = infilled(fim_runtime(BARE), input_prefix="x", input_extra=[{"text": "int a;"}])
     assert asked.prompt == (*text("\n\n--- snippet ---\n\nint a;"), BOS, *text(PRE, "x", SUF, MID))

@@ -309,6 +309,42 @@ def test_what_has_no_effect_is_taken_and_said_once(
     assert line.startswith(f"/v1/responses: {said} is left out: ")
 
 
+SAID = {"role": "user", "content": "a"}
+ELSEWHERE = [  # what a conversation may hold that began on OpenAI's servers
+    [{"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search", "query": "x"}}],
+    [{"type": "image_generation_call", "id": "i", "result": None, "status": "completed"}],
+    [{"type": "mcp_list_tools", "id": "m", "server_label": "s", "tools": []}],
+    [{"type": "local_shell_call", "call_id": "c"}, {"type": "local_shell_call_output", "id": "c", "output": "a"}],
+    [{"type": "apply_patch_call", "call_id": "c"}, {"type": "apply_patch_call_output", "call_id": "c"}],
+    [{"type": "compaction", "encrypted_content": "x"}],
+]
+
+
+@pytest.mark.parametrize("items", ELSEWHERE, ids=lambda items: items[0]["type"])
+def test_a_conversation_that_began_elsewhere_goes_on_without_its_tools(
+    items: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    leave_out.cache_clear()
+    with caplog.at_level("WARNING", "uad.server"):
+        messages = conversation([SAID, *items, {"role": "assistant", "content": "b"}, SAID])
+    assert [(one["role"], one["content"]) for one in messages] == [("user", "a"), ("assistant", "b"), ("user", "a")]
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.split(" is left out")[0] for line in lines] == [
+        f"/v1/responses: an item of type {item['type']!r}" for item in items
+    ]
+
+
+def test_a_call_of_free_text_is_a_call_with_one_argument() -> None:
+    call = {"type": "custom_tool_call", "call_id": "c", "name": "apply_patch", "input": "*** Begin", "id": None}
+    result = {"type": "custom_tool_call_output", "call_id": "c", "output": "Done"}
+    _, called, answered = conversation([SAID, call, result])
+    (one,) = called["tool_calls"]
+    assert one["function"]["name"] == "apply_patch"
+    arguments = one["function"]["arguments"]
+    assert (json.loads(arguments) if isinstance(arguments, str) else arguments) == {"input": "*** Begin"}
+    assert (answered["role"], answered["content"]) == ("tool", "Done")
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -319,7 +355,9 @@ def test_what_has_no_effect_is_taken_and_said_once(
         ({"include": "everything"}, "include"),
         ({"n": 2}, "n"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input.0"),
-        ({"input": [{"type": "web_search_call"}]}, "input.0.type"),
+        ({"input": [{"type": "something_new"}]}, "input.0.type"),
+        ({"input": [{"type": ["web_search_call"]}]}, "input.0.type"),
+        ({"input": [{"type": "custom_tool_call", "name": "x"}]}, "input.0.call_id"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input.0.content.0"),
         ({"input": [{"role": "nobody", "content": "x"}]}, "input.0.role"),
         ({"input": [{"type": "function_call", "name": "x"}]}, "input.0.call_id"),

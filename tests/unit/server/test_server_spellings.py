@@ -133,3 +133,73 @@ def test_a_variable_that_says_no(value, expected):
 def test_a_variable_that_says_neither_yes_nor_no_is_refused():
     with pytest.raises(ConfigError, match="LLAMA_ARG_NO_MMAP"):
         from_environ({"LLAMA_ARG_NO_MMAP": "perhaps"})
+
+
+# --- null inside of objects
+
+GEMINI = "/v1beta/models/toy:generateContent"
+SAID = {"contents": [{"role": "user", "parts": [{"text": "a"}]}]}
+LOOK_UP = {"name": "look_up", "parameters": {"type": "object", "properties": {}}}
+CALLED = {"id": "1", "function": {"name": "look_up", "arguments": "{}"}}
+TURNS = [
+    {"role": "user", "parts": [{"text": "a"}]},
+    {"role": "model", "parts": [{"functionCall": {"name": "f"}}]},
+    {"role": "user", "parts": [{"functionResponse": {"name": "f"}}]},
+]
+
+
+def called(**members):
+    return {"messages": [*HELLO, {"role": "assistant", "tool_calls": [{**CALLED, **members}]}, RESULT]}
+
+
+RESULT = {"role": "tool", "tool_call_id": "1", "content": "x"}
+NULLS = [  # a request, and the same without its nulls
+    (CHAT, {"messages": HELLO, "tools": [{"type": None, "function": LOOK_UP}]}, {"tools": [{"function": LOOK_UP}]}),
+    (CHAT, called(type=None), called()),
+    (CHAT, called(function={"name": "look_up", "arguments": None}), called(function={"name": "look_up"})),
+    (CHAT, {"messages": HELLO, "response_format": {"type": None}}, {"response_format": {}}),
+    (
+        CHAT,
+        {"messages": HELLO, "response_format": {"type": "json_object", "schema": None}},
+        {"response_format": {"type": "json_object"}},
+    ),
+    (
+        CHAT,
+        {"messages": HELLO, "response_format": {"type": "json_schema", "json_schema": {"schema": None}}},
+        {"response_format": {"type": "json_schema", "json_schema": {}}},
+    ),
+    (CHAT, {"messages": HELLO, "json_schema": ""}, {"json_schema": None}),
+    (CHAT, {"messages": HELLO, "guided_json": "", "guided_regex": "a+"}, {"guided_json": None}),
+    (
+        GEMINI,
+        {**SAID, "generationConfig": {"responseMimeType": None, "thinkingConfig": None}},
+        {"generationConfig": {}},
+    ),
+    (GEMINI, {**SAID, "generation_config": {"thinking_config": {"include_thoughts": None}}}, {"generation_config": {}}),
+    (GEMINI, {**SAID, "tools": [{"functionDeclarations": None}]}, {"tools": [{}]}),
+    (GEMINI, {**SAID, "toolConfig": {"functionCallingConfig": None}}, {"toolConfig": None}),
+    (GEMINI, {**SAID, "toolConfig": {"functionCallingConfig": {"mode": None}}}, {"toolConfig": None}),
+    (GEMINI, {"contents": [{"role": None, "parts": [{"text": "a", "thought": None}]}]}, SAID),
+    (
+        GEMINI,
+        {"contents": [TURNS[0], {"role": "model", "parts": [{"functionCall": {"name": "f", "args": None}}]}, TURNS[2]]},
+        {"contents": TURNS},
+    ),
+    (GEMINI, {"contents": {"parts": {"text": "a"}}}, SAID),  # so write Google's own examples
+    (
+        GEMINI,
+        {**SAID, "system_instruction": {"parts": {"text": "b"}}},
+        {"system_instruction": {"parts": [{"text": "b"}]}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "changes"), NULLS)
+def test_null_inside_of_an_object_is_its_default(path, body, changes):
+    with_nulls, without = FakeRuntime(), FakeRuntime()
+    status, answer = post(path, body, with_nulls)
+    assert status == 200, answer
+    assert post(path, {**body, **changes}, without)[0] == 200
+    one, other = with_nulls.requests[-1], without.requests[-1]
+    assert (one.prompt, one.constraint) == (other.prompt, other.constraint)
+    assert with_nulls.chats == without.chats

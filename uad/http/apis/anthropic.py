@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictStr
@@ -599,6 +600,12 @@ def _usage_json(usage: Usage) -> Members:
         "output_tokens": usage.n_predicted,
         "output_tokens_details": {"thinking_tokens": usage.n_thought},
     }
+
+
+def listed_model(name: str, created: int) -> Json:
+    """What Anthropic's clients read of a listed model, beside OpenAI's members. created: in seconds since 1970."""
+    at = datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z")
+    return {"type": "model", "display_name": name, "created_at": at}
 
 
 def error_json(problem: Problem, name: str = "") -> Members:

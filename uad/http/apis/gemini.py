@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, AliasGenerator, ConfigDict, Field, StrictBool, StrictStr
+from pydantic import AliasChoices, AliasGenerator, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr
 from pydantic.alias_generators import to_camel
 
 from uad.base.checkpoint import checkpoint
@@ -95,6 +95,11 @@ class GeminiBody(Body):
     )
 
 
+def _as_list(value: object) -> object:
+    """One object is a list of it, as in Google's own examples."""
+    return [value] if isinstance(value, dict) else value
+
+
 class ThinkingConfig(GeminiBody):
     """How much is thought, and whether the answer shows it."""
 
@@ -140,7 +145,7 @@ class ToolConfig(GeminiBody):
 class ContentsBody(GeminiBody):
     """POST …:generateContent. What is not named here goes to the chat as it is: drafts, slots, llama.cpp's samplers."""
 
-    contents: Annotated[list[Any], Field(max_length=MAX_MESSAGES)]
+    contents: Annotated[list[Any], Field(max_length=MAX_MESSAGES), BeforeValidator(_as_list)]
     system_instruction: Any = None
     generation_config: GenerationConfig = GenerationConfig()
     tools: list[dict[StrictStr, Any]] = Field([], max_length=MAX_TOOLS)
@@ -152,7 +157,7 @@ class ContentBody(GeminiBody):
     """One of `contents`."""
 
     role: StrictStr = "user"
-    parts: Annotated[list[Any], Field(max_length=MAX_PARTS)] = Field([])
+    parts: Annotated[list[Any], Field(max_length=MAX_PARTS), BeforeValidator(_as_list)] = Field([])
 
 
 class BlobField(GeminiBody):
@@ -317,9 +322,10 @@ def _tools(own: ContentsBody) -> tuple[list[dict[str, Any]], list[str]]:
     places: list[str] = []
     for i, tool in enumerate(own.tools):
         for name, value in tool.items():
+            if value is None:
+                continue
             if to_camel(name) != "functionDeclarations":
-                if value is not None:
-                    leave_out("generateContent", f"the tool {name[:64]!r}", _NOTHING_RUNS)
+                leave_out("generateContent", f"the tool {name[:64]!r}", _NOTHING_RUNS)
                 continue
             where = f"tools.{i}.{name}"
             if not isinstance(value, list) or len(value) > MAX_TOOLS:

@@ -121,8 +121,16 @@ class CallItem(Body):
     arguments: StrictStr = "{}"
 
 
+class CustomCallItem(Body):
+    """`custom_tool_call` in `input`: the call's argument is a text of any form."""
+
+    call_id: StrictStr
+    name: StrictStr = Field(min_length=1, max_length=MAX_NAME)
+    input: StrictStr = ""
+
+
 class ResultItem(Body):
-    """`function_call_output` in `input`."""
+    """`function_call_output` or `custom_tool_call_output` in `input`."""
 
     call_id: StrictStr
     output: Any = ""
@@ -259,14 +267,35 @@ def _conversation(own: ResponsesBody) -> Dialogue:
     return talk
 
 
-_ITEMS = ("message", "function_call", "function_call_output", "reasoning")
+_ITEMS = (
+    "message",
+    "function_call",
+    "function_call_output",
+    "custom_tool_call",
+    "custom_tool_call_output",
+    "reasoning",
+)
+_OTHERS_ITEMS = frozenset(
+    (
+        *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
+        *("mcp_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response"),
+        *("computer_call", "computer_call_output", "local_shell_call", "local_shell_call_output"),
+        *("shell_call", "shell_call_output", "apply_patch_call", "apply_patch_call_output"),
+        *("tool_search_call", "tool_search_output", "compaction"),
+    )
+)
+"""Items of tools that are not offered here, and what only OpenAI's servers can read."""
 
 
 def _kind_of_item(item: Members) -> object:
     return item.get("type") or ("message" if "role" in item else None)
 
 
-def _no_such_item(where: str, kind: object) -> NotSupportedError:
+def _no_such_item(where: str, kind: object) -> NotSupportedError | None:
+    """None for an item that is left out: a conversation that began elsewhere goes on without it."""
+    if isinstance(kind, str) and kind in _OTHERS_ITEMS:
+        leave_out("/v1/responses", f"an item of type {kind!r}", "what it belongs to is not offered here")
+        return None
     if kind == "item_reference":
         return NotSupportedError.at(
             where, "this server keeps no items to refer to; send the item itself, as clients do with store false"
@@ -286,7 +315,10 @@ def _put_item(talk: Dialogue, where: str, kind: str, item: object) -> None:
         case "function_call":
             call = validated(CallItem, item, where)
             talk.call(call.call_id, call.name, call.arguments)
-        case "function_call_output":
+        case "custom_tool_call":
+            free = validated(CustomCallItem, item, where)
+            talk.call(free.call_id, free.name, {"input": free.input})
+        case "function_call_output" | "custom_tool_call_output":
             result = validated(ResultItem, item, where)
             talk.result(result.call_id, pieces_of(result.output, f"{where}.output"))
         case "reasoning":

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from uad.base.errors import InvalidRequestError, RequestError
 from uad.base.types import Constraint, ConstraintKind
 from uad.http.requests.fields import ChatBody, GenerationBody
 from uad.http.requests.generation import Backend
+from uad.http.requests.left_out import leave_out
 from uad.text.calls.constraint import after_thoughts, call_constraint
 from uad.text.calls.parser import Start
-from uad.text.calls.tools import Calls
+from uad.text.calls.tools import Calls, Tool
+from uad.text.grammar.schema_words import Schema, loosened
 from uad.text.prompts import Text
 
 _JSON, _GRAMMAR, _REGEX, _CHOICE = ConstraintKind
@@ -75,6 +78,9 @@ def _with_calls(engine: Backend, own: Constraint | None, calls: Calls, start: St
     # With response_format and tools an answer is either: the grammar is  call | JSON by the schema
     answer = json.loads(own.text) if own is not None and not calls.are_required else None
     text = engine.text
+    is_bound = calls.are_required or answer is not None
+    if is_bound or any(tool.strict for tool in calls.tools):
+        calls = replace(calls, tools=tuple(_loosened_tool(i, tool) for i, tool in enumerate(calls.tools)))
     bound = call_constraint(text.vocab, text.answers, calls, start, tail, {} if answer is True else answer)
     if bound is None:
         return own
@@ -87,6 +93,11 @@ def _with_calls(engine: Backend, own: Constraint | None, calls: Calls, start: St
             _check(text, name, Constraint(_JSON, json.dumps({"type": "object", **tool.parameters})))
         raise
     return bound
+
+
+def _loosened_tool(i: int, tool: Tool) -> Tool:
+    name = f"tools.{i}.function.parameters"
+    return tool if tool.strict else replace(tool, parameters=_loosened(name, dict(tool.parameters)))
 
 
 def _check(text: Text, name: str, constraint: Constraint) -> None:
@@ -111,7 +122,7 @@ def _response_format(name: str, value: object) -> Constraint | None:
             strict = inner.get("strict")
             if strict is not None and not isinstance(strict, bool):
                 raise InvalidRequestError.at(f"{where}.strict", "must be true or false")
-            return _schema(f"{where}.schema", inner.get("schema", {}))
+            return _schema(f"{where}.schema", inner.get("schema", {}), bool(strict))
         case other:
             shown = repr(other)[:64]
             raise InvalidRequestError.at(f"{name}.type", f"must be text, json_object or json_schema, not {shown}")
@@ -121,25 +132,43 @@ def _structured(name: str, value: object) -> Constraint | None:
     """vLLM's `structured_outputs`."""
     if value is None:
         return None
-    given = {key: inner for key, inner in _object(name, value).items() if inner is not None and inner is not False}
+    given = {key: inner for key, inner in _object(name, value).items() if inner is not False}
     keys = [key for key in given if key in _STRUCTURED]
     if len(keys) != 1:
         raise InvalidRequestError.at(name, f"must have one of {', '.join(_STRUCTURED)}")
     return _STRUCTURED[keys[0]](f"{name}.{keys[0]}", given[keys[0]])
 
 
-def _schema(name: str, value: object) -> Constraint | None:
+def _schema(name: str, value: object, is_strict: bool = False) -> Constraint | None:
     """A schema, or one in a text."""
-    if value is None:
+    if value is None or value == "":
         return None
     if isinstance(value, str):
-        return Constraint(_JSON, value)
+        return Constraint(_JSON, value if is_strict else _loosened_text(name, value))
     if not isinstance(value, dict) and value is not True:
         raise InvalidRequestError.at(name, "must be a JSON schema, which is an object")
     try:
-        return Constraint(_JSON, json.dumps(value))
+        return Constraint(_JSON, json.dumps(value if is_strict or value is True else _loosened(name, value)))
     except RecursionError:
         raise InvalidRequestError.at(name, "the schema is nested too deeply") from None
+
+
+def _loosened_text(name: str, text: str) -> str:
+    """The same for a schema in a text. One that cannot be read is refused later."""
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    loose = _loosened(name, schema) if isinstance(schema, dict) else schema
+    return text if loose is schema else json.dumps(loose)
+
+
+def _loosened(name: str, schema: Schema) -> Schema:
+    """What a schema says that is not strict, which stands at `name`."""
+    loose = loosened(schema)
+    if loose is not schema:
+        leave_out(name, "uniqueItems", "repeated items cannot be ruled out; a schema with strict: true is refused")
+    return loose
 
 
 def _grammar(name: str, value: object, kind: ConstraintKind = _GRAMMAR) -> Constraint | None:
@@ -157,9 +186,10 @@ def _choice(name: str, value: object) -> Constraint | None:
 
 
 def _object(name: str, value: object) -> Mapping[str, object]:
+    """The members that say something."""
     if not isinstance(value, dict):
         raise InvalidRequestError.at(name, "must be an object")
-    return value
+    return {key: inner for key, inner in value.items() if inner is not None and inner != ""}
 
 
 _Read = Callable[[str, object], Constraint | None]

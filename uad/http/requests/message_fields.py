@@ -30,8 +30,8 @@ CHOICES = ("none", "auto", "required")
 
 
 class Body(BaseModel):
-    """Base of every request body, and of the objects in one. Of a field with several names the first counts that has a
-    value; null and an empty text are none where another name has one.
+    """Base of every request body, and of the objects in one. Null is the default of a field. Of a field with several
+    names the first counts that has a value; null and an empty text are none where another name has one.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, regex_engine="rust-regex")
@@ -39,10 +39,10 @@ class Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _first_said(cls, value: Any) -> Any:
-        several = _several_names(cls)
-        if not several or not isinstance(value, dict):
+        if not isinstance(value, dict):
             return value
-        hidden = {name for names in several for name in _hidden(names, value)}
+        hidden = {name for names in _several_names(cls) for name in _hidden(names, value)}
+        hidden |= {name for name in _names_with_default(cls) if name in value and value[name] is None}
         return {name: member for name, member in value.items() if name not in hidden} if hidden else value
 
 
@@ -51,6 +51,17 @@ def _several_names(kind: type[Body]) -> tuple[tuple[str, ...], ...]:
     """The names of each field that goes by several."""
     aliases = [field.validation_alias for field in kind.model_fields.values()]
     return tuple(tuple(map(str, alias.choices)) for alias in aliases if isinstance(alias, AliasChoices))
+
+
+@lru_cache
+def _names_with_default(kind: type[Body]) -> tuple[str, ...]:
+    """All names of the fields whose default is another than null."""
+    names: list[str] = []
+    for name, field in kind.model_fields.items():
+        alias = field.validation_alias
+        if not field.is_required() and field.get_default(call_default_factory=False) is not None:
+            names += map(str, alias.choices) if isinstance(alias, AliasChoices) else [name]
+    return tuple(names)
 
 
 def _hidden(names: tuple[str, ...], members: dict[str, Any]) -> list[str]:

@@ -73,11 +73,12 @@ def format_of(data: bytes) -> str:
         return next((name for word, name in _WORDS if word in head), "XML")
     if _is_targa(data):
         return "TGA"
-    return "ICO" if data.startswith((b"\0\0\1\0", b"\0\0\2\0")) else ""
+    is_icon = data.startswith((b"\0\0\1\0", b"\0\0\2\0")) and data[4:6] > b"\0\0"
+    return "ICO" if is_icon else ""
 
 
 def _is_targa(data: bytes) -> bool:
-    """Whether a header without first bytes of its own makes sense, and as many bytes follow as it says."""
+    """Whether a header without first bytes of its own makes sense, and a row of pixels follows: it may break off."""
     if len(data) < 18:
         return False
     n_name, has_map, kind = data[0], data[1], data[2]
@@ -89,8 +90,8 @@ def _is_targa(data: bytes) -> bool:
         return False
     n_head = 18 + n_name + (n_colours * map_bits // 8 if has_map else 0)
     # of a compressed one only the least is known: a run of 128 pixels has a byte and a pixel
-    n_units = -(-width * height // 128) * (1 + bits // 8) if kind & 8 else width * height * (bits // 8)
-    return len(data) >= int(n_head + n_units)
+    n_row = -(-width // 128) * (1 + bits // 8) if kind & 8 else width * (bits // 8)
+    return len(data) >= int(n_head + n_row)
 
 
 @dataclass(frozen=True, slots=True)

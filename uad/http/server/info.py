@@ -12,6 +12,7 @@ from uad.base.common.json_out import Json
 from uad.base.config.kinds import SWITCH
 from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.events import SlotAction, SlotInfo
+from uad.http.apis.anthropic import listed_model
 from uad.http.apis.api import About, Tell
 from uad.http.apis.native import sampling_json, speculative_json
 from uad.http.apis.ollama import RUNNING
@@ -98,6 +99,7 @@ def _model(state: State) -> Json:
     own = {"id": state.alias, "aliases": [*state.aliases], "tags": tags, "object": "model", "created": state.started}
     kinds = ["text", "image"] if state.engine.sees_images else ["text"]
     modalities = {"input_modalities": kinds, "output_modalities": ["text"]}
+    own |= listed_model(state.alias, state.started)
     return {**own, "owned_by": "llamacpp", "meta": meta, "architecture": modalities}
 
 

@@ -1,11 +1,12 @@
 """Words of JSON schemas that forbid nothing where they stand. llguidance refuses some of them; they are left out.
 
 JSON Schema has `format` for a note unless a validator says otherwise, so one that llguidance does not know is such a
-word. What forbids something and is not known stays, and is refused with its place.
+word. What forbids something and is not known stays, and is refused with its place; but see `loosened`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -123,6 +124,33 @@ def drop_idle_words(root: Schema) -> Schema:
         for name in [name for name, value in schema.items() if _is_idle(name, value, schema)]:
             del schema[name]
     return root
+
+
+def loosened(root: Schema) -> Schema:
+    """The schema of a request that is not strict: lists may repeat items. It is the same object where they may anyway.
+
+    Libraries write `uniqueItems` for each set and each choice of several, and llama.cpp's grammars pass over it.
+    """
+    if not any(map(_binds_items, schemas_in(root))):
+        return root
+    loose: Schema = json.loads(json.dumps(root))
+    for schema in schemas_in(loose):
+        if _binds_items(schema) and (n := _n_values(loose, schema.get("items"))) and "prefixItems" not in schema:
+            schema["maxItems"] = min(schema.get("maxItems", n), n)  # of three values no more than three differ
+        schema.pop("uniqueItems", None)
+    return loose
+
+
+def _binds_items(schema: Schema) -> bool:
+    return "uniqueItems" in schema and not _is_idle("uniqueItems", schema["uniqueItems"], schema)
+
+
+def _n_values(root: Schema, items: object) -> int:
+    """How many values a schema lists; 0 where it lists none."""
+    target = target_of(root, items) if isinstance(items, dict) else None
+    listing = target if isinstance(target, dict) else items
+    values = listing.get("enum") if isinstance(listing, dict) else None
+    return len({json.dumps(value) for value in values}) if isinstance(values, list) else 0
 
 
 def schemas_in(root: Schema) -> Iterator[Schema]:
