@@ -62,7 +62,7 @@ async def _entry(state: RouterState, pooled: PooledModel) -> Json:
         "tags": [*model.tags],
         "object": "model",
         "created": state.started,
-        **listed_model(one.name, state.started),
+        **listed_model(model.name, state.started),
         "owned_by": "llamacpp",
         "path": "" if model.path is None else str(model.path),
         "source": model.source,
