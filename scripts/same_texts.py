@@ -150,6 +150,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--most", type=int, default=40, help="ids of the longest answer")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--spec-policy", choices=("auto", "fixed"), default="auto", help="fixed drafts all the time")
     args = parser.parse_args()
     rng = random.Random(args.seed)
     jobs: list[list[tuple[str, Body]]] = []
@@ -164,7 +165,7 @@ def main() -> int:
             return use(server.url.rstrip("/"))
 
     known = with_server("plain", ["--no-draft", "-np", "1", "--no-cache-prompt"], lambda url: alone(url, jobs))
-    drafts = ["--draft", args.draft, "-np", str(AT_ONCE), "--metrics"]
+    drafts = ["--draft", args.draft, "-np", str(AT_ONCE), "--metrics", "--spec-policy", args.spec_policy]
     found, counts = with_server("drafted", drafts, lambda url: (beside(url, jobs, known), drafted(url)))
     differing = [(part, text) for part, text in found if text != known[part[0]][part[1]]]
     for (i, turn), text in differing:
