@@ -112,3 +112,18 @@ def test_a_sampler_that_fails_fails_alone() -> None:
         assert last == rest[0].pick(rows[2], Position())
         with pytest.raises(ValueError, match="a sampler broke"):
             raise error  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("settings_", [{"mirostat": 1}, {"mirostat": 2}, {"adaptive_target": 0.5}])
+def test_over_the_smallest_temperatures_the_likeliest_id_is_drawn(settings_: dict[str, float]) -> None:
+    """Logits become infinite there, as floats."""
+    samplers = ("temperature", "adaptive_p") if "adaptive_target" in settings_ else ("temperature",)
+    params_ = SamplingParams(temperature=1e-38, samplers=samplers, **settings_)  # type: ignore[arg-type]
+    with ExitStack() as stack:
+        (sampler,) = made([params_], 1, 30, stack)
+        for step in range(4):
+            (row,) = matrix(step, 1, 30, "usual")
+            row[step] = 9.0
+            id_ = sampler.pick(row, Position(step))
+            assert row[id_] > 0, "one whose logit over the temperature is infinite"
+            sampler.accept(id_)

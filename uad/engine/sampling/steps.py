@@ -281,7 +281,9 @@ class AdaptiveP:
 
 
 def _softmax(logits: Row) -> npt.NDArray[np.float64]:
-    p = np.exp(logits.astype(np.float64) - float(logits.max()))
+    most = float(logits.max())
+    # Over a temperature of 1e-38 some logits are infinite, and share all of the probability.
+    p = np.exp(logits.astype(np.float64) - most) if np.isfinite(most) else (logits == most).astype(np.float64)
     return np.asarray(p / p.sum())
 
 
