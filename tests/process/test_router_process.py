@@ -204,11 +204,11 @@ def test_a_wrong_preset_ends_the_start(folder: Path, tmp_path: Path, preset: str
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("n_requests", [200, pytest.param(1000, marks=pytest.mark.slow)])
 def test_random_requests_are_answered_by_the_model_they_name_or_refused_clearly(
-    router: Server, folder: Path, files: dict[str, Path], alone: dict[tuple[str, str], str], n_requests: int
+    router: Server, folder: Path, files: dict[str, Path], alone: dict[tuple[str, str], str]
 ) -> None:
     """Clients that leave, processes that are killed and files that are replaced by themselves meanwhile."""
+    n_requests = int(os.environ.get("UAD_ROUTER_REQUESTS", 200))
     chance = random.Random(n_requests)
     counts = {"same": 0, "left": 0, "refused": 0}
     lock = threading.Lock()
