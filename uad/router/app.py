@@ -10,7 +10,7 @@ from aiohttp import web
 from uad.http.server import page
 from uad.http.server.access import allow_origin, guard
 from uad.http.server.app import ABSENT, ABSENT_BY_ANY_METHOD, GET_ROUTES, MAX_BODY, POST_ROUTES
-from uad.http.server.edge import EDGE, Edge
+from uad.http.server.edge import EDGE, Edge, own_path
 from uad.http.server.info import absent, runs_as_ollama
 from uad.http.server.replies import FAILED, STREAM, Handler, errors, id_of_request, name_request, refused
 from uad.router import lists
@@ -78,8 +78,7 @@ async def refusals(request: web.Request, handler: Handler) -> web.StreamResponse
         log.info("%s %s: %d, %s", request.method, request.path[:100], problem.status, problem.message)
         stream: web.StreamResponse | None = request.get(STREAM)
         if stream is None:
-            path = request.path.removeprefix(request.app[EDGE].config.api_prefix)
-            return refused(problem, path, id_of_request(request))
+            return refused(problem, own_path(request), id_of_request(request))
         if FAILED not in request:  # it said how long it would be, and no error fits there
             raise ConnectionError(problem.message) from error
         await stream.write(request[FAILED](problem))

@@ -15,7 +15,7 @@ from uad.base.errors import InvalidRequestError
 from uad.http.apis.listed import api_of
 from uad.http.apis.problems import KINDS, Problem
 from uad.http.server.access import KEY_HEADERS
-from uad.http.server.edge import EDGE
+from uad.http.server.edge import own_path
 from uad.http.server.json_in import parse_object
 from uad.http.server.replies import FAILED, HEADERS, ID_HEADER, STREAM, id_of_request
 from uad.router.child import Child
@@ -117,8 +117,7 @@ async def _pass_back(request: web.Request, answer: ChildAnswer) -> web.StreamRes
 def _begun(request: web.Request, response: PassedStream) -> None:
     """From now on errors are the last words of this stream."""
     request[STREAM] = response
-    path = request.path.removeprefix(request.app[EDGE].config.api_prefix)
-    request[FAILED] = api_of(path).last_words
+    request[FAILED] = api_of(own_path(request)).last_words
 
 
 def _problem_in(status: int, body: bytes) -> Problem:

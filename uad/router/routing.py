@@ -9,7 +9,7 @@ from aiohttp import web
 from uad.base.common.json_out import dumps, frame
 from uad.base.config.kinds import SWITCH
 from uad.http.server.app import MAX_BODY
-from uad.http.server.edge import EDGE
+from uad.http.server.edge import EDGE, own_path
 from uad.http.server.json_in import SMALL_BYTES, parse_object
 from uad.http.server.replies import begin_stream
 from uad.router.passing import LoadPings, pass_on
@@ -34,7 +34,7 @@ async def to_model(request: web.Request) -> web.StreamResponse:
     if request.method != "POST":
         return await _send(request, _outside_body(request), path)
     body = await shared.bodies.read(request, shared.config.timeout, MAX_BODY)
-    has_members = request.path.removeprefix(shared.config.api_prefix) not in _NO_OBJECT
+    has_members = own_path(request) not in _NO_OBJECT
     members = await members_of(body) if has_members else {}
     name = members.get("model", _outside_body(request))
     if name is not None and not isinstance(name, str):

@@ -14,7 +14,7 @@ from aiohttp import web
 from uad.base.config import ServerConfig
 from uad.http.apis.listed import APIS, api_of
 from uad.http.apis.problems import AuthenticationError, ForbiddenError
-from uad.http.server.edge import EDGE
+from uad.http.server.edge import EDGE, own_path
 from uad.http.server.page import is_page
 from uad.http.server.replies import ID_HEADER, Handler
 
@@ -33,7 +33,7 @@ def check_key(request: web.Request, keys: Sequence[str]) -> None:
     """Raise AuthenticationError unless the request carries one of `keys` (no keys: all requests may)."""
     if not keys:
         return
-    params = (request.query[name] for name in api_of(request.path).key_params if name in request.query)
+    params = (request.query[name] for name in api_of(own_path(request)).key_params if name in request.query)
     given = [value.encode("utf-8", "surrogateescape") for value in params]
     for value in (request.headers[name] for name in KEY_HEADERS if name in request.headers):
         # "Bearer sk-1", "bearer  sk-1" and "sk-1" are the same key.
@@ -144,7 +144,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         check_origin(request, config)
     if request.method == "OPTIONS":
         return web.Response(headers=PREFLIGHT)
-    path = request.path.removeprefix(config.api_prefix)
+    path = own_path(request)
     if path not in PUBLIC and not (config.ui and is_page(path)):
         check_key(request, config.api_keys)
     return await handler(request)

@@ -19,3 +19,8 @@ class Edge:
 
 
 EDGE = web.AppKey("EDGE", Edge)
+
+
+def own_path(request: web.Request) -> str:
+    """The path of a request without `--api-prefix`: what routes and APIs know it by."""
+    return request.path.removeprefix(request.app[EDGE].config.api_prefix)

@@ -17,7 +17,7 @@ from uad.base.common.request_id import REQUEST_ID, request_id
 from uad.http.apis.listed import api_of
 from uad.http.apis.problems import KINDS, Problem, problem_of
 from uad.http.server.bodies import LEAST_BYTES_PER_S
-from uad.http.server.edge import EDGE
+from uad.http.server.edge import EDGE, own_path
 
 log = logging.getLogger("uad.http")
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -147,7 +147,7 @@ def _problem(request: web.Request, error: Exception) -> Problem:
 async def _tell(request: web.Request, problem: Problem) -> web.StreamResponse:
     stream: web.StreamResponse | None = request.get(STREAM)
     if stream is None:
-        response = refused(problem, _own_path(request), id_of_request(request))
+        response = refused(problem, own_path(request), id_of_request(request))
         if request.content.exception() is not None:
             response.force_close()  # it is not known where the next request would begin
         return response
@@ -159,16 +159,11 @@ async def _tell(request: web.Request, problem: Problem) -> web.StreamResponse:
     return stream
 
 
-def _own_path(request: web.Request) -> str:
-    """Without what the server was told to put in front."""
-    return request.path.removeprefix(request.app[EDGE].config.api_prefix)
-
-
 def _give_up(request: web.Request) -> web.StreamResponse:
     """The client is gone, or too slow."""
     stream: web.StreamResponse | None = request.get(STREAM)
     if stream is None:
-        return refused(_SLOW, _own_path(request), id_of_request(request))
+        return refused(_SLOW, own_path(request), id_of_request(request))
     if request.transport is not None:
         request.transport.abort()
     return stream
