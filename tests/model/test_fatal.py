@@ -18,6 +18,7 @@ from kit.process import Server, uad
 from kit.runtime_parts import parts_on
 from kit.toys import TARGET_VOCAB, Collector, ScriptedModel, make_engine
 
+from uad.base.common.cache import CURVES_VERSION
 from uad.base.config import Config
 from uad.base.errors import ConfigError, DecodeError, ModelLoadError, UnavailableError
 from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
@@ -223,7 +224,7 @@ def test_a_drafter_that_cannot_write_its_file_is_named_and_keeps_nothing_else_fr
 )
 def test_a_broken_profile_is_named_and_not_used(samples: str, tmp_path: Path) -> None:
     file = tmp_path / "curve.json"
-    file.write_text(f'{{"version": {profile_store.VERSION}, "samples": {samples}}}')
+    file.write_text(f'{{"version": {CURVES_VERSION}, "samples": {samples}}}')
     with pytest.raises(ConfigError, match=r"curve\.json is no cost curve"):
         profile_store.read(file)
 

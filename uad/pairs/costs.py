@@ -1,4 +1,6 @@
-"""What decodes of a model cost, as far as `uad profile` has measured it on this machine: read without llama.cpp."""
+"""What decodes of a model cost, as far as `uad profile` has measured it on this machine. Files of
+`runtime/costs/profile_store.py`, read without llama.cpp.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from uad.base.common.cache import cache_folder
+from uad.base.common.cache import CURVES_FOLDER, CURVES_VERSION, cache_folder
 from uad.base.errors import ConfigError, ModelLoadError
 from uad.pairs.header import Stamp, identity
-
-_FOLDER, _VERSION = "profiles", 1
-"""Where `runtime/costs/profile_store.py` writes curves, and the version of its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ def measured(path: Path, of: Stamp, role: str) -> Curve | None:
 
 def _curves() -> Iterator[Curve]:
     """All that are stored, the newest first. Raises ConfigError or OSError."""
-    folder = cache_folder() / _FOLDER
+    folder = cache_folder() / CURVES_FOLDER
     files = [(entry.stat().st_mtime_ns, entry.path) for entry in os.scandir(folder) if entry.name.endswith(".json")]
     return (
         curve for changed, path in sorted(files, reverse=True) if (curve := _curve(Path(path), changed)) is not None
@@ -72,7 +71,7 @@ def _curve(file: Path, changed: int) -> Curve | None:
         facts, samples = content["facts"], content["samples"]
         depth = min(depth for n, depth, _ in samples if n == 1)
         points = tuple(sorted((int(n), float(ms)) for n, at, ms in samples if at == depth))
-        is_sound = content["version"] == _VERSION and all(ms > 0 for _, ms in points)
+        is_sound = content["version"] == CURVES_VERSION and all(ms > 0 for _, ms in points)
         return Curve(str(facts["model"]), str(facts["role"]), points) if is_sound else None
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -251,10 +251,10 @@ def weight_types(config: ModelConfig) -> dict[str, int]:
 
 def _are_alike(context: Context, config: ModelConfig, kinds: set[str]) -> bool:
     """Whether any pass computes a row alike, as is promised without `--exact`. kinds: types of the weights."""
-    if offloads(config):
+    if _are_ours(config, kinds):
+        return True
+    if offloads(config) or kernels.is_whole(config):
         return False
-    if kernels.is_whole(config):
-        return _are_ours(config, kinds)
     # llama.cpp multiplies single rows otherwise in recurrent layers, and in attention that is no flash attention
     return kinds <= _ALWAYS and context.memory.way is Way.POSITIONS and context.rows_are_apart
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from uad.base.common.cache import cache_folder
+from uad.base.common.cache import CURVES_FOLDER, CURVES_VERSION, cache_folder
 from uad.base.common.cores import cpu_quota, usable_cores
 from uad.base.common.files import is_there, read_text, why_hidden, why_not_writable, write_atomically
 from uad.base.config import ModelConfig
@@ -30,7 +30,6 @@ from uad.llama.kernels import use as kernels
 from uad.llama.rearranged import rearranged
 from uad.runtime.costs import profile
 
-VERSION = 1
 _MOST_BYTES = 1 << 22
 _log = logging.getLogger("uad")
 
@@ -97,7 +96,7 @@ def _held_back(config: ModelConfig) -> float | None:
 
 def folder() -> Path:
     """Where curves are kept, in `cache_folder()`. Raises ConfigError for a user without a home."""
-    return cache_folder() / "profiles"
+    return cache_folder() / CURVES_FOLDER
 
 
 def path(key: ProfileKey) -> Path:
@@ -151,7 +150,7 @@ def save(key: ProfileKey, samples: Sequence[CostSample]) -> Path:
     """Write the curve, whole or not at all. Raises ConfigError where that is impossible."""
     text = json.dumps(
         {
-            "version": VERSION,
+            "version": CURVES_VERSION,
             "facts": dict(key.facts),
             "samples": [[sample.n, sample.depth, round(sample.ms, 4)] for sample in samples],
         },
@@ -181,8 +180,8 @@ def _not_stored(why: str) -> ConfigError:
 
 def _samples(data: object) -> tuple[CostSample, ...]:
     """Checked samples of a file's content. Raises ValueError, TypeError or KeyError."""
-    if not isinstance(data, dict) or data.get("version") != VERSION:
-        raise ValueError(f"not of version {VERSION}")
+    if not isinstance(data, dict) or data.get("version") != CURVES_VERSION:
+        raise ValueError(f"not of version {CURVES_VERSION}")
     samples = tuple(CostSample(n, depth, float(ms)) for n, depth, ms in data["samples"])
     if not samples or not all(_is_sound(sample) for sample in samples):
         raise ValueError("its samples are not those of a curve")
