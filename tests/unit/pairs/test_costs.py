@@ -5,7 +5,7 @@ import os
 
 import pytest
 from gguf import GGUFWriter, TokenType
-from numpy import zeros
+from kit.headers import finish
 
 from uad.base.model_files import fingerprint
 from uad.pairs.choose import views
@@ -41,11 +41,7 @@ def write(path, template=None, specials=(), rows=1):
     writer.add_token_types([TokenType.NORMAL] * 2 + [TokenType.CONTROL] * len(specials))
     if template is not None:
         writer.add_chat_template(template)
-    writer.add_tensor("w", zeros((rows, 1024), "float32"))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer, rows)
     return path
 
 

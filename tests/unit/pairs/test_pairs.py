@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from gguf import GGUFWriter
-from numpy import zeros
+from kit.headers import finish
 
 from uad.pairs import predict
 from uad.pairs.choose import PairView, choose, views
@@ -28,11 +28,7 @@ def write(path, words, rows=1, arch="llama", kind=None):
     writer.add_token_list(words)
     if kind is not None:
         writer.add_string("general.type", kind)
-    writer.add_tensor("w", zeros((rows, 1024), "float32"))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer, rows)
     return path
 
 
