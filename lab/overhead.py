@@ -293,16 +293,22 @@ def command(target: ModelConfig, n_slots: int) -> list[str]:
 
 def peer_command(program: Path, target: ModelConfig, n_slots: int) -> list[str]:
     """The same of a llama-server, which picks no free port: the one that the system gives now."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     words = words_of(replace(target, n_ctx=target.n_ctx * n_slots))
-    words += ["--host", "127.0.0.1", "--port", str(port), "-np", str(n_slots), "--no-webui", "--fit", "off"]
+    words += ["--host", "127.0.0.1", "--port", str(free_port()), "-np", str(n_slots), "--no-webui", "--fit", "off"]
     return [str(program), *words]
 
 
+def free_port() -> int:
+    """A port that is free at this moment."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
 @contextmanager
-def serving(arguments: Sequence[str]) -> Iterator[Client]:
-    """Run a server until the block ends; the client is given once it prints the address it listens on."""
+def serving(arguments: Sequence[str], url: str | None = None) -> Iterator[Client]:
+    """Run a server until the block ends; the client is given once it is healthy. url: where it listens; without it, it
+    prints that.
+    """
     # all that is meant is in the arguments
     env = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_")}
     with (
@@ -311,17 +317,19 @@ def serving(arguments: Sequence[str]) -> Iterator[Client]:
         subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env) as process,
     ):
         try:
-            yield Client(_address(process, Path(log.name)))
+            yield Client(_address(process, Path(log.name), url))
         finally:
             _stop(process)
 
 
-def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+def _address(process: subprocess.Popen[bytes], log: Path, url: str | None) -> str:
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         code = process.poll()
-        if (found := _LISTENING.search(log.read_text(errors="replace"))) and _is_healthy(found[1]):
-            return found[1]
+        if url is None and (match := _LISTENING.search(log.read_text(errors="replace"))):
+            url = match[1]
+        if url is not None and _is_healthy(url):
+            return url
         if code is not None:
             raise UnavailableError(f"the server ended with code {code} before it was ready:\n{_tail(log)}")
         time.sleep(0.2)

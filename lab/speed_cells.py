@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any, Self
 
 from uad.base.errors import ConfigError
@@ -21,7 +22,7 @@ from uad.tools.bench.client import Stream
 from uad.tools.bench.workloads import Workload, WorkloadPrompt, load_all
 
 FORMAT = 1
-UAD, PLAIN, SERVER = "uad", "uad, no draft", "llama-server"
+UAD, PLAIN, SERVER, IK = "uad", "uad, no draft", "llama-server", "ik_llama.cpp"
 WEIGHTS = {
     "BF16": "qwen2.5-coder-1.5b-bf16",
     "Q8_0": "qwen2.5-coder-1.5b-q8_0",
@@ -31,6 +32,12 @@ WEIGHTS = {
 DRAFT = "smollm2-135m"
 RIVALS = ("draft-simple", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 """llama-server's `--spec-type`s that need no model trained for them."""
+FIRST_TOKEN = "first token"
+"""The category of prompts of whose answers only the first token is timed."""
+FIRST_TOKEN_PREDICT = 4
+"""Tokens of the answers to such prompts."""
+_BYTES_PER_TOKEN = 4.2
+"""Of the bundled prompts, in Qwen's vocabulary."""
 
 
 @cache
@@ -43,10 +50,20 @@ def rival(spec_type: str) -> str:
     return f"{SERVER}, {spec_type}"
 
 
+def prompt_of(n_tokens: int) -> WorkloadPrompt:
+    """A prompt of about n_tokens: the bundled prompts one after the other, cut at that length, and again from the
+    beginning where they end.
+    """
+    whole = "\n\n".join(prompt.text for workload in _categories() for prompt in workload.prompts)
+    n_bytes = int(n_tokens * _BYTES_PER_TOKEN)
+    text = whole * (1 + n_bytes // len(whole))
+    return WorkloadPrompt(f"{n_tokens:,} tokens", text[:n_bytes], chat=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What is measured. prompts: of each category; passes: how often all of it is, each time with servers that have
-    just started.
+    just started; lengths: tokens of the prompts whose first token is timed.
     """
 
     weights: tuple[str, ...] = tuple(WEIGHTS)
@@ -55,6 +72,7 @@ class Settings:
     prompts: int = 2
     passes: int = 3
     predict: int = 96
+    lengths: tuple[int, ...] = (32, 400, 2000, 8000)
 
     def workloads(self) -> list[Workload]:
         """The twelve categories, as many prompts of each as are wanted."""
@@ -62,11 +80,13 @@ class Settings:
 
     def groups(self, n_slots: int) -> list[tuple[tuple[str, WorkloadPrompt], ...]]:
         """Prompts that are asked at once, each with its category: the first of each category, then the second of each.
-        The last group has fewer where they do not come out even.
+        The last group has fewer where they do not come out even. Where one is asked at a time, those of `lengths`
+        follow.
         """
         workloads = self.workloads()
         order = [(one.name, prompt) for i in range(self.prompts) for one in workloads for prompt in one.prompts[i:][:1]]
-        return [tuple(order[i : i + n_slots]) for i in range(0, len(order), n_slots)]
+        groups = [tuple(order[i : i + n_slots]) for i in range(0, len(order), n_slots)]
+        return groups + [((FIRST_TOKEN, prompt_of(n)),) for n in self.lengths if n_slots == 1]
 
     def cells(self) -> Iterator[Cell]:
         """All that is measured, pass by pass: so a run that is cut short has measured a part of everything."""
@@ -182,13 +202,16 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Of all that was measured. commit: of uad's sources, or empty; `+` at its end where they were edited since."""
+    """Of all that was measured. commit: of uad's sources, or empty; `+` at its end where they were edited since;
+    ik_llama_cpp: empty where it was not measured.
+    """
 
     uad: str
     commit: str
     llama_cpp_python: str
     llama_server: str
     python: str
+    ik_llama_cpp: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +242,24 @@ class Document:
 
     def servers(self) -> tuple[str, ...]:
         """All that were measured, uad first."""
-        return (UAD, PLAIN, SERVER, *self.rivals)
+        return (UAD, PLAIN, SERVER, *([IK] if self.versions.ik_llama_cpp else []), *self.rivals)
 
     def asked(self, weights: str, n_slots: int) -> list[Asked]:
-        """Every prompt with all its replies of each of `servers()`, one for each pass that came so far."""
+        """Every prompt of the categories with all its replies of each of `servers()`, one for each pass so far."""
+        return [one for one in self._all(weights, n_slots) if one.workload != FIRST_TOKEN]
+
+    def first_tokens(self, weights: str) -> dict[str, dict[str, float]]:
+        """Seconds to the first token: by prompt of `lengths`, by server; medians over the passes."""
+        timed = [one for one in self._all(weights, 1) if one.workload == FIRST_TOKEN]
+        return {
+            one.name: {
+                name: median(reply.first_s for reply in replies)
+                for name, replies in zip(self.servers(), one.replies, strict=True)
+            }
+            for one in timed
+        }
+
+    def _all(self, weights: str, n_slots: int) -> list[Asked]:
         found: dict[tuple[str, str], list[list[Stream]]] = {}
         for record in self.records:
             if (record.cell.weights, record.cell.n_slots) != (weights, n_slots):
@@ -260,7 +297,7 @@ class Document:
             return cls(
                 Machine(**machine | {"kernels": tuple(machine["kernels"])}),
                 Versions(**data["versions"]),
-                Settings(**settings | {key: tuple(settings[key]) for key in ("weights", "slots", "rivals")}),
+                Settings(**settings | {key: tuple(settings[key]) for key in ("weights", "slots", "rivals", "lengths")}),
                 data["date"],
                 data["sittings"],
                 tuple(map(Record.of, data["records"])),

@@ -1,9 +1,10 @@
 """README's table of speeds, measured here with one command: `make table`, or `make table ARGS=--quick`.
 
 Fetches the models, builds llama-server from the sources of the installed llama-cpp-python, and asks uad with the draft
-and without, llama-server, and llama-server with its own draft types, in turns. Prints the machine, the versions and the
-tables in Markdown; a document for each processor is kept in lab/speed, and `--readme` renders README's section from
-them. Groups of prompts that are finished are kept, so an interrupted run goes on where it stopped.
+and without, llama-server, llama-server with its own draft types, and ik_llama.cpp where there is a build of it
+(`ik_server.py`), in turns. Prints the machine, the versions and the tables in Markdown; a document for each processor
+is kept in lab/speed, and `--readme` renders README's section and that of docs/bench.md from them. Groups of prompts
+that are finished are kept, so an interrupted run goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -26,11 +27,15 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, TextIO
 
+import ik_server
 import overhead
 from bench_options import context_for
 from platformdirs import user_cache_path
 from speed_cells import (
     DRAFT,
+    FIRST_TOKEN,
+    FIRST_TOKEN_PREDICT,
+    IK,
     PLAIN,
     RIVALS,
     SERVER,
@@ -48,7 +53,7 @@ from speed_cells import (
     reply,
     rival,
 )
-from speed_text import report, section, short, with_section
+from speed_text import details, report, section, short, with_section
 
 import uad
 from uad.base.config import ModelConfig
@@ -72,7 +77,7 @@ DESCRIPTION = """Measure README's table of speeds on this machine, and print it 
 What is finished is kept: run it again to go on. --quick takes half an hour on two cores, the whole a night; --plan says
 what it would do, and how long that takes."""
 DOCUMENTS = ROOT / "lab" / "speed"
-QUICK = Settings(rivals=("ngram-simple", "ngram-mod"), prompts=1, passes=1, predict=48)
+QUICK = Settings(rivals=("ngram-simple", "ngram-mod"), prompts=1, passes=1, predict=48, lengths=(400, 2000))
 _ASKED = {"cache_prompt": False, "temperature": 0.0, "seed": 1}
 _HELLO = WorkloadPrompt("hello", "Say hello.", chat=True)
 _MEMORY_PER_BYTE = 1.15
@@ -98,6 +103,7 @@ class Wanted:
     minutes: int
     fresh: bool
     program: Path | None
+    ik: Path | None
     out: Path | None
 
 
@@ -112,9 +118,11 @@ def _parser() -> Parser:
     add("--prompts", metavar="N", type=whole, help="prompts of each category (default: 2)")
     add("--passes", metavar="N", type=whole, help="how often all is measured; medians count (default: 3)")
     add("--predict", metavar="N", type=typed(integer(8)), help="most tokens of an answer (default: 96)")
-    add("--minutes", metavar="N", type=whole, default=600, help="measure no longer than this (default: %(default)s)")
+    add("--lengths", metavar="LIST", help="tokens of prompts whose first token is timed (default: 32,400,2000,8000)")
+    add("--minutes", metavar="N", type=whole, default=720, help="measure no longer than this (default: %(default)s)")
     add("--fresh", action="store_true", help="measure anew; what was measured is set aside, not deleted")
     add("--llama-server", metavar="PATH", dest="program", help="a llama-server that is there, instead of a new build")
+    add("--ik", metavar="PATH", help="a llama-server of ik_llama.cpp to measure beside (lab/ik_server.py builds one)")
     add("--out", metavar="FILE", help="where the document goes (default: lab/speed; with --quick the work folder)")
     add("--plan", action="store_true", help="say what would be done and how long it takes, and do nothing")
     add("--show", action="store_true", help="print what is measured so far, and measure nothing")
@@ -137,11 +145,20 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
         words = str(given["rivals"])
         settings = replace(settings, rivals=() if words == "none" else _words("--rivals", words, RIVALS))
     if given["slots"]:
-        words = str(given["slots"])
-        if not re.fullmatch(r"[1-9]\d?(,[1-9]\d?)*", words):
-            raise ConfigError(f"--slots: write numbers with commas between them, such as 1,4, not {words!r}")
-        settings = replace(settings, slots=tuple(dict.fromkeys(map(int, words.split(",")))))
+        settings = replace(settings, slots=_numbers("--slots", str(given["slots"]), 99))
+    if given["lengths"]:
+        settings = replace(settings, lengths=_numbers("--lengths", str(given["lengths"]), 99_999))
     return settings
+
+
+def _numbers(flag: str, given: str, most: int) -> tuple[int, ...]:
+    """Of a list with commas, each from 1 to `most`. Raises ConfigError."""
+    words = given.split(",")
+    if not all(re.fullmatch(r"[1-9]\d*", word) and int(word) <= most for word in words):
+        raise ConfigError(
+            f"{flag}: write numbers from 1 to {most} with commas between them, such as 1,4, not {given!r}"
+        )
+    return tuple(dict.fromkeys(map(int, words)))
 
 
 def _words(flag: str, given: str, known: tuple[str, ...]) -> tuple[str, ...]:
@@ -156,28 +173,31 @@ def main(argv: Sequence[str]) -> int:
     set_up_logging()
     args = _parser().parse(argv)
     if args.readme:
-        return write_readme(ROOT / "README.md", DOCUMENTS)
-    program = Path(args.program).expanduser() if args.program else None
-    if program is not None and not os.access(program, os.X_OK):
-        raise ConfigError(f"--llama-server: no program: {program}")
+        return write_pages(ROOT, DOCUMENTS)
+    program, ik = (Path(one).expanduser() if one else None for one in (args.program, args.ik))
+    for flag, path in (("--llama-server", program), ("--ik", ik)):
+        if path is not None and not os.access(path, os.X_OK):
+            raise ConfigError(f"{flag}: no program: {path}")
     out = Path(args.out).expanduser() if args.out else None
-    wanted = Wanted(settings_of(vars(args)), args.quick, args.minutes, args.fresh, program, out)
+    wanted = Wanted(settings_of(vars(args)), args.quick, args.minutes, args.fresh, program, ik, out)
     say(sys.stderr, "\n".join(plan(wanted)))
     if args.plan:
         return 0
     if args.show:
         return show(wanted, sys.stdout)
     prepare(wanted)
-    return measure_all(wanted, started_servers(wanted.program or llama_server.program()), sys.stdout, sys.stderr)
+    start = started_servers(wanted.program or llama_server.program(), wanted.ik)
+    return measure_all(wanted, start, sys.stdout, sys.stderr)
 
 
-def write_readme(readme: Path, folder: Path) -> int:
-    """Render the section anew from all documents. Raises ConfigError."""
+def write_pages(root: Path, folder: Path) -> int:
+    """Render the sections of README and docs/bench.md anew from all documents. Raises ConfigError."""
     documents = read(list(folder.glob("*.json")))
     if not documents:
         raise ConfigError(f"there are no documents in {folder}; make table writes one")
-    readme.write_text(with_section(readme.read_text(encoding="utf-8"), section(documents)), encoding="utf-8")
-    say(sys.stderr, f"uad: README's table is that of {', '.join(short(one.machine) for one in documents)}")
+    for page, made in ((root / "README.md", section(documents)), (root / "docs" / "bench.md", details(documents))):
+        page.write_text(with_section(page.read_text(encoding="utf-8"), made), encoding="utf-8")
+    say(sys.stderr, f"uad: the tables are those of {', '.join(short(one.machine) for one in documents)}")
     return 0
 
 
@@ -200,13 +220,24 @@ def plan(wanted: Wanted) -> Iterator[str]:
     else:
         yield "uad: models: all are there"
     yield f"uad: {llama_server.plan()}" if wanted.program is None else f"uad: llama-server: {wanted.program}"
-    seconds = sum(expected_s(settings, cell) for cell in settings.cells())
+    every = [(cell.weights, group) for cell in settings.cells() for group in settings.groups(cell.n_slots)]
+    seconds = sum(expected_s(settings, weights, group) for weights, group in every) * n_servers(wanted)
     n = sum(len(one.prompts) for one in settings.workloads())
     yield (
         f"uad: measuring: {n} prompts, {', '.join(settings.weights)}, {' and '.join(map(str, settings.slots))} at "
-        f"once, {3 + len(settings.rivals)} servers in turns, passes: {settings.passes}: about {spoken(seconds)}, no "
+        f"once, {n_servers(wanted)} servers in turns, passes: {settings.passes}: about {spoken(seconds)}, no "
         f"more than {spoken(60 * wanted.minutes)} in one sitting (--minutes); an interrupted run goes on where it was"
     )
+
+
+def n_servers(wanted: Wanted) -> int:
+    """How many answer in turns: uad with a draft and without, llama-server and the rivals."""
+    return 3 + len(wanted.settings.rivals) + (wanted.ik is not None)
+
+
+def predict_of(settings: Settings, category: str) -> int:
+    """Most tokens of an answer to a prompt of this category."""
+    return FIRST_TOKEN_PREDICT if category == FIRST_TOKEN else settings.predict
 
 
 def spoken(seconds: float) -> str:
@@ -216,17 +247,18 @@ def spoken(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def expected_s(settings: Settings, cell: Cell) -> float:
-    """About how long a cell takes, before anything is measured: from what two cores do."""
-    answers, prompts = _ASSUMED[cell.weights]
+Group = tuple[tuple[str, WorkloadPrompt], ...]
+
+
+def expected_s(settings: Settings, weights: str, group: Group) -> float:
+    """About how long one server takes for a group, before anything is measured: from what two cores do."""
+    answers, prompts = _ASSUMED[weights]
     faster = min(os.cpu_count() or 1, _MOST_CORES) / _ASSUMED_CORES
     one = sum(
-        settings.predict / answers + (_TEMPLATE_TOKENS + prompt.n_bytes / _BYTES_PER_TOKEN) / prompts
-        for workload in settings.workloads()
-        for prompt in workload.prompts
+        predict_of(settings, category) / answers + (_TEMPLATE_TOKENS + prompt.n_bytes / _BYTES_PER_TOKEN) / prompts
+        for category, prompt in group
     )
-    together = 1.0 if cell.n_slots == 1 else _ASSUMED_TOGETHER
-    return one * (3 + len(settings.rivals)) / faster / together
+    return one / faster / (1.0 if len(group) == 1 else _ASSUMED_TOGETHER)
 
 
 def seconds_of(record: Record) -> float:
@@ -236,23 +268,28 @@ def seconds_of(record: Record) -> float:
 
 def left_s(settings: Settings, records: Sequence[Record]) -> float:
     """About how long the rest takes: from groups like it where there are any, else as expected, scaled by how wrong
-    that was so far.
+    that was so far. Groups of several requests are alike, and each long prompt is like itself only.
     """
-    done: dict[tuple[str, int], list[float]] = {}
+    Kind = tuple[str, int, str]
+
+    def kind(weights: str, n_slots: int, category: str, name: str) -> Kind:
+        return weights, n_slots, name if category == FIRST_TOKEN else ""
+
+    expected: dict[Kind, list[float]] = {}
+    for weights in settings.weights:
+        for n in settings.slots:
+            for group in settings.groups(n):
+                category, prompt = group[0]
+                times = expected.setdefault(kind(weights, n, category, prompt.name), [])
+                times += [expected_s(settings, weights, group)] * settings.passes
+    done: dict[Kind, list[float]] = {}
     for one in records:
-        done.setdefault((one.cell.weights, one.cell.n_slots), []).append(seconds_of(one))
-    n_groups = {n: len(settings.groups(n)) for n in settings.slots}
-
-    def assumed(weights: str, n_slots: int) -> float:
-        return expected_s(settings, Cell(0, weights, n_slots)) / n_groups[n_slots]
-
-    both = [(weights, n) for weights in settings.weights for n in settings.slots]
-    taken = sum(sum(some) for some in done.values())
-    wrong = taken / sum(assumed(*key) * len(some) for key, some in done.items()) if taken else 1.0
+        done.setdefault(kind(one.cell.weights, one.cell.n_slots, *one.prompts[0]), []).append(seconds_of(one))
+    taken = sum(map(sum, done.values()))
+    wrong = taken / sum(mean(expected[key]) * len(some) for key, some in done.items()) if taken else 1.0
     return sum(
-        (settings.passes * n_groups[key[1]] - len(done.get(key, ())))
-        * (mean(done[key]) if key in done else wrong * assumed(*key))
-        for key in both
+        (len(times) - len(done.get(key, ()))) * (mean(done[key]) if key in done else wrong * mean(times))
+        for key, times in expected.items()
     )
 
 
@@ -268,17 +305,16 @@ def prepare(wanted: Wanted) -> None:
             raise UnavailableError(str(error)) from error
         if wanted.program is None:
             llama_server.ensure()
-    check_memory(wanted.settings)
+    check_memory(wanted.settings, n_servers(wanted) - 1)
 
 
-def check_memory(settings: Settings) -> None:
+def check_memory(settings: Settings, n_servers: int) -> None:
     """Raises UnavailableError where the servers of one cell do not fit into memory together."""
     from uad.base.common.available import available
 
     sizes = {one: fetch_models.path_of(WEIGHTS[one]).stat().st_size for one in settings.weights}
     draft = fetch_models.path_of(DRAFT).stat().st_size
     name, size = max(sizes.items(), key=lambda one: one[1])
-    n_servers = 2 + len(settings.rivals)
     # BF16 is mapped from the file, once for all; the other types may be rearranged in memory, in every server
     needs = max(
         (1 if one == "BF16" else n_servers) * _MEMORY_PER_BYTE * (n_bytes + draft) for one, n_bytes in sizes.items()
@@ -332,16 +368,22 @@ def _said(command: Sequence[str]) -> str:
     return done.stdout + done.stderr
 
 
-def versions(program: Path, is_given: bool) -> Versions:
+def versions(wanted: Wanted) -> Versions:
     """Of all that takes part."""
-    told = re.search(r"^version: (.*)$", _said([str(program), "--version"]), re.MULTILINE)
-    server = (told[1] if told else "version not known") + (", given by its path" if is_given else ", built here")
+    program = wanted.program or llama_server.program()
+    server = _version(program) + (", built here" if wanted.program is None else ", given by its path")
     git = ["git", "-C", str(ROOT)]
     head = _said([*git, "rev-parse", "--short", "HEAD"]).strip()
     commit = head if re.fullmatch(r"[0-9a-f]{6,40}", head) else ""
     edited = "+" if commit and _said([*git, "status", "--porcelain", "--", "uad", "mappings"]).strip() else ""
     binding = version(llama_server.PACKAGE)
-    return Versions(uad.__version__, commit + edited, binding, server, platform.python_version())
+    ik = _version(wanted.ik) if wanted.ik is not None else ""
+    return Versions(uad.__version__, commit + edited, binding, server, platform.python_version(), ik)
+
+
+def _version(program: Path) -> str:
+    match = re.search(r"^version: (.*)$", _said([str(program), "--version"]), re.MULTILINE)
+    return match[1] if match else "version not known"
 
 
 def sources() -> str:
@@ -388,8 +430,7 @@ class Told:
 
 def show(wanted: Wanted, out: TextIO) -> int:
     """What is measured so far, as Markdown."""
-    program = wanted.program or llama_server.program()
-    here, those = machine(), versions(program, wanted.program is not None)
+    here, those = machine(), versions(wanted)
     kept = kept_for(wanted.settings, here, those)
     told = Told.of(kept)
     records = tuple(kept.records())
@@ -412,7 +453,7 @@ def measure_all(
 ) -> int:
     """Measure what is missing, within the time; write the document, print the report. Raises UadError."""
     program, settings = wanted.program or llama_server.program(), wanted.settings
-    here, those = machine(), versions(program, wanted.program is not None)
+    here, those = machine(), versions(wanted)
     theirs = kernels_of(program)
     if theirs and theirs != here.kernels:
         raise ConfigError(
@@ -525,7 +566,7 @@ class Run:
     def _cell(self, cell: Cell, groups: Sequence[int], bar: Bar) -> None:
         """Start the servers, and ask them group by group."""
         settings = self._settings
-        every = [prompt for workload in settings.workloads() for prompt in workload.prompts]
+        every = [prompt for group in settings.groups(cell.n_slots) for _, prompt in group]
         target, draft = (fetch_models.path_of(name) for name in (WEIGHTS[cell.weights], DRAFT))
         what = f"{cell.weights}, {cell.n_slots} at once, pass {cell.number + 1} of {settings.passes}"
         bar.at(f"{what}: loading")
@@ -551,7 +592,7 @@ def ask(servers: Sequence[Server], settings: Settings, cell: Cell, group: int) -
     UnavailableError.
     """
     prompts = settings.groups(cell.n_slots)[group]
-    asked = {**_ASKED, "max_tokens": settings.predict}
+    asked = {**_ASKED, "max_tokens": predict_of(settings, prompts[0][0])}
     found = {}
     for i in range(len(servers)):
         server = servers[(i + group + cell.number) % len(servers)]
@@ -561,21 +602,25 @@ def ask(servers: Sequence[Server], settings: Settings, cell: Cell, group: int) -
     return Record(cell, group, tuple((category, prompt.name) for category, prompt in prompts), ordered)
 
 
-def started_servers(program: Path) -> Start:
-    """What starts real ones: `uad serve`, and a llama-server for plain decoding and for each draft type."""
+def started_servers(program: Path, ik: Path | None) -> Start:
+    """What starts real ones: `uad serve`, a llama-server for plain decoding and for each draft type, and ik_llama.cpp's
+    where there is one.
+    """
 
     @contextmanager
     def start(target: Path, draft: Path, n_slots: int, n_ctx: int, rivals: Sequence[str]) -> Iterator[list[Server]]:
         # all that is meant is in the flags
         environ = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_ARG")}
-        model = ModelConfig(target, n_ctx=n_ctx)
         words = ["--target", str(target), "--draft", str(draft), "-np", str(n_slots), "-c", str(n_ctx * n_slots)]
         with ExitStack() as stack:
             own = stack.enter_context(serving([*words, "--spec-share", "off"], environ))
             found = [_server(UAD, own), _server(PLAIN, own, PLAIN_FIELDS)]
             for name, more in peers(draft, rivals):
-                command = [*overhead.peer_command(program, model, n_slots), *more]
-                found.append(_server(name, stack.enter_context(overhead.serving(command))))
+                command = overhead.peer_command(program, ModelConfig(target, n_ctx=n_ctx), n_slots)
+                found.append(_server(name, stack.enter_context(overhead.serving([*command, *more]))))
+                if ik is not None and name == SERVER:
+                    command, url = ik_server.command(ik, target, n_slots, n_ctx * n_slots)
+                    found.append(_server(IK, stack.enter_context(overhead.serving(command, url))))
             yield found
 
     return start

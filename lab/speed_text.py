@@ -1,7 +1,8 @@
-"""Markdown of what `make table` measured: README's section, and the longer report that the command prints.
+"""Markdown of what `make table` measured: the sections of README and docs/bench.md, and the report that the command
+prints.
 
-README's section is made of the documents in lab/speed, one for each processor, and stands between two marks. A test
-compares it to what this module makes of them.
+Both sections are made of the documents in lab/speed, one for each processor, and stand between two marks. A test
+compares them to what this module makes of the documents.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from speed_cells import PLAIN, SERVER, UAD, Document, Machine, Settings
+from speed_cells import IK, PLAIN, SERVER, UAD, Document, Machine, Settings
 
 from uad.base.errors import ConfigError
 from uad.tools.bench.answers import Asked
@@ -93,22 +94,65 @@ def _line(document: Document, weights: str, n_slots: int) -> Line | None:
 
 
 def section(documents: Sequence[Document]) -> str:
-    """The table over all processors, and for whom it pays; nothing where there are no documents."""
+    """README's table over all processors, and what was measured; nothing where there are no documents."""
     if not documents:
         return ""
     found = [(document, lines(document)) for document in documents]
-    parts = [
-        "Each prompt goes to all servers in turn. Tokens per second of a request: from the first token on where one "
-        "runs at a time, of the whole request where several do. Geometric means over the prompts:",
-        summary(found),
-        "\n".join(f"- {verdict(document.machine, some)}" for document, some in found),
-        "\n".join(f"- {about(document)}" for document in documents),
-    ]
+    parts = [table(found), "\n".join(f"- {about(document)}" for document in documents)]
     return "\n\n".join(parts)
 
 
+def table(found: Sequence[tuple[Document, Sequence[Line]]]) -> str:
+    """A row for each processor, type of weights and number of requests at once."""
+    with_ik = any(document.versions.ik_llama_cpp for document, _ in found)
+    servers = [SERVER, *([IK] if with_ik else []), PLAIN, UAD]
+    heads = ["processor", "weights", "requests at once", *servers]
+    heads += ["uad over llama-server", "worst category", "best category"]
+    result = [_row(heads), "|" + "---|" * len(heads)]
+    for document, some in found:
+        for i, line in enumerate(some):
+            speeds = [f"{line.tps[name]:.1f}" if name in line.tps else "" for name in servers]
+            best = max(line.categories.items(), key=lambda one: one[1])
+            ratios = (f"**{line.over:.2f}**", _named(line.worst_category), _named(best))
+            first = "" if i else short(document.machine)
+            result.append(_row((first, line.weights, str(line.slots), *speeds, *ratios)))
+    return "\n".join(result)
+
+
+# --- docs/bench.md's section
+
+
+def details(documents: Sequence[Document]) -> str:
+    """All else that the documents say, by processor; nothing where there are no documents."""
+    return "\n\n".join(f"### {short(one.machine)}\n\n{_details(one, lines(one))}" for one in documents)
+
+
+def _details(document: Document, found: Sequence[Line]) -> str:
+    parts = [verdict(document.machine, found), summary([(document, found)]), first_tokens(document)]
+    return "\n\n".join([*(part for part in parts if part), by_category(found), every_server(document, found)])
+
+
+def first_tokens(document: Document) -> str:
+    """Seconds to the first token, by the prompt's length, on each server; nothing where no such prompt was asked."""
+    rows = [
+        (weights, name, seconds)
+        for weights in document.settings.weights
+        for name, seconds in document.first_tokens(weights).items()
+    ]
+    if not rows:
+        return ""
+    names = [name for name in document.servers() if name not in document.rivals]
+    heads = ["weights", "prompt", *names, f"{SERVER} over uad"]
+    result = ["Seconds to the first token of prompts of about so many tokens:", ""]
+    result += [_row(heads), "|" + "---|" * len(heads)]
+    for weights, name, seconds in rows:
+        ratio = f"**{seconds[SERVER] / seconds[UAD]:.2f}**"
+        result.append(_row((weights, name, *(f"{seconds[one]:.2f}" for one in names), ratio)))
+    return "\n".join(result)
+
+
 def summary(found: Sequence[tuple[Document, Sequence[Line]]]) -> str:
-    """The table: a row for each processor, type of weights and number of requests at once."""
+    """Speeds and ratios: a row for each processor, type of weights and number of requests at once."""
     heads = ["processor", "weights", "requests at once", SERVER, "with its best draft type", PLAIN, UAD]
     heads += ["over llama-server", "whole requests", "worst category", "worst prompt", "over its best draft type"]
     result = [_row(heads), "|" + "---|" * len(heads)]
@@ -146,7 +190,9 @@ def about(document: Document) -> str:
     passes = "one pass" if settings.passes == 1 else f"medians of {settings.passes} passes"
     return (
         f"{short(machine)}: {machine.memory_gb:.0f} GB, {machine.system}. {measured(settings)}, {passes}. "
-        f"uad {uad}, llama.cpp of llama-cpp-python {versions.llama_cpp_python}, {document.date}."
+        f"uad {uad}, llama.cpp of llama-cpp-python {versions.llama_cpp_python}"
+        + (f", ik_llama.cpp {versions.ik_llama_cpp}" if versions.ik_llama_cpp else "")
+        + f", {document.date}."
     )
 
 
@@ -220,7 +266,8 @@ def report(document: Document) -> str:
                 f"- {short(machine)}; {machine.memory_gb:.0f} GB of memory, {machine.system}",
                 f"- llama.cpp uses: {', '.join(machine.kernels) or 'not known'}",
                 f"- uad {versions.uad}, commit {versions.commit or 'not known'}; Python {versions.python}",
-                f"- llama-cpp-python {versions.llama_cpp_python}; llama-server {versions.llama_server}",
+                f"- llama-cpp-python {versions.llama_cpp_python}; llama-server {versions.llama_server}"
+                + (f"; ik_llama.cpp {versions.ik_llama_cpp}" if versions.ik_llama_cpp else ""),
                 f"- {measured(document.settings)}; {document.date}",
                 *(f"- {name} of llama-server is left out: {why}" for name, why in document.left_out.items()),
             )
@@ -228,7 +275,7 @@ def report(document: Document) -> str:
     ]
     if not found:
         return "\n\n".join([*parts, "Nothing is measured yet."])
-    parts += [summary([(document, found)]), verdict(machine, found), by_category(found), every_server(document, found)]
+    parts.append(_details(document, found))
     if document.sittings > 1:
         parts.append(f"Measured in {document.sittings} sittings; servers were started anew in each.")
     return "\n\n".join(parts)

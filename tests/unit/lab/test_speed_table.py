@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import speed_table
-from speed_cells import PLAIN, SERVER, UAD, Cell, Document, Kept, Machine, Settings, Versions, rival
+from speed_cells import PLAIN, SERVER, UAD, Document, Kept, Machine, Settings, Versions, rival
 from speed_table import QUICK, Wanted, left_s, main, measure_all, plan, settings_of
 
 from uad.base.errors import ConfigError, UnavailableError
@@ -23,8 +23,8 @@ from uad.tools.bench.client import PLAIN_FIELDS, Server, Stream
 ROOT = Path(__file__).parents[3]
 MACHINE = Machine("AMD EPYC", 2, ("AVX2", "AVX512"), 25.0, "Linux")
 VERSIONS = Versions("0.1.0", "abc1234", "0.3.36", "0.5.0, built here", "3.12.1")
-SMALL = Settings(("Q8_0", "Q4_K_M"), (1, 4), ("ngram-mod",), prompts=1, passes=1, predict=8)
-N_GROUPS = 2 * (12 + 3)
+SMALL = Settings(("Q8_0", "Q4_K_M"), (1, 4), ("ngram-mod",), prompts=1, passes=1, predict=8, lengths=(400,))
+N_GROUPS = 2 * (12 + 1 + 3)
 SERVERS = (UAD, PLAIN, SERVER, rival("ngram-mod"))
 
 
@@ -69,7 +69,10 @@ class Scripted:
         name = PLAIN if "speculative" in requests[0][1] else self.name
         if error := self.cluster.fails.get(len(self.cluster.asked)):
             raise error
-        assert all(body["cache_prompt"] is False and body["max_tokens"] == 8 for _, body in requests)
+        is_long = len(requests[0][1]["messages"][0]["content"]) == int(400 * 4.2)
+        assert all(
+            body["cache_prompt"] is False and body["max_tokens"] == (4 if is_long else 8) for _, body in requests
+        )
         prompts = tuple(body["messages"][0]["content"] for _, body in requests)
         self.cluster.asked.append((name, self.target, prompts))
         seconds = 1.0 if name == UAD else 2.0
@@ -82,7 +85,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(speed_table, "user_cache_path", lambda name: tmp_path / "cache")
     monkeypatch.setattr(speed_table, "DOCUMENTS", tmp_path / "speed")
     monkeypatch.setattr(speed_table, "machine", lambda: MACHINE)
-    monkeypatch.setattr(speed_table, "versions", lambda program, is_given: VERSIONS)
+    monkeypatch.setattr(speed_table, "versions", lambda wanted: VERSIONS)
     monkeypatch.setattr(speed_table, "kernels_of", lambda program: MACHINE.kernels)
     monkeypatch.setattr(speed_table, "sources", lambda: "0123")
     monkeypatch.setattr(speed_table, "drafts", lambda url: True)
@@ -90,7 +93,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def wanted(**more: Any) -> Wanted:
-    return replace(Wanted(SMALL, False, 600, False, Path("llama-server"), None), **more)
+    return replace(Wanted(SMALL, False, 600, False, Path("llama-server"), None, None), **more)
 
 
 def measure(cluster: Cluster, clock: Callable[[], float] = lambda: 0.0, **more: Any) -> tuple[str, str]:
@@ -110,9 +113,12 @@ def test_every_prompt_goes_to_each_server_in_turn_and_another_one_begins_each_ti
     assert all({name for name, _, _ in turn} == set(SERVERS) for turn in turns)
     assert all(len({(target, prompts) for _, target, prompts in turn}) == 1 for turn in turns)
     assert [turn[0][0] for turn in turns[:5]] == [*SERVERS, UAD]
-    assert [len(turn[0][2]) for turn in turns[:15]] == [1] * 12 + [4] * 3, "one at a time, then four at once"
+    assert [len(turn[0][2]) for turn in turns[:16]] == [1] * 13 + [4] * 3, (
+        "one at a time, a long prompt, then four at once"
+    )
     assert len({prompt for turn in turns[:12] for prompt in turn[0][2]}) == 12
     assert "| Q8_0 | 1 | 4.0 | 4.0 (ngram-mod) | 4.0 | 8.0 | **2.00** |" in text
+    assert "| Q8_0 | 400 tokens | 1.00 | 1.00 | 1.00 | **1.00** |" in text
 
 
 def test_an_interrupted_run_goes_on_and_repeats_nothing(cluster: Cluster) -> None:
@@ -173,7 +179,7 @@ def test_other_code_begins_anew_and_another_commit_of_the_same_code_does_not(
 ) -> None:
     measure(cluster)
     cluster.asked.clear()
-    monkeypatch.setattr(speed_table, "versions", lambda program, is_given: replace(VERSIONS, commit="def5678"))
+    monkeypatch.setattr(speed_table, "versions", lambda wanted: replace(VERSIONS, commit="def5678"))
     measure(cluster)
     assert cluster.asked == []
     monkeypatch.setattr(speed_table, "sources", lambda: "4567")
@@ -265,9 +271,9 @@ def test_the_plan_says_what_is_fetched_built_and_measured_and_for_how_long(
     said = "\n".join(plan(wanted(settings=Settings(), program=None)))
     assert "1.2 GB to fetch and 5.5 GB to write" in said
     assert "llama-server: built in about 10 minutes" in said
-    assert "24 prompts, BF16, Q8_0, Q4_K_M, 1 and 4 at once, 9 servers in turns, passes: 3: about 8.0 h" in said
-    assert "no more than 10.0 h in one sitting" in said
-    assert "about 28 min" in "\n".join(plan(wanted(settings=QUICK)))
+    assert "24 prompts, BF16, Q8_0, Q4_K_M, 1 and 4 at once, 9 servers in turns, passes: 3: about 11.1 h" in said
+    assert "no more than 12.0 h in one sitting" in said
+    assert "about 36 min" in "\n".join(plan(wanted(settings=QUICK)))
 
 
 def test_what_is_left_is_told_from_what_was_measured(cluster: Cluster) -> None:
@@ -275,11 +281,15 @@ def test_what_is_left_is_told_from_what_was_measured(cluster: Cluster) -> None:
     records = kept().records()
     assert left_s(SMALL, records) == 0
     assert left_s(SMALL, records[:-2]) == pytest.approx(2 * (2 + 3 + 3 + 3))
+    kinds = {(weights, n): SMALL.groups(n) for weights in SMALL.weights for n in SMALL.slots}
+    expected = {
+        key: [speed_table.expected_s(SMALL, key[0], group) for group in groups] for key, groups in kinds.items()
+    }
+    total = sum(map(sum, expected.values()))
+    first = sum(expected["Q8_0", 1][:12])
     n = left_s(SMALL, records[:6])
-    expected = sum(speed_table.expected_s(SMALL, cell) for cell in SMALL.cells())
-    first = speed_table.expected_s(SMALL, Cell(0, "Q8_0", 1)) / 12
-    assert n == pytest.approx(6 * 11 + (expected - 12 * first) * 11 / first), "the rest is as wrong as this was"
-    assert left_s(SMALL, []) == pytest.approx(expected)
+    assert n == pytest.approx(6 * 11 + (total - first) * 11 / (first / 12)), "the rest is as wrong as this was"
+    assert left_s(SMALL, []) == pytest.approx(total)
 
 
 def test_servers_that_do_not_fit_into_memory_are_refused_before_anything_starts(
@@ -292,9 +302,9 @@ def test_servers_that_do_not_fit_into_memory_are_refused_before_anything_starts(
         (tmp_path / "models" / f"{name}.gguf").write_bytes(bytes(1000))
     monkeypatch.setattr(available, "available", lambda: (available.Limit(5000, "here"),))
     with pytest.raises(UnavailableError, match=r"3 servers at once need .* choose fewer with --rivals"):
-        speed_table.check_memory(SMALL)
+        speed_table.check_memory(SMALL, 3)
     monkeypatch.setattr(available, "available", lambda: (available.Limit(8000, "here"),))
-    speed_table.check_memory(SMALL)
+    speed_table.check_memory(SMALL, 3)
 
 
 def test_a_model_that_cannot_be_fetched_is_one_line(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +321,7 @@ def test_a_model_that_cannot_be_fetched_is_one_line(cluster: Cluster, monkeypatc
 
 
 def given(**more: object) -> dict[str, object]:
-    names = ("quick", "prompts", "passes", "predict", "weights", "rivals", "slots")
+    names = ("quick", "prompts", "passes", "predict", "weights", "rivals", "slots", "lengths")
     return dict.fromkeys(names) | more
 
 
@@ -329,6 +339,8 @@ def test_flags_change_the_whole_or_the_quick_measurement() -> None:
         (["--rivals", "eagle"], "--rivals: 'eagle' is none of draft-simple"),
         (["--slots", "0"], "--slots: write numbers"),
         (["--slots", "1;4"], "--slots: write numbers"),
+        (["--lengths", "400,100000"], "--lengths: write numbers from 1 to 99999"),
+        (["--ik", "/no/such/program"], "--ik: no program"),
         (["--passes", "0"], "--passes"),
         (["--llama-server", "/no/such/program"], "--llama-server: no program"),
     ],
@@ -339,17 +351,20 @@ def test_wrong_flags_are_named(argv: list[str], message: str) -> None:
 
 
 def test_the_readme_is_rendered_from_the_documents_and_left_alone_without_any(cluster: Cluster, tmp_path: Path) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text(f"# uad\n\n{speed_table.section([])}{_marks('')}\nMore.\n")
+    (tmp_path / "docs").mkdir()
+    readme, page = tmp_path / "README.md", tmp_path / "docs" / "bench.md"
+    for path in (readme, page):
+        path.write_text(f"# uad\n\n{_marks('')}\nMore.\n")
     with pytest.raises(ConfigError, match="there are no documents"):
-        speed_table.write_readme(readme, speed_table.DOCUMENTS)
+        speed_table.write_pages(tmp_path, speed_table.DOCUMENTS)
     measure(cluster)
-    assert speed_table.write_readme(readme, speed_table.DOCUMENTS) == 0
+    assert speed_table.write_pages(tmp_path, speed_table.DOCUMENTS) == 0
     text = readme.read_text()
     assert "| AMD EPYC, 2 cores, AVX-512 | Q8_0 | 1 |" in text
     assert text.startswith("# uad\n")
     assert text.endswith("\nMore.\n")
-    assert speed_table.write_readme(readme, speed_table.DOCUMENTS) == 0
+    assert "### AMD EPYC, 2 cores, AVX-512\n" in page.read_text()
+    assert speed_table.write_pages(tmp_path, speed_table.DOCUMENTS) == 0
     assert readme.read_text() == text, "again is the same"
 
 
@@ -375,8 +390,9 @@ def test_a_server_tells_its_kernels_and_its_version(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(speed_table, "_said", lambda command: said.get(command[1], ""))
     monkeypatch.setattr(speed_table, "version", lambda name: "0.3.36")
     assert speed_table.kernels_of(Path("it")) == ("AVX2",)
-    found = speed_table.versions(Path("it"), True)
+    found = speed_table.versions(wanted(ik=Path("ik")))
     assert (found.llama_server, found.commit) == ("0.5.0 (build 0), given by its path", "")
+    assert found.ik_llama_cpp == "0.5.0 (build 0)"
 
 
 def test_a_draft_model_is_given_to_the_types_that_read_one() -> None:

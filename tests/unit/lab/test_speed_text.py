@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import check_table
 import pytest
 from check_table import Kept, Sums, with_new
 from speed_cells import (
+    FIRST_TOKEN,
+    IK,
     PLAIN,
     SERVER,
     UAD,
@@ -22,7 +25,7 @@ from speed_cells import (
     read,
     rival,
 )
-from speed_text import END, lines, report, section, verdict, with_section
+from speed_text import END, details, lines, report, section, summary, verdict, with_section
 
 from uad.base.errors import ConfigError
 
@@ -50,6 +53,12 @@ def measured(uad: float, server: float = 1.0, mod: float = 1.0) -> dict[str, tup
     return {UAD: (2 * uad, uad), PLAIN: (1.0, 1.0), SERVER: (server, server), MOD: (mod, mod), CACHE: (2.0, 2.0)}
 
 
+def first_token(servers: Iterable[str], seconds: float) -> Record:
+    """A long prompt, of whose answer only the first token is timed: llama-server's takes twice as long."""
+    replies = {name: ((4, seconds * (1 + (name == SERVER)), 9.0, "text"),) for name in servers}
+    return Record(Cell(0, "BF16", 1), 1, ((FIRST_TOKEN, "2,000 tokens"),), replies)
+
+
 def document(records: tuple[Record, ...], machine: Machine = EPYC, passes: int = 1) -> Document:
     weights = tuple(dict.fromkeys(one.cell.weights for one in records))
     slots = tuple(dict.fromkeys(one.cell.n_slots for one in records))
@@ -57,10 +66,13 @@ def document(records: tuple[Record, ...], machine: Machine = EPYC, passes: int =
     return Document(machine, VERSIONS, settings, "2026-11-26", 1, records, {"draft-simple": "another vocabulary"})
 
 
-def test_the_readme_has_the_table_that_is_made_of_the_documents() -> None:
+def test_the_pages_have_the_tables_that_are_made_of_the_documents() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     made = section(read(list((ROOT / "lab" / "speed").glob("*.json"))))
     assert with_section(text, made) == text, "python lab/speed_table.py --readme makes it anew"
+    page = (ROOT / "docs" / "bench.md").read_text(encoding="utf-8")
+    made = details(read(list((ROOT / "lab" / "speed").glob("*.json"))))
+    assert with_section(page, made) == page, "python lab/speed_table.py --readme makes it anew"
 
 
 def test_the_page_on_the_same_text_has_the_table_that_is_made_of_what_was_checked() -> None:
@@ -102,10 +114,9 @@ def test_the_section_has_a_row_for_each_cell_and_tells_the_conditions_of_each_pr
     xeon = document((record(0, "BF16", 4, measured(0.4)),), XEON, passes=3)
     text = section([epyc, xeon])
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert rows[2].startswith(
-        "| AMD EPYC, 2 cores, AVX-512 | BF16 | 1 | 10.0 | 10.0 (ngram-mod) | 10.0 | 14.1 | **1.41** |"
+    assert rows[2] == (
+        "| AMD EPYC, 2 cores, AVX-512 | BF16 | 1 | 10.0 | 10.0 | 14.1 | **1.41** | 1.00 (coding) | 2.00 (editing) |"
     )
-    assert rows[2].endswith("| 1.15 | 1.00 (coding) | 1.00 | 1.41 |")
     assert rows[3].startswith("|  | Q8_0 | 1 |")
     assert rows[4].startswith("| Intel Xeon Platinum, 8 cores, AMX | BF16 | 4 |")
     assert len(rows) == 5
@@ -119,7 +130,21 @@ def test_a_server_that_was_not_measured_leaves_its_cells_empty() -> None:
     seconds = {name: both for name, both in measured(0.5).items() if name not in (MOD, CACHE)}
     found = document((record(0, "BF16", 1, seconds),))
     alone = replace(found, settings=replace(found.settings, rivals=()))
-    assert "| 10.0 |  | 10.0 | 14.1 | **1.41** |" in section([alone])
+    assert "| 10.0 |  | 10.0 | 14.1 | **1.41** |" in summary([(alone, lines(alone))])
+
+
+def test_ik_llama_cpp_has_a_column_where_it_was_measured() -> None:
+    seconds = measured(0.5) | {IK: (0.8, 0.8)}
+    found = document((record(0, "BF16", 1, seconds), first_token(seconds, 3.0)))
+    found = replace(found, versions=replace(VERSIONS, ik_llama_cpp="4567 (abc)"))
+    assert "| BF16 | 1 | 10.0 | 12.5 | 10.0 | 14.1 | **1.41** |" in section([found])
+    assert "llama-cpp-python 0.3.36, ik_llama.cpp 4567 (abc), 2026-11-26." in section([found])
+    assert (
+        "| weights | prompt | uad | uad, no draft | llama-server | ik_llama.cpp | llama-server over uad |"
+        in details([found])
+    )
+    assert "| BF16 | 2,000 tokens | 3.00 | 3.00 | 6.00 | 3.00 | **2.00** |" in details([found])
+    assert "first token" not in section([found]), "no category"
 
 
 def test_it_says_in_plain_words_for_whom_it_pays() -> None:
