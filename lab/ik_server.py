@@ -25,20 +25,23 @@ COMMIT = "8337e4cd3861406fc04e0854b1409cd1b027fbc9"
 OPTIONS = ("CMAKE_BUILD_TYPE=Release", "LLAMA_BUILD_TESTS=OFF", "LLAMA_CURL=OFF", "BUILD_SHARED_LIBS=OFF")
 
 
-def command(program: Path, target: Path, n_slots: int, n_ctx: int) -> tuple[list[str], str]:
+def command(server: Path, target: Path, n_slots: int, n_ctx: int) -> tuple[list[str], str]:
     """What starts it, and the address at which it listens. n_ctx: tokens of all slots together."""
     port = overhead.free_port()
     words = ["-m", str(target), "-c", str(n_ctx), "-np", str(n_slots), "--host", "127.0.0.1", "--port", str(port)]
-    return [str(program), *words, "--webui", "none", "--jinja"], f"http://127.0.0.1:{port}"
+    return [str(server), *words, "--webui", "none", "--jinja"], f"http://127.0.0.1:{port}"
+
+
+def program() -> Path:
+    """Where the program of the known commit lies, or would lie."""
+    return user_cache_path("uad") / "ik-llama-server" / COMMIT[:9] / "llama-server"
 
 
 def ensure(sources: Path | None) -> Path:
     """The program, built where it is missing. Raises CalledProcessError where git, CMake or the compiler fails."""
-    folder = user_cache_path("uad") / "ik-llama-server" / COMMIT[:9]
-    program = folder / "llama-server"
-    if program.is_file():
-        return program
-    work = folder / "work"
+    if program().is_file():
+        return program()
+    work = program().parent / "work"
     work.mkdir(parents=True, exist_ok=True)
     if sources is None:
         sources = work / "sources"
@@ -49,9 +52,9 @@ def ensure(sources: Path | None) -> Path:
     build = work / "build"
     _run("cmake", "-S", str(sources), "-B", str(build), *(f"-D{one}" for one in OPTIONS))
     _run("cmake", "--build", str(build), "--target", "llama-server", "--parallel")
-    (build / "bin" / "llama-server").rename(program)
+    (build / "bin" / "llama-server").rename(program())
     shutil.rmtree(work)
-    return program
+    return program()
 
 
 def _run(*words: str) -> None:

@@ -377,7 +377,8 @@ def versions(wanted: Wanted) -> Versions:
     commit = head if re.fullmatch(r"[0-9a-f]{6,40}", head) else ""
     edited = "+" if commit and _said([*git, "status", "--porcelain", "--", "uad", "mappings"]).strip() else ""
     binding = version(llama_server.PACKAGE)
-    ik = _version(wanted.ik) if wanted.ik is not None else ""
+    # a build of ours has no version: its sources need no .git
+    ik = "" if wanted.ik is None else ik_server.COMMIT[:9] if wanted.ik == ik_server.program() else _version(wanted.ik)
     return Versions(uad.__version__, commit + edited, binding, server, platform.python_version(), ik)
 
 

@@ -272,7 +272,7 @@ def test_the_plan_says_what_is_fetched_built_and_measured_and_for_how_long(
     assert "1.2 GB to fetch and 5.5 GB to write" in said
     assert "llama-server: built in about 10 minutes" in said
     assert "24 prompts, BF16, Q8_0, Q4_K_M, 1 and 4 at once, 9 servers in turns, passes: 3: about 11.1 h" in said
-    assert "no more than 12.0 h in one sitting" in said
+    assert "no more than 10.0 h in one sitting" in said
     assert "about 36 min" in "\n".join(plan(wanted(settings=QUICK)))
 
 
