@@ -20,7 +20,7 @@ from uad.base.config import Config
 from uad.base.errors import InvalidRequestError
 from uad.base.events import Sink
 from uad.base.types import Origin, Request
-from uad.engine.policy.drafter_record import CallCost
+from uad.engine.policy.drafter import CallCost
 from uad.llama.context import Context
 from uad.runtime.costs.fit import fitted_alone
 from uad.runtime.loaded import Loaded

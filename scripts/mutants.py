@@ -210,7 +210,7 @@ POLICY = (
         "nothing is learned of rejected guesses",
     ),
     Mutant(
-        "engine/policy/probing.py",
+        "engine/policy/drafter.py",
         "        return n + rest\n",
         "        return n + 1\n",
         ("policy_auto", "policy_calls", "policy_recovery"),
@@ -224,7 +224,7 @@ POLICY = (
         "outliers count in full",
     ),
     Mutant(
-        "engine/policy/drafter_record.py",
+        "engine/policy/drafter.py",
         "min(ms, _MOST_TIMES * known)",
         "ms",
         ("policy_calls", "policy_recovery"),

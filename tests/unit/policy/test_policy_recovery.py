@@ -102,11 +102,11 @@ def test_a_call_that_read_nothing_tells_nothing_of_what_calls_cost(n_read):
     drafter.saved = 0.5
     cost = drafter.cost
     cost.call_ms, cost.age = 1000.0, 10**6  # known to be dear, long ago
-    use = policy.known.use(policy.known.state(0), Origin.MODEL)
+    use = policy.known.use(policy.known.states[0], Origin.MODEL)
     use.next_at = 10**6
     before = cost.call_ms, cost.read_ms, cost.timed
     policy.known.use(
-        policy.known.state(0), Origin.SUFFIX
+        policy.known.states[0], Origin.SUFFIX
     )  # another one is asked, or there were no questions in this round
     assert not policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
     (ask,) = policy.asks(Origin.MODEL)
@@ -116,7 +116,7 @@ def test_a_call_that_read_nothing_tells_nothing_of_what_calls_cost(n_read):
     policy.observe(Drafted(Origin.MODEL, [Draft(n_read=n_read)], 1e-6))
     assert policy.choose() == {}
     assert (before == (cost.call_ms, cost.read_ms, cost.timed)) is (n_read == 0)
-    assert (policy.known.state(0).unread(use) == 0) is (n_read == 0)
+    assert (policy.known.states[0].unread(use) == 0) is (n_read == 0)
 
 
 def test_a_call_that_failed_leaves_nothing_for_the_next_drafter_of_the_round():
@@ -127,7 +127,7 @@ def test_a_call_that_failed_leaves_nothing_for_the_next_drafter_of_the_round():
     one.run_text(400, 200)
     policy = one.policy
     policy.begin(0, 200)
-    head, model = (policy.known.use(policy.known.state(0), origin) for origin in (Origin.HEAD, Origin.MODEL))
+    head, model = (policy.known.use(policy.known.states[0], origin) for origin in (Origin.HEAD, Origin.MODEL))
     head.saved, head.next_at, head.drafter.cost.age = 0.5, 10**6, 10**6
     model.saved, model.next_at = 50.0, 0
     assert not policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
@@ -138,8 +138,8 @@ def test_a_call_that_failed_leaves_nothing_for_the_next_drafter_of_the_round():
     before = head.drafter.cost.age, model.drafter.cost.timed
     policy.observe(Drafted(Origin.MODEL, [Draft((1,), (0.9,), Origin.MODEL, n_read=200)], 1e-3))
     assert (head.drafter.cost.age, model.drafter.cost.timed) == before
-    assert policy.known.state(0).unread(model) == 0
-    assert [len(member.bins) for member in policy._asking._round.members.values()] == [1]
+    assert policy.known.states[0].unread(model) == 0
+    assert [len(member.bins) for member in policy._round._autos.values()] == [1]
 
 
 @pytest.mark.parametrize("pays", [True, False])
@@ -148,7 +148,7 @@ def test_a_comparison_that_failed_is_not_what_the_next_call_is_paid_from(pays):
     one = real_pair(text(800, BAD))
     policy = one.policy
     policy.begin(0, 200)
-    use = policy.known.use(policy.known.state(0), Origin.MODEL)
+    use = policy.known.use(policy.known.states[0], Origin.MODEL)
     use.is_probe = use.is_comparison = True  # of a call that failed
     use.saved, use.drafter.budget = (50.0, 0.0) if pays else (0.0, 1000.0)
     assert not policy.plan([Wish(0, SpeculativeParams(), 300, 200)])

@@ -1,9 +1,8 @@
 """Draft as far as it pays: expected ids per millisecond, from costs and calibrated acceptance. Length 0, no draft, is
 one of the choices.
 
-A drafter whose rounds cost more than they save is left alone, and asked again now and then (`probing.asked_again`).
-Of a single round `asking.Asking` says who drafts and how far, `choosing.Choosing` what is submitted. Arithmetic only:
-no clock, no model, no I/O.
+A drafter whose rounds cost more than they save is left alone, and asked again now and then (`drafter.asked_again`).
+A single round is a `round.Round`: who is asked, and what is submitted. Arithmetic only: no clock, no model, no I/O.
 
 The rule is profile-guided expected value (jukofyork, llama.cpp discussion 10466), with calibration, several sequences,
 and off as a choice.
@@ -14,17 +13,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from uad.base.types import Ask, Commit, Origin, SpecPolicy
-from uad.engine.policy.asking import Asking
-from uad.engine.policy.choosing import Choosing
-from uad.engine.policy.knowledge import Knowledge, SequenceState
+from uad.base.types import Ask, Commit, Origin
+from uad.engine.policy.drafter import LONGEST_WAIT
+from uad.engine.policy.knowledge import Knowledge
 from uad.engine.policy.machine import Machine
-from uad.engine.policy.members import Round
-from uad.engine.policy.probing import LONGEST_WAIT
 from uad.engine.policy.protocol import Chosen, Decoded, Drafted, Ended, PolicyView, Restored, Seen, Wish, Worth
+from uad.engine.policy.round import Round
 
-# Temperature from which the draft model's guesses, which are drawn with the target's noise, are a kind of their own.
-_WARM: Final = 0.5
 _ROWS_SHOWN: Final = 32
 _DEPTHS_SHOWN: Final = (0, 512, 2048, 8192, 32768)
 
@@ -35,21 +30,17 @@ class AutoPolicy:
     def __init__(self, machine: Machine | None = None, weighed: Collection[Origin] = (), window: int = 0) -> None:
         """See `Knowledge`."""
         self.known = Knowledge(machine, weighed, window)
-        round_ = Round(self.known)
-        self._asking = Asking(self.known, round_)
-        self._choosing = Choosing(self.known, round_)
+        self._round = Round(self.known)
 
     def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None:
-        known = self.known
-        n_held = {origin: min(n, n_cached) for origin, n in known.n_held.get(seq, {}).items()}
-        known.states[seq] = SequenceState(n_prompt, temperature >= _WARM, window=known.window, n_held=n_held)
+        self.known.begin(seq, n_prompt, temperature, n_cached)
 
     def plan(self, wishes: Sequence[Wish]) -> int:
         known, n_plain, due = self.known, LONGEST_WAIT, list[Wish]()
         for wish in wishes:
             if not wish.params.enabled:
                 continue
-            if known.is_fixed or wish.params.policy is SpecPolicy.FIXED:
+            if known.drafts_as_said(wish):
                 n = 0
             else:
                 state = known.states.get(wish.seq)  # None: nothing could draft for it
@@ -61,27 +52,24 @@ class AutoPolicy:
             n_plain = min(n_plain, n)
         if due:
             known.n_rounds += 1
-            round_ = Round(known, due, wishes)
-            self._asking, self._choosing = Asking(known, round_), Choosing(known, round_)
+            self._round = Round(known, due, wishes)
         return max(n_plain, 0)
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
-        return self._asking.asks(origin)
+        return self._round.asks(origin)
 
     def more(
         self, seqs: Sequence[int], wrote: Sequence[tuple[int, float]] = (), steps: Sequence[tuple[int, float]] = ()
     ) -> Sequence[bool]:
-        writing = self._asking.writing
-        return writing.more(seqs, wrote, steps) if writing else [False] * len(seqs)  # guesses that were left over
+        return self._round.more(seqs, wrote, steps)
 
     def choose(self) -> Mapping[int, Chosen]:
-        return self._choosing.choose()
+        return self._round.choose()
 
     def observe(self, seen: Seen) -> None:
         match seen:
             case Drafted():
-                for guess in self._asking.drafted(seen):
-                    self._choosing.weigh(guess)
+                self._round.drafted(seen)
             case Decoded():
                 self._decoded(seen)
             case Commit():
@@ -107,7 +95,7 @@ class AutoPolicy:
     def _decoded(self, seen: Decoded) -> None:
         self.known.machine.decoded(seen.passes, seen.depth, 1e3 * seen.seconds)
         if seen.asking:
-            self._asking.asked(1e3 * seen.asking)
+            self._round.asked(1e3 * seen.asking)
 
     def _committed(self, commit: Commit) -> None:
         state = self.known.states.get(commit.seq)

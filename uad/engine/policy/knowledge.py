@@ -6,15 +6,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from uad.base.types import BY_REQUEST, WRITERS, Draft, Origin
+from uad.base.types import BY_REQUEST, WRITERS, Draft, Origin, SpecPolicy
 from uad.engine.policy.calibration import Calibration
 from uad.engine.policy.cost import CostCurve, CostSample
-from uad.engine.policy.drafter_record import FIRST_SAVED, CallCost, DrafterRecord
+from uad.engine.policy.drafter import FIRST_SAVED, CallCost, DrafterRecord, SequenceDrafter
 from uad.engine.policy.machine import Machine
-from uad.engine.policy.probing import SequenceDrafter
+from uad.engine.policy.protocol import Wish
 
 # Ids that an answer is expected to have: a chat's answers are that long. Learning it earns nothing (lab/README).
 _USUAL_ANSWER: Final = 200
+# Temperature from which the draft model's guesses, which are drawn with the target's noise, are a kind of their own.
+_WARM: Final = 0.5
 # Times what reading costs: what drafts must be expected to bring. 1.5 loses 1 to 3 % (lab/README).
 _SURELY: Final = 2.5
 
@@ -111,9 +113,14 @@ class Knowledge:
             drafter = self.drafters[origin] = DrafterRecord(CallCost(steps))
         return drafter
 
-    def state(self, seq: int) -> SequenceState:
-        """The state of a running sequence."""
-        return self.states[seq]
+    def drafts_as_said(self, wish: Wish) -> bool:
+        """Whether this request drafts as far as it says, at any cost."""
+        return self.is_fixed or wish.params.policy is SpecPolicy.FIXED
+
+    def begin(self, seq: int, n_prompt: int, temperature: float, n_cached: int) -> None:
+        """See `protocol.Policy`."""
+        n_held = {origin: min(n, n_cached) for origin, n in self.n_held.get(seq, {}).items()}
+        self.states[seq] = SequenceState(n_prompt, temperature >= _WARM, window=self.window, n_held=n_held)
 
     def use(self, state: SequenceState, origin: Origin) -> SequenceDrafter:
         """A drafter in a running sequence: at first it is expected to gain what it gained in others, or what an unknown

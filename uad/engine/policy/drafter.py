@@ -1,5 +1,5 @@
-"""What is known of one drafter over all sequences: what its calls cost, what they save, and what may be spent on asking
-it where it does not pay. Arithmetic only.
+"""What is known of one drafter: what its calls cost, what they save, over all sequences and in one; and when it is
+asked again where it does not pay. Arithmetic only.
 
 What is saved, prices and the budget are counted in plain decodes: what a sequence pays for an id without drafts. What a
 drafter saves is kept apart from its price, so that a disturbed machine spoils only the price, which the next call
@@ -8,9 +8,11 @@ shows. Times are milliseconds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from uad.engine.policy.calibration import Calibration
 from uad.engine.policy.cost import CostCurve
 
 # Ids of a sequence that are read as part of a call; reading more is a cost of its own. A chunk of llama.cpp's smallest
@@ -30,7 +32,7 @@ _READ_OF_PLAIN: Final = 0.05
 _STALL_MS: Final = 250.0
 # Ids that are read at once at least, and while it is not known how long that takes.
 _LEAST_READ: Final = 64
-_UNKNOWN_READ: Final = 256
+UNKNOWN_READ: Final = 256
 # Ids between two calls that only show what calls cost, at least; and plain decodes per id that they may take: 1.8 %
 # where calls are dear. The first ones may take longer.
 _OFTEN: Final = 64.0
@@ -41,13 +43,13 @@ FIRST_SAVED: Final = 0.5
 _SAVED_RATE: Final = 0.03
 _FEW_ROUNDS: Final = 5.0
 # Plain decodes per id that is written without a drafter, for asking it again. It bounds what probing costs: 0.4 %.
-PROBING: Final = 0.004
+_PROBING: Final = 0.004
 # Of what drafts save beyond their price, for the same: one that mostly pays is found again in the same text.
 _FOR_PROBES: Final = 0.05
 # The budget at first, at most, and the most that one probe may owe: a dear one on a disturbed machine would prevent
 # others for long.
 _FIRST_BUDGET: Final = 2.0
-MOST_BUDGET: Final = 20.0
+_MOST_BUDGET: Final = 20.0
 _MOST_OWED: Final = 3.0
 # The same for asking it beside another drafter that writes, which is expected to gain more: plain decodes per id of the
 # answer; at first enough to read a prompt and to see some rounds, once in the life of a server; and at most. Without
@@ -55,6 +57,19 @@ _MOST_OWED: Final = 3.0
 _COMPARING: Final = 0.002
 _FIRST_CREDIT: Final = 10.0
 _MOST_CREDIT: Final = 2.0
+
+# Of what a round saved, into the mean of its sequence; and of a round that was paid from the budget: those are rare.
+_SEQUENCE_RATE: Final = 0.2
+_PROBE_RATE: Final = 0.5
+# Ids that a drafter is left alone after a round that did not pay; after each further one longer, up to the most. Always
+# two ids lose 0.03 in the worst category of sampled answers (lab/README).
+_FIRST_REST: Final = 2.0
+_LONGER: Final = 1.5
+_LONGEST_REST: Final = 16.0
+# Ids between two looks at what has changed, at most.
+LONGEST_WAIT: Final = 32
+# Ids that a drafter which writes reads to find out what its calls cost now.
+TIMED_IDS: Final = 8
 
 
 def learned(known: float, ms: float) -> float:
@@ -122,7 +137,7 @@ class CallCost:
 
     def read_at_once(self, n_sequences: int) -> int:
         """How many ids each of so many sequences may read in a round for which others wait."""
-        n = int(_STALL_MS / self.read_ms) if self.read_ms > 0 else _UNKNOWN_READ
+        n = int(_STALL_MS / self.read_ms) if self.read_ms > 0 else UNKNOWN_READ
         return max(n // n_sequences, _LEAST_READ)
 
     def timing(self, ms: float, n_read: int, plain_ms: float) -> None:
@@ -180,11 +195,11 @@ class DrafterRecord:
 
     def idle(self, n_ids: int) -> None:
         """So many ids were written without it: they pay for asking it again."""
-        self._deposit(PROBING * n_ids)
+        self._deposit(_PROBING * n_ids)
         self.cost.age += n_ids
 
     def _deposit(self, n: float) -> None:
-        self.budget = min(self.budget + n, MOST_BUDGET)
+        self.budget = min(self.budget + n, _MOST_BUDGET)
 
     def can_compare(self, n_ids: int, price: float) -> bool:
         """Whether it may be asked beside a better one at this price, n_ids after the last time that this was asked."""
@@ -197,3 +212,84 @@ class DrafterRecord:
             self.credit -= n
         else:
             self.budget = max(self.budget - n, -_MOST_OWED)
+
+
+@dataclass(slots=True)
+class SequenceDrafter:
+    """One drafter in one sequence. It is asked in every round while it saves what that costs, else now and then."""
+
+    drafter: DrafterRecord
+    saved: float
+    """What a round saved of late, before its price."""
+    next_at: int = 0
+    """Ids of the answer after which it may be asked again; 0: in every round."""
+    is_probe: bool = False
+    """Asking it in this round is paid from the budget, or from the credit for comparisons."""
+    is_comparison: bool = False
+    """It is paid from the latter."""
+    compared: int = 0
+    """Ids of the answer when it was last decided whether to ask it beside a better one."""
+    rest: float = _FIRST_REST
+    """Ids that it is left alone after a round that does not pay."""
+    n_read: int = 0
+    """Ids of the sequence that it has seen, those of the prompt too."""
+    trail: Sequence[int] = ()
+    """The drafter's last guess, as long as it was right, whether it was submitted or not."""
+    bins: list[int] = field(default_factory=list)
+    """Bins of the beliefs in it."""
+    at: int = 0
+    """How many ids of it were judged."""
+    calibration: Calibration | None = None
+
+    def judged(self, saved: float, price: float) -> bool:
+        """A round in which it was asked saved so much at this price; whether it pays to ask it on."""
+        self.drafter.learn(saved, price)
+        self.saved += (_PROBE_RATE if self.is_probe else _SEQUENCE_RATE) * (saved - self.saved)
+        self.is_probe = False
+        return self.saved >= price
+
+    def follow(self, ids: Sequence[int], bins: list[int], calibration: Calibration) -> None:
+        """Wait for the verdict on this guess; bins are those of its beliefs."""
+        self.trail, self.bins, self.at, self.calibration = ids, bins, 0, calibration
+
+    def check(self, ids: Sequence[int]) -> None:
+        """The answer goes on with ids: learn from the guess up to its first wrong id."""
+        at, calibration = self.at, self.calibration
+        n = min(len(self.trail) - at, len(ids))
+        if n <= 0 or calibration is None:
+            return
+        guesses = self.trail[at : at + n]
+        n_right = n if guesses == ids[:n] else next((i for i in range(n) if guesses[i] != ids[i]), n)
+        calibration.judge(self.bins[at : at + min(n_right + 1, n)], n_right)
+        if n_right < n:
+            self.trail = ()
+        self.at = at + n
+
+
+def asked_again(
+    use: SequenceDrafter, n: int, price: float, pays: bool, is_best: bool = True, was_asked: bool = False
+) -> int:
+    """After how many ids of the answer, which has n now, a drafter is to be asked. 0: now, and in every round. n: now,
+    paid from its budget.
+
+    price: plain decodes that asking it takes, reading included. pays: whether it saves more than that, and no other
+    drafter more than it. was_asked: in this round, so that this is what it showed.
+
+    A drafter that pays is asked in every round. One that does not has a budget, which each id pays into that is
+    written without it: with a price of 0.4 plain decodes, and 0.1 in the budget, it is asked after 0.3 / 0.004 = 75
+    ids, looked at again after 32 and 64 in case that prices fell. So however bad it is, it costs no more than 0.4 %.
+    """
+    use.is_comparison = use.is_probe = False
+    if not is_best:
+        use.is_comparison = use.is_probe = use.drafter.can_compare(n - use.compared, price)
+        use.compared = n
+        return n if use.is_probe else n + 1
+    if pays:
+        use.rest = _FIRST_REST if was_asked else use.rest
+        return 0
+    if was_asked:
+        rest, use.rest = int(use.rest), min(use.rest * _LONGER, _LONGEST_REST)
+        return n + rest
+    missing = min(price, _MOST_BUDGET) - use.drafter.budget
+    use.is_probe = missing <= 0
+    return n if use.is_probe else n + min(max(int(missing / _PROBING), 1), LONGEST_WAIT)
