@@ -85,7 +85,6 @@ PARTS: dict[str, tuple[str, Callable[[], None]]] = {
     "next": ("how sure the next ids are", _put((calibration.Calibration, "next_chance", lambda self, i: 0.8))),
     "ids per step": ("ids that a step makes", _put((drafter.CallCost, "wrote", lambda *_: None))),
     "steps": ("steps of a call", _put((drafter.CallCost, "stepped", lambda *_: None))),
-    "probe rate": ("probes count more", _put((drafter, "_PROBE_RATE", drafter._SEQUENCE_RATE))),
     "longer": ("rests grow", _put((drafter, "_LONGER", 1.0))),
     "for probes": ("savings pay for probes", _put((drafter, "_FOR_PROBES", 0.0))),
     "reading": ("reading has to be earned back", _put((knowledge.SequenceState, "is_worth_reading", lambda *_: True))),

@@ -58,9 +58,8 @@ _COMPARING: Final = 0.002
 _FIRST_CREDIT: Final = 10.0
 _MOST_CREDIT: Final = 2.0
 
-# Of what a round saved, into the mean of its sequence; and of a round that was paid from the budget: those are rare.
+# Of what a round saved, into the mean of its sequence.
 _SEQUENCE_RATE: Final = 0.2
-_PROBE_RATE: Final = 0.5
 # Ids that a drafter is left alone after a round that did not pay; after each further one longer, up to the most. Always
 # two ids lose 0.03 in the worst category of sampled answers (lab/README).
 _FIRST_REST: Final = 2.0
@@ -244,7 +243,7 @@ class SequenceDrafter:
     def judged(self, saved: float, price: float) -> bool:
         """A round in which it was asked saved so much at this price; whether it pays to ask it on."""
         self.drafter.learn(saved, price)
-        self.saved += (_PROBE_RATE if self.is_probe else _SEQUENCE_RATE) * (saved - self.saved)
+        self.saved += _SEQUENCE_RATE * (saved - self.saved)
         self.is_probe = False
         return self.saved >= price
 
