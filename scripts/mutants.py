@@ -211,7 +211,7 @@ POLICY = (
     ),
     Mutant(
         "engine/policy/drafter.py",
-        "        return n + rest\n",
+        "        return n + use.rest\n",
         "        return n + 1\n",
         ("policy_auto", "policy_calls", "policy_recovery"),
         "a drafter that does not pay is asked at once",

@@ -60,11 +60,9 @@ _MOST_CREDIT: Final = 2.0
 
 # Of what a round saved, into the mean of its sequence.
 _SEQUENCE_RATE: Final = 0.2
-# Ids that a drafter is left alone after a round that did not pay; after each further one longer, up to the most. Always
-# two ids lose 0.03 in the worst category of sampled answers (lab/README).
-_FIRST_REST: Final = 2.0
-_LONGER: Final = 1.5
-_LONGEST_REST: Final = 16.0
+# Ids that a drafter is left alone after a round that did not pay: two, then twice as many each time, up to this. Always
+# two lose 0.03 in the worst category of sampled answers (lab/README).
+_LONGEST_REST: Final = 16
 # Ids between two looks at what has changed, at most.
 LONGEST_WAIT: Final = 32
 # Ids that a drafter which writes reads to find out what its calls cost now.
@@ -228,8 +226,8 @@ class SequenceDrafter:
     """It is paid from the latter."""
     compared: int = 0
     """Ids of the answer when it was last decided whether to ask it beside a better one."""
-    rest: float = _FIRST_REST
-    """Ids that it is left alone after a round that does not pay."""
+    rest: int = 1
+    """Ids that it was left alone after the last round that did not pay."""
     n_read: int = 0
     """Ids of the sequence that it has seen, those of the prompt too."""
     trail: Sequence[int] = ()
@@ -284,11 +282,11 @@ def asked_again(
         use.compared = n
         return n if use.is_probe else n + 1
     if pays:
-        use.rest = _FIRST_REST if was_asked else use.rest
+        use.rest = 1 if was_asked else use.rest
         return 0
     if was_asked:
-        rest, use.rest = int(use.rest), min(use.rest * _LONGER, _LONGEST_REST)
-        return n + rest
+        use.rest = min(2 * use.rest, _LONGEST_REST)
+        return n + use.rest
     missing = min(price, _MOST_BUDGET) - use.drafter.budget
     use.is_probe = missing <= 0
     return n if use.is_probe else n + min(max(int(missing / _PROBING), 1), LONGEST_WAIT)
