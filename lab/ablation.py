@@ -83,7 +83,6 @@ PARTS: dict[str, tuple[str, Callable[[], None]]] = {
     "sure": ("a sure look-up spares the model", _put((members.Automatic, "is_sure", _no))),
     "timing": ("calls that only show what they cost", _put((drafter.CallCost, "is_old", _no))),
     "next": ("how sure the next ids are", _put((calibration.Calibration, "next_chance", lambda self, i: 0.8))),
-    "ids per step": ("ids that a step makes", _put((drafter.CallCost, "wrote", lambda *_: None))),
     "steps": ("steps of a call", _put((drafter.CallCost, "stepped", lambda *_: None))),
     "longer": ("rests grow", _put((drafter, "_LONGEST_REST", 2))),
     "for probes": ("savings pay for probes", _put((drafter, "_FOR_PROBES", 0.0))),

@@ -46,14 +46,12 @@ class Costs(Protocol):
 @dataclass(frozen=True, slots=True)
 class RoundCosts:
     """What rounds consist of, at the machine's speed of one moment. draft: None without a draft model, a call of which
-    writes the first id of each sequence, and what else of the target's that step makes, in call_ms (0: not known); each
-    step makes ids_per_step of them.
+    writes the first id of each sequence in call_ms (0: not known), each step a further one.
     """
 
     target: CostCurve
     draft: CostCurve | None
     call_ms: float = 0.0
-    ids_per_step: float = 1.0
     speed: float = 1.0
 
     def target_ms(self, n: int, depth: int) -> float:
@@ -65,7 +63,7 @@ class RoundCosts:
         if n <= 0 or self.draft is None:
             return 0.0
         step_ms = self.draft.ms(n_seq)
-        return (self.call_ms or step_ms) + max(n / self.ids_per_step - 1.0, 0.0) * step_ms
+        return (self.call_ms or step_ms) + (n - 1) * step_ms
 
 
 def speed_up(runs: Sequence[Sequence[int]], depth: int, costs: Costs, plain_ms: float) -> float:

@@ -132,7 +132,7 @@ class LabStepper(Stepper):
             policy.known.drafters[Origin.MODEL].cost if Origin.MODEL in policy.known.drafters else CallCost(),
         )
         draft = machine.draft if self.info.draft is not None else None
-        return RoundCosts(machine.target, draft, cost.call_ms, cost.ids_per_step, machine.target.speed)
+        return RoundCosts(machine.target, draft, cost.call_ms, machine.target.speed)
 
     def calibration(self) -> list[Bin]:
         """Acceptance predicted and observed, for each bin of belief that has seen something."""

@@ -96,8 +96,6 @@ class CallCost:
     """Milliseconds of reading one id."""
     n_steps: float = 1.0
     """Steps of a call, its first id included."""
-    ids_per_step: float = 1.0
-    """Target ids that a step of the draft model makes."""
     age: int = 0
     """Ids that were written since the last call."""
     timed: float = 0.0
@@ -163,11 +161,6 @@ class CallCost:
     def stepped(self, n_steps: int) -> None:
         """A call took so many steps, its first id included."""
         self.n_steps += _COST_RATE * (n_steps - self.n_steps)
-
-    def wrote(self, n_steps: int, n_ids: int) -> None:
-        """n_steps ids of the draft, not cut to a length, became n_ids of the target."""
-        if n_steps > 1:
-            self.ids_per_step += 0.05 * (min(max(n_ids / n_steps, 0.25), 4.0) - self.ids_per_step)
 
 
 @dataclass(slots=True)

@@ -186,9 +186,6 @@ class Round:
                 continue
             state.has_read(use)
             if writing:
-                n_written = len(draft.ids) - draft.n_tail
-                if n_written < one.longest:
-                    cost.wrote(len(one.bins), n_written)
                 one.calibration.drafted(one.bins)
             self._weigh(one, origin, draft, (ms - reading_ms) / n)
 

@@ -33,11 +33,8 @@ class Writing:
         self.n_steps = self.n_stepped = 0  # of these, and ids of all sequences in them
         if autos and table:
             self._step_ms = [cost.step_ms(n) for n in range(1, len(autos) + 1)]
-            most = max([one.longest for one in autos])
-            by_rows = table.upto(most + 2)
-            self._most_steps = int(most / cost.ids_per_step + 0.999)
-            rows = [int(k * cost.ids_per_step + 1.999) for k in range(self._most_steps + 1)]
-            self._costs = [by_rows[min(n, most + 2)] for n in rows]
+            self._most = max([one.longest for one in autos])
+            self._costs = table.upto(self._most + 1)[1:]
 
     def more(
         self, seqs: Sequence[int], wrote: Sequence[tuple[int, float]], steps: Sequence[tuple[int, float]]
@@ -58,18 +55,17 @@ class Writing:
                 k = len(one.bins)
                 if k > len(hopes):
                     hopes.append(0.0)
-                hopes[k - 1] += one.p * self._cost.ids_per_step
+                hopes[k - 1] += one.p
         live = [autos[seq] for seq in seqs if seq in autos]
         self._is_ours = bool(live) and self._may_continue(live)
         return [self._is_ours or seq not in autos for seq in seqs]
 
     def _may_continue(self, live: Sequence[Automatic]) -> bool:
         """Whether drafts some ids longer are expected to be worth more, though further steps take time."""
-        cost = self._cost
-        hopes, ahead = [one.p * cost.ids_per_step for one in live], list[float]()
+        hopes, ahead = [one.p for one in live], list[float]()
         kept = [one.calibration.next_chance(one.bins[-1]) if one.bins else 1.0 for one in live]
-        for _ in range(min(_LOOK_AHEAD, self._most_steps - len(self._hopes))):
+        for _ in range(min(_LOOK_AHEAD, self._most - len(self._hopes))):
             hopes = [hope * chance for hope, chance in zip(hopes, kept, strict=True)]
             ahead.append(sum(hopes))
-        spent_ms, step_ms = cost.call_ms + self.steps_ms, self._step_ms[len(live) - 1]
+        spent_ms, step_ms = self._cost.call_ms + self.steps_ms, self._step_ms[len(live) - 1]
         return may_continue(self._hopes, ahead, self._costs, self._n_writing, spent_ms, step_ms)
