@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uad.engine.policy.calibration import N_BINS, Calibration, bin_of
+from uad.engine.policy.calibration import Calibration, bin_of
 
 beliefs = st.floats(0, 1)
+N_BINS = len(Calibration().n)
 
 
 def observe(one: Calibration, belief: float, right: bool) -> None:

@@ -13,29 +13,12 @@ from itertools import pairwise
 from math import exp, log
 from typing import Final
 
-EDGES: Final[tuple[float, ...]] = (
-    0.05,
-    0.1,
-    0.2,
-    0.3,
-    0.4,
-    0.5,
-    0.6,
-    0.7,
-    0.8,
-    0.87,
-    0.92,
-    0.95,
-    0.97,
-    0.98,
-    0.99,
-    0.995,
-    0.999,
-    0.9997,
+_EDGES: Final = (
+    *(0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
+    *(0.87, 0.92, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999, 0.9997),
 )
-N_BINS: Final = len(EDGES) + 1
-CENTRES: Final[tuple[float, ...]] = tuple((a + b) / 2 for a, b in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True))
-_LOGITS: Final[tuple[float, ...]] = tuple(min(log(c / (1 - c)), 8.0) for c in CENTRES)
+# Of each bin, the log-odds of its centre.
+_LOGITS: Final = tuple(min(log((a + b) / (2 - a - b)), 8.0) for a, b in pairwise((0.0, *_EDGES, 1.0)))
 _KEPT: Final = 0.998  # of a bin's evidence, per new observation in it: it forgets over some 500
 _PRIOR: Final = 3.0  # observations that the line counts for in each bin
 _FIRST_SLOPE: Final = 0.75  # of the line: the beliefs of an unknown draft are discounted
@@ -43,28 +26,27 @@ _FIRST_SHIFT: Final = -0.7
 _SLOPE_RATE: Final = 0.01  # of the gradient of the log-likelihood, per observation
 _SHIFT_RATE: Final = 0.06
 _NEXT_RATE: Final = 0.05  # of what follows an id of a bin, per observation
-_UNKNOWN: Final = -1.0
 
 
 def bin_of(belief: float) -> int:
-    """0 to N_BINS - 1."""
-    return bisect(EDGES, belief)
+    """Which bin a belief is in, counted from 0."""
+    return bisect(_EDGES, belief)
 
 
 @dataclass(slots=True)
 class Calibration:
     """One kind of draft. Beliefs and probabilities are of one id, given that all before it were accepted."""
 
-    n: list[float] = field(default_factory=lambda: [0.0] * N_BINS)
+    n: list[float] = field(default_factory=lambda: [0.0] * len(_LOGITS))
     """Ids judged, by bin."""
-    accepted: list[float] = field(default_factory=lambda: [0.0] * N_BINS)
-    predicted: list[float] = field(default_factory=lambda: [0.0] * N_BINS)
+    accepted: list[float] = field(default_factory=lambda: [0.0] * len(_LOGITS))
+    predicted: list[float] = field(default_factory=lambda: [0.0] * len(_LOGITS))
     """The sum of the probabilities with which they were expected to be accepted."""
     slope: float = _FIRST_SLOPE
     shift: float = _FIRST_SHIFT
-    following: list[float] = field(default_factory=lambda: [_UNKNOWN] * N_BINS)
-    """By bin, the mean probability of the id after one of it in the same draft."""
-    _chances: list[float] = field(default_factory=lambda: [_UNKNOWN] * N_BINS)
+    following: list[float] = field(default_factory=lambda: [-1.0] * len(_LOGITS))
+    """By bin, the mean probability of the id after one of it in the same draft; -1: unknown."""
+    _chances: list[float] = field(default_factory=lambda: [-1.0] * len(_LOGITS))
 
     def chance(self, i: int) -> float:
         """Probability that an id is accepted whose belief is in bin i; worked out when first asked for after a
@@ -102,7 +84,7 @@ class Calibration:
             slope += _SLOPE_RATE * error * _LOGITS[i]
             shift += _SHIFT_RATE * error
         self.slope, self.shift = max(slope, 0.0), shift
-        self._chances = [_UNKNOWN] * N_BINS
+        self._chances = [-1.0] * len(_LOGITS)
 
     def drafted(self, bins: list[int]) -> None:
         """A draft of these bins was made: learn which bins follow each other, whether its ids are right or wrong."""

@@ -14,8 +14,9 @@ from math import exp, log, sqrt
 from statistics import median
 from typing import Final
 
-# Of a decode's surprise (log), into the machine's speed: one that became slower is known within some twenty decodes.
-_SPEED_RATE: Final = 0.15
+# Of a decode's surprise (log), into the machine's speed, and of a call's, into what it costs: a machine that became
+# slower is known within some twenty of them.
+SPEED_RATE: Final = 0.15
 # Of what surprised of late, per decode: all sizes together wait for the factors, and learn nothing of themselves.
 _LATELY_RATE: Final = 0.35
 # Of one size's own cost, per decode, once it is known: after this many measurements, or one beforehand, which counts
@@ -129,7 +130,7 @@ class CostCurve:
     def _follow(self, ratio: float) -> float:
         """Returns by how much that surprises (log) beyond what did so lately."""
         surprise = log(min(max(ratio, 1 / _MOST_PER_STEP), _MOST_PER_STEP))
-        self._log_speed += _SPEED_RATE * surprise
+        self._log_speed += SPEED_RATE * surprise
         self.speed = exp(self._log_speed)
         self._surprise += _LATELY_RATE * (surprise - self._surprise)
         return surprise - self._surprise

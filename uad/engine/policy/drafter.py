@@ -13,17 +13,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from uad.engine.policy.calibration import Calibration
-from uad.engine.policy.cost import CostCurve
+from uad.engine.policy.cost import SPEED_RATE, CostCurve
 
 # Ids of a sequence that are read as part of a call; reading more is a cost of its own. A chunk of llama.cpp's smallest
 # efficient batch.
 FEW_IDS: Final = 16
-# Of a measured cost, into the known one: a dozen calls of a machine that changed for good.
-_COST_RATE: Final = 0.15
 # A measured cost counts as no more than so many times the known one: a call of a suspended process took a thousand.
-_MOST_TIMES: Final = 3.0
-# The known cost is no more than so many times a measured one: an idle machine shows itself in one call.
-_LEAST_TIMES: Final = 1.5
+# And the known one is no more than so many times a measured one: an idle machine shows itself in one call.
+_MOST_TIMES: Final = 2.0
 # What reading an id costs before it is known, in steps: a batch computes twice as fast as single rows (SmolLM2-135M).
 _READ_OF_STEP: Final = 0.5
 # Nor more than this share of a plain decode, whatever was measured on a busy machine: 3.5 of 83 ms (lab/curves.py).
@@ -46,17 +43,15 @@ _FEW_ROUNDS: Final = 5.0
 _PROBING: Final = 0.004
 # Of what drafts save beyond their price, for the same: one that mostly pays is found again in the same text.
 _FOR_PROBES: Final = 0.05
-# The budget at first, at most, and the most that one probe may owe: a dear one on a disturbed machine would prevent
-# others for long.
+# Plain decodes in the budget at first, which is also the most that a probe may owe: a dear one on a disturbed machine
+# would prevent others for long. And at most.
 _FIRST_BUDGET: Final = 2.0
 _MOST_BUDGET: Final = 20.0
-_MOST_OWED: Final = 3.0
-# The same for asking it beside another drafter that writes, which is expected to gain more: plain decodes per id of the
-# answer; at first enough to read a prompt and to see some rounds, once in the life of a server; and at most. Without
-# it a head and a draft model that are good in turns gain 2.0 times, with it 2.5 (test_policy_writers.py).
-_COMPARING: Final = 0.002
+# Plain decodes at first for asking it beside another drafter that writes, which is expected to gain more: enough to
+# read a prompt and to see some rounds, once in the life of a server. Later half of what probes get, as far as the first
+# budget. Without it a head and a draft model that are good in turns gain 2.0 times, with it 2.5
+# (test_policy_writers.py).
 _FIRST_CREDIT: Final = 10.0
-_MOST_CREDIT: Final = 2.0
 
 # Of what a round saved, into the mean of its sequence.
 _SEQUENCE_RATE: Final = 0.2
@@ -65,19 +60,17 @@ _SEQUENCE_RATE: Final = 0.2
 _LONGEST_REST: Final = 16
 # Ids between two looks at what has changed, at most.
 LONGEST_WAIT: Final = 32
-# Ids that a drafter which writes reads to find out what its calls cost now.
-TIMED_IDS: Final = 8
 
 
 def learned(known: float, ms: float) -> float:
     """A mean with one more measurement. One call of a disturbed machine counts little, and one of an idle one ends
     that. 0: nothing is known yet.
 
-    Known 10 ms: 12 ms make it 10.3, 1000 ms count as 30 and make it 13, and 1 ms makes it 1.5.
+    Known 10 ms: 12 ms make it 10.3, 1000 ms count as 20 and make it 11.5, and 1 ms makes it 2.
     """
     if not known:
         return ms
-    return min(known + _COST_RATE * (min(ms, _MOST_TIMES * known) - known), _LEAST_TIMES * ms)
+    return min(known + SPEED_RATE * (min(ms, _MOST_TIMES * known) - known), _MOST_TIMES * ms)
 
 
 @dataclass(slots=True)
@@ -160,7 +153,7 @@ class CallCost:
 
     def stepped(self, n_steps: int) -> None:
         """A call took so many steps, its first id included."""
-        self.n_steps += _COST_RATE * (n_steps - self.n_steps)
+        self.n_steps += SPEED_RATE * (n_steps - self.n_steps)
 
 
 @dataclass(slots=True)
@@ -193,7 +186,7 @@ class DrafterRecord:
 
     def can_compare(self, n_ids: int, price: float) -> bool:
         """Whether it may be asked beside a better one at this price, n_ids after the last time that this was asked."""
-        self.credit = min(self.credit + _COMPARING * n_ids, max(self.credit, _MOST_CREDIT, price))
+        self.credit = min(self.credit + 0.5 * _PROBING * n_ids, max(self.credit, _FIRST_BUDGET, price))
         return self.credit >= price
 
     def pay(self, n: float, is_comparison: bool = False) -> None:
@@ -201,7 +194,7 @@ class DrafterRecord:
         if is_comparison:
             self.credit -= n
         else:
-            self.budget = max(self.budget - n, -_MOST_OWED)
+            self.budget = max(self.budget - n, -_FIRST_BUDGET)
 
 
 @dataclass(slots=True)

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from uad.base.types import Origin
+from uad.engine.policy.choose import CLEAR
 from uad.engine.policy.cost import CostCurve, CostSample
 
 # Uses of a table before it is made again from the moving curve, and positions that share one.
 _REFRESH: Final = 32
 _DEPTH_STEP: Final = 128
-# Dummy rows at most that fill up a draft to a size that is cheaper, where that takes less than so much of the time.
-# Q8_0 on two cores: passes of 8, 12 and 16 rows cost less than of 5 to 7, 9 to 11, 13 to 15 (lab/curves.py).
+# Dummy rows at most that fill up a draft to a size that is clearly cheaper. Q8_0 on two cores: passes of 8, 12 and 16
+# rows cost less than of 5 to 7, 9 to 11, 13 to 15 (lab/curves.py).
 _PADDING: Final = 6
-_WORTH_PADDING: Final = 0.97
 # Several rows cost so many times a single one at least, whatever was measured: else a curve on which single rows are
 # too expensive has every guess submitted, right or not, and never sees what they really cost.
 _LEAST_MORE: Final = 1.02
@@ -137,7 +137,7 @@ class CostTable:
             k = len(ms)
             self._measure(k + self._n_padding)
             best = min(range(k, k + self._n_padding + 1), key=raw.__getitem__) if k > 1 else k
-            rows = best if raw[best] < _WORTH_PADDING * raw[k] else k
+            rows = best if CLEAR * raw[best] < raw[k] else k
             self._rows.append(rows)
             least = _LEAST_MORE * raw[1] if k > 1 else 0.0
             ms.append(max(raw[rows], least) + (self._change_ms if k > 1 else 0.0) + self._kept_ms(k))

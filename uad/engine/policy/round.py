@@ -12,7 +12,7 @@ from functools import lru_cache
 from uad.base.types import WRITERS, Ask, Draft, Origin
 from uad.engine.policy.calibration import bin_of
 from uad.engine.policy.choose import gains_of, merged, rows_of
-from uad.engine.policy.drafter import FEW_IDS, TIMED_IDS, asked_again
+from uad.engine.policy.drafter import FEW_IDS, asked_again
 from uad.engine.policy.knowledge import Knowledge
 from uad.engine.policy.machine import CostTable
 from uad.engine.policy.members import Automatic, Candidate, Fixed
@@ -126,9 +126,9 @@ class Round:
         if not self._known.drafter(origin).cost.is_old:
             return []
         for one in may:
-            if one.state.unread(self._known.use(one.state, origin)) >= 2 * TIMED_IDS:
+            if one.state.unread(self._known.use(one.state, origin)) >= FEW_IDS:
                 self._timed = one
-                return [Ask(one.wish.seq, 0, n_read=TIMED_IDS)]
+                return [Ask(one.wish.seq, 0, n_read=FEW_IDS // 2)]
         return []
 
     def more(
