@@ -97,7 +97,7 @@ PARTS: dict[str, tuple[str, Callable[[], None]]] = {
     ),
     "speed": ("the machine's speed is followed", _put((cost, "SPEED_RATE", 0.0))),
     "few rounds": ("savings are learned fast at first", _put((drafter, "_FEW_ROUNDS", 1e9))),
-    "first": ("an unknown drafter is expected to pay", _put((knowledge, "FIRST_SAVED", 0.1))),
+    "first": ("an unknown drafter is expected to pay", _put((machine, "_USUALLY", 0.1))),
     "timed": ("dear calls are timed less often", _put((drafter, "_OFTEN", 256.0))),
     "around": ("what asking takes beside the call", _put((drafter.CallCost, "asked", lambda *_: None))),
     "read of plain": ("first guess of reading is bounded", _put((drafter, "_READ_OF_PLAIN", 1e9))),

@@ -11,6 +11,8 @@ from kit.disturbances import DEAR, between, every, real_pair, real_text, slow_st
 from kit.simulator import BAD, text
 
 from uad.base.types import Draft, Origin, SpeculativeParams
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.policy.drafter import SequenceDrafter
 from uad.engine.policy.protocol import Drafted, Wish
 
 DISTURBANCES = {
@@ -37,6 +39,11 @@ LENGTHS = (0.3, 2, 10, 30, 60, 120, 300)
 
 TIMES = ((3, 20), (1, 50), (5, 5), (10, 10), (2, 100), (50, 50))
 """How many times slower the target is, and the draft."""
+
+
+def use_of(policy: AutoPolicy, origin: Origin) -> SequenceDrafter:
+    """The drafter in the only text that runs."""
+    return policy.known.use(policy.known.states[0], origin, policy.known.machine.table((1,), 0))
 
 
 @pytest.mark.long
@@ -102,12 +109,10 @@ def test_a_call_that_read_nothing_tells_nothing_of_what_calls_cost(n_read):
     drafter.saved = 0.5
     cost = drafter.cost
     cost.call_ms, cost.age = 1000.0, 10**6  # known to be dear, long ago
-    use = policy.known.use(policy.known.states[0], Origin.MODEL)
+    use = use_of(policy, Origin.MODEL)
     use.next_at = 10**6
     before = cost.call_ms, cost.read_ms, cost.timed
-    policy.known.use(
-        policy.known.states[0], Origin.SUFFIX
-    )  # another one is asked, or there were no questions in this round
+    use_of(policy, Origin.SUFFIX)  # another one is asked, or there were no questions in this round
     assert not policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
     (ask,) = policy.asks(Origin.MODEL)
     assert ask.n_max == 0
@@ -127,7 +132,7 @@ def test_a_call_that_failed_leaves_nothing_for_the_next_drafter_of_the_round():
     one.run_text(400, 200)
     policy = one.policy
     policy.begin(0, 200)
-    head, model = (policy.known.use(policy.known.states[0], origin) for origin in (Origin.HEAD, Origin.MODEL))
+    head, model = (use_of(policy, origin) for origin in (Origin.HEAD, Origin.MODEL))
     head.saved, head.next_at, head.drafter.cost.age = 0.5, 10**6, 10**6
     model.saved, model.next_at = 50.0, 0
     assert not policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
@@ -148,7 +153,7 @@ def test_a_comparison_that_failed_is_not_what_the_next_call_is_paid_from(pays):
     one = real_pair(text(800, BAD))
     policy = one.policy
     policy.begin(0, 200)
-    use = policy.known.use(policy.known.states[0], Origin.MODEL)
+    use = use_of(policy, Origin.MODEL)
     use.is_probe = use.is_comparison = True  # of a call that failed
     use.saved, use.drafter.budget = (50.0, 0.0) if pays else (0.0, 1000.0)
     assert not policy.plan([Wish(0, SpeculativeParams(), 300, 200)])

@@ -86,7 +86,8 @@ class AutoPolicy:
         target = known.machine.target
         plain_ms = target.ms(1, depth)
         worth = {
-            origin: Worth(record.saved, record.cost.price(plain_ms, 1)) for origin, record in known.drafters.items()
+            origin: Worth(record.saved or 0.0, record.cost.price(plain_ms, 1))
+            for origin, record in known.drafters.items()
         }
         curve = tuple(target.ms(n, depth) for n in range(1, _ROWS_SHOWN + 1))
         plain = () if known.machine.is_rough else tuple((n, target.ms(1, n)) for n in _DEPTHS_SHOWN)

@@ -34,8 +34,6 @@ UNKNOWN_READ: Final = 256
 # where calls are dear. The first ones may take longer.
 _OFTEN: Final = 64.0
 _TIMING: Final = 0.018
-# Plain decodes that a round of an unknown drafter is expected to save: enough to be asked on any curve that pays.
-FIRST_SAVED: Final = 0.5
 # Of what a round saved, into the mean over all sequences, at least; and how many rounds the first guess counts for.
 _SAVED_RATE: Final = 0.03
 _FEW_ROUNDS: Final = 5.0
@@ -47,11 +45,6 @@ _FOR_PROBES: Final = 0.05
 # would prevent others for long. And at most.
 _FIRST_BUDGET: Final = 2.0
 _MOST_BUDGET: Final = 20.0
-# Plain decodes at first for asking it beside another drafter that writes, which is expected to gain more: enough to
-# read a prompt and to see some rounds, once in the life of a server. Later half of what probes get, as far as the first
-# budget. Without it a head and a draft model that are good in turns gain 2.0 times, with it 2.5
-# (test_policy_writers.py).
-_FIRST_CREDIT: Final = 10.0
 
 # Of what a round saved, into the mean of its sequence.
 _SEQUENCE_RATE: Final = 0.2
@@ -161,18 +154,21 @@ class DrafterRecord:
     """One drafter over all sequences."""
 
     cost: CallCost = field(default_factory=CallCost)
-    saved: float = FIRST_SAVED
-    """What a round saves in which it is asked, before its price: what a new sequence may expect."""
+    saved: float | None = None
+    """What a round saves in which it is asked, before its price: what a new sequence may expect. None: unknown."""
     n_rounds: int = 0
     budget: float = _FIRST_BUDGET
     """A token bucket for asking it where it does not pay, in plain decodes."""
-    credit: float = _FIRST_CREDIT
-    """The same for asking it beside another drafter that writes, which is expected to gain more."""
+    credit: float = _FIRST_BUDGET
+    """The same for asking it beside another drafter that writes, which is expected to gain more. Without it a head and
+    a draft model that are good in turns gain 2.0 times, with it 2.5 (test_policy_writers.py).
+    """
 
     def learn(self, saved: float, price: float) -> None:
         """A round saved so much, at this price."""
         self.n_rounds += 1
-        self.saved += max(_SAVED_RATE, 1.0 / (self.n_rounds + _FEW_ROUNDS)) * (saved - self.saved)
+        known = saved if self.saved is None else self.saved
+        self.saved = known + max(_SAVED_RATE, 1.0 / (self.n_rounds + _FEW_ROUNDS)) * (saved - known)
         if saved > price:
             self._deposit(_FOR_PROBES * (saved - price))
 
@@ -185,7 +181,9 @@ class DrafterRecord:
         self.budget = min(self.budget + n, _MOST_BUDGET)
 
     def can_compare(self, n_ids: int, price: float) -> bool:
-        """Whether it may be asked beside a better one at this price, n_ids after the last time that this was asked."""
+        """Whether it may be asked beside a better one at this price, n_ids after the last time that this was asked: for
+        half of what probes may take.
+        """
         self.credit = min(self.credit + 0.5 * _PROBING * n_ids, max(self.credit, _FIRST_BUDGET, price))
         return self.credit >= price
 

@@ -9,8 +9,8 @@ from typing import Final
 from uad.base.types import BY_REQUEST, WRITERS, Draft, Origin, SpecPolicy
 from uad.engine.policy.calibration import Calibration
 from uad.engine.policy.cost import CostCurve, CostSample
-from uad.engine.policy.drafter import FIRST_SAVED, CallCost, DrafterRecord, SequenceDrafter
-from uad.engine.policy.machine import Machine
+from uad.engine.policy.drafter import CallCost, DrafterRecord, SequenceDrafter
+from uad.engine.policy.machine import CostTable, Machine
 from uad.engine.policy.protocol import Wish
 
 # Ids that an answer is expected to have: a chat's answers are that long. Learning it earns nothing (lab/README).
@@ -122,14 +122,16 @@ class Knowledge:
         n_held = {origin: min(n, n_cached) for origin, n in self.n_held.get(seq, {}).items()}
         self.states[seq] = SequenceState(n_prompt, temperature >= _WARM, window=self.window, n_held=n_held)
 
-    def use(self, state: SequenceState, origin: Origin) -> SequenceDrafter:
-        """A drafter in a running sequence: at first it is expected to gain what it gained in others, or what an unknown
-        one does, where each request brings its own.
+    def use(self, state: SequenceState, origin: Origin, table: CostTable) -> SequenceDrafter:
+        """A drafter in a running sequence: at first it is expected to gain what it gained in others. An unknown one,
+        and one that each request brings, saves what usual guesses do where rows cost this.
         """
         use = state.uses.get(origin)
         if use is None:
             drafter = self.drafter(origin)
-            saved = FIRST_SAVED if origin in BY_REQUEST else drafter.saved
+            if drafter.saved is None:
+                drafter.saved = table.usual_saving()
+            saved = table.usual_saving() if origin in BY_REQUEST else drafter.saved
             use = state.uses[origin] = SequenceDrafter(drafter, saved, n_read=state.n_held.get(origin, 0))
         return use
 

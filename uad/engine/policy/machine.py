@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from uad.base.types import Origin
-from uad.engine.policy.choose import CLEAR
+from uad.engine.policy.choose import CLEAR, gains_of
 from uad.engine.policy.cost import CostCurve, CostSample
 
+# Probability that an id of an unknown drafter is accepted, if all before it are.
+_USUALLY: Final = 0.6
+_USUAL_LENGTH: Final = 8
 # Uses of a table before it is made again from the moving curve, and positions that share one.
 _REFRESH: Final = 32
 _DEPTH_STEP: Final = 128
@@ -157,6 +160,12 @@ class CostTable:
             return 0.0
         self._measure(1 + _AGAIN)
         return machine.keep_ms * sum(self._groups) + max(self._raw[1 + _AGAIN] - self._raw[1], 0.0)
+
+    def usual_saving(self) -> float:
+        """Plain decodes that a round saves whose guesses are as good as those of usual drafters, at its best length."""
+        gains = gains_of([_USUALLY] * _USUAL_LENGTH)
+        costs = self.upto(_USUAL_LENGTH + 1)
+        return max(gain + 1.0 - cost / costs[1] for gain, cost in zip(gains, costs[1:], strict=False))
 
     def level(self, n: int) -> int:
         """How many rows each sequence should have where n are needed."""

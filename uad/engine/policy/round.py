@@ -68,7 +68,7 @@ class Round:
             known.asked_in[origin] = known.n_rounds
         fixed = [one for one in self._fixed if one.wish.may_ask(origin) and self._is_fixed_due(one, origin)]
         may = [one for one in self._autos.values() if one.wish.may_ask(origin)]
-        due = [one for one in may if one.state.n >= known.use(one.state, origin).next_at]
+        due = [one for one in may if one.state.n >= known.use(one.state, origin, one.table).next_at]
         autos = [one for one in due if self._is_worth_asking(one, origin, len(due))]
         self._asked = fixed, autos
         cost = known.drafter(origin).cost
@@ -87,7 +87,7 @@ class Round:
 
     def _is_worth_asking(self, one: Automatic, origin: Origin, n_due: int) -> bool:
         """Whether the drafter pays, or its budget does; if not, when that is looked at again."""
-        use, writes = self._known.use(one.state, origin), origin in WRITERS
+        use, writes = one.state.uses[origin], origin in WRITERS
         gain, price = self._worth(one, origin, n_due)
         if writes and one.is_sure:
             return False
@@ -99,7 +99,7 @@ class Round:
         """Plain decodes that a round is expected to gain with this drafter, and that asking it takes, reading included.
         -1: reading is not earned back.
         """
-        state, use = one.state, self._known.use(one.state, origin)
+        state, use = one.state, one.state.uses[origin]
         price = use.drafter.cost.price(one.plain_ms, n_due)
         gain = use.saved - price
         if origin not in WRITERS:
@@ -116,7 +116,7 @@ class Round:
         return all(
             self._worth(one, rival, n_due)[0] <= gain
             for rival in rivals
-            if (not types or rival in types) and state.n >= known.use(state, rival).next_at
+            if (not types or rival in types) and state.n >= known.use(state, rival, one.table).next_at
         )
 
     def _timing(self, origin: Origin, may: Sequence[Automatic]) -> list[Ask]:
@@ -126,7 +126,7 @@ class Round:
         if not self._known.drafter(origin).cost.is_old:
             return []
         for one in may:
-            if one.state.unread(self._known.use(one.state, origin)) >= FEW_IDS:
+            if one.state.unread(one.state.uses[origin]) >= FEW_IDS:
                 self._timed = one
                 return [Ask(one.wish.seq, 0, n_read=FEW_IDS // 2)]
         return []
