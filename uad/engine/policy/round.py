@@ -128,7 +128,7 @@ class Round:
         for one in may:
             if one.state.unread(one.state.uses[origin]) >= FEW_IDS:
                 self._timed = one
-                return [Ask(one.wish.seq, 0, n_read=FEW_IDS // 2)]
+                return [Ask(one.wish.seq, 0, n_read=2)]
         return []
 
     def more(
