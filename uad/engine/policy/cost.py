@@ -31,11 +31,10 @@ _MOST_OF_SIZE: Final = 1.2
 _NOISE: Final = 0.08
 # What a position might add, by its order, in single rows after nothing: 97 ms, and 0.05 a position (AMX, BF16).
 _PER_POSITION: Final = 3e-4
-# Single rows after a pass of several, until they cost what they usually do; so many are only compared at first; and
-# what they cost more clearly, beyond noise: 0.4 and 0.5 of a single row on an H100 (docs/gpu.md).
+# Single rows after a pass of several, until they cost what they usually do; so many are only compared at first.
+# What they cost more counts beyond noise: 0.4 and 0.5 of a single row on an H100 (docs/gpu.md).
 _SETTLING_ROWS: Final = 2
 _TRIED_AFTER_ROWS: Final = 8
-_CLEAR_CHANGE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +147,7 @@ class _SizeChangeCost:
     @property
     def are_clear(self) -> bool:
         """Whether they cost clearly more than noise."""
-        return self._n_seen >= _TRIED_AFTER_ROWS and self._excess > _CLEAR_CHANGE
+        return self._n_seen >= _TRIED_AFTER_ROWS and self._excess > _NOISE
 
     @property
     def share(self) -> float:

@@ -20,9 +20,6 @@ _DEPTH_STEP: Final = 128
 # Dummy rows at most that fill up a draft to a size that is clearly cheaper. Q8_0 on two cores: passes of 8, 12 and 16
 # rows cost less than of 5 to 7, 9 to 11, 13 to 15 (lab/curves.py).
 _PADDING: Final = 6
-# Several rows cost so many times a single one at least, whatever was measured: else a curve on which single rows are
-# too expensive has every guess submitted, right or not, and never sees what they really cost.
-_LEAST_MORE: Final = 1.02
 # Ids that are decoded again after a draft that needed a checkpoint: learning it earns 0.1 % (lab/README).
 _AGAIN: Final = 2
 
@@ -110,6 +107,9 @@ class Machine:
 class CostTable:
     """Milliseconds of a round by the rows of each sequence, made as far as they are asked for.
 
+    Several rows cost clearly more than one, whatever was measured: else a curve on which single rows are too expensive
+    has every guess submitted, right or not, and never sees what they really cost.
+
     Where more rows cost less, as on machines whose curve has steps, drafts are padded: `level` says to how many rows,
     and costs are those of it. A target whose memory needs checkpoints is not padded: dummy rows would have to be taken
     back. There a draft longer than n_free costs the checkpoint, and what is decoded again after it.
@@ -142,7 +142,7 @@ class CostTable:
             best = min(range(k, k + self._n_padding + 1), key=raw.__getitem__) if k > 1 else k
             rows = best if CLEAR * raw[best] < raw[k] else k
             self._rows.append(rows)
-            least = _LEAST_MORE * raw[1] if k > 1 else 0.0
+            least = CLEAR * raw[1] if k > 1 else 0.0
             ms.append(max(raw[rows], least) + (self._change_ms if k > 1 else 0.0) + self._kept_ms(k))
         return ms
 
