@@ -111,7 +111,7 @@ def test_a_call_that_read_nothing_tells_nothing_of_what_calls_cost(n_read):
     cost.call_ms, cost.age = 1000.0, 10**6  # known to be dear, long ago
     use = use_of(policy, Origin.MODEL)
     use.next_at = 10**6
-    before = cost.call_ms, cost.read_ms, cost.timed
+    before = cost.call_ms, cost.read_ms, cost.wait
     use_of(policy, Origin.SUFFIX)  # another one is asked, or there were no questions in this round
     assert not policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
     (ask,) = policy.asks(Origin.MODEL)
@@ -120,7 +120,7 @@ def test_a_call_that_read_nothing_tells_nothing_of_what_calls_cost(n_read):
     policy.more([], [(0, 0.9)])  # a guess that was left over from an earlier round
     policy.observe(Drafted(Origin.MODEL, [Draft(n_read=n_read)], 1e-6))
     assert policy.choose() == {}
-    assert (before == (cost.call_ms, cost.read_ms, cost.timed)) is (n_read == 0)
+    assert (before == (cost.call_ms, cost.read_ms, cost.wait)) is (n_read == 0)
     assert (policy.known.states[0].unread(use) == 0) is (n_read == 0)
 
 
@@ -140,9 +140,9 @@ def test_a_call_that_failed_leaves_nothing_for_the_next_drafter_of_the_round():
     (ask,) = policy.asks(Origin.MODEL)  # what `asks` asked for before failed, so that nothing was reported of it
     assert ask.n_max > 0
     policy.more([], [(0, 0.9)])
-    before = head.drafter.cost.age, model.drafter.cost.timed
+    before = head.drafter.cost.age, model.drafter.cost.wait
     policy.observe(Drafted(Origin.MODEL, [Draft((1,), (0.9,), Origin.MODEL, n_read=200)], 1e-3))
-    assert (head.drafter.cost.age, model.drafter.cost.timed) == before
+    assert (head.drafter.cost.age, model.drafter.cost.wait) == before
     assert policy.known.states[0].unread(model) == 0
     assert [len(member.bins) for member in policy._round._autos.values()] == [1]
 

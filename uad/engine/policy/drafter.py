@@ -45,7 +45,6 @@ _FOR_PROBES: Final = 0.05
 # would prevent others for long. And at most.
 _FIRST_BUDGET: Final = 2.0
 _MOST_BUDGET: Final = 20.0
-
 # Of what a round saved, into the mean of its sequence.
 _SEQUENCE_RATE: Final = 0.2
 # Ids that a drafter is left alone after a round that did not pay: two, then twice as many each time, up to this. Always
@@ -84,10 +83,12 @@ class CallCost:
     """Steps of a call, its first id included."""
     age: int = 0
     """Ids that were written since the last call."""
-    timed: float = 0.0
-    """Plain decodes that the last call took which was made to find out what calls cost."""
+    wait: float = _OFTEN
+    """Ids until a call is made to find out what calls cost: a machine that was disturbed would leave the drafter alone
+    for ever.
+    """
     n_dear: int = 0
-    """How many of these in a row took longer than a plain decode."""
+    """How many of these calls in a row took longer than a plain decode."""
 
     def step_ms(self, n: int) -> float:
         """A step for n sequences. A call has one, and costs more: whatever was measured on a busy machine."""
@@ -98,11 +99,8 @@ class CallCost:
 
     @property
     def is_old(self) -> bool:
-        """Whether to find out what a call costs now. A machine that was disturbed would leave the drafter alone for
-        ever; where calls stay dear, that is asked less and less often.
-        """
-        wait = max(self.timed / _TIMING, _OFTEN)
-        return self.age >= wait or self.age >= _OFTEN * 2.0 ** min(max(self.n_dear - 2, 0), 16)
+        """Whether to find out what a call costs now."""
+        return self.age >= self.wait
 
     def price(self, plain_ms: float, n_seq: int) -> float:
         """What a call for n_seq sequences costs each of them beside reading, in plain decodes."""
@@ -122,11 +120,14 @@ class CallCost:
         return max(n // n_sequences, _LEAST_READ)
 
     def timing(self, ms: float, n_read: int, plain_ms: float) -> None:
-        """A call that read n_read ids, and wrote nothing, took ms: at most four fifths of it went into reading."""
+        """A call that read n_read ids, and wrote nothing, took ms: at most four fifths of it went into reading. Where
+        calls stay dear, this is found out less and less often.
+        """
         self.read_ms = min(self.read_ms or 0.5 * ms / n_read, 0.8 * ms / n_read)
         self.called(ms - n_read * self.read_ms, 0)
-        self.timed = ms / plain_ms
-        self.n_dear = self.n_dear + 1 if self.timed > 1.0 else 0
+        taken = ms / plain_ms
+        self.n_dear = self.n_dear + 1 if taken > 1.0 else 0
+        self.wait = min(max(taken / _TIMING, _OFTEN), _OFTEN * 2.0 ** min(max(self.n_dear - 2, 0), 16))
 
     def called(self, ms: float, n_read: int, n_sequences: int = 1) -> float:
         """A call took ms beside its steps, and read n_read ids of so many sequences; returns how much of it went into
