@@ -343,7 +343,7 @@ def test_what_was_learned_serves_the_next_text_but_not_that_of_another_temperatu
     assert [k for at, k in Simulation(jagged, wrong).run(n_texts=4).lengths if at >= 100 and k] == []
     one = policy(MEMORY_BOUND)
     trust(one)
-    before = one.known.calibration("draft-simple").probability(0.97)
+    before = one.known.calibration("draft-simple").chance(bin_of(0.97))
     for _ in range(40):
         one.begin(0, 10, temperature=0.8)
         if not one.plan([Wish(0, SpeculativeParams(n_max=4), 40, 50)]) and one.asks(Origin.MODEL):
@@ -352,8 +352,8 @@ def test_what_was_learned_serves_the_next_text_but_not_that_of_another_temperatu
             one.choose()
         one.observe(Commit(0, (7,)))
         one.observe(Ended(0))
-    assert one.known.calibration("draft-simple").probability(0.97) == before
-    assert one.known.calibration("draft-simple/sampled").probability(0.97) < 0.6 < before
+    assert one.known.calibration("draft-simple").chance(bin_of(0.97)) == before
+    assert one.known.calibration("draft-simple/sampled").chance(bin_of(0.97)) < 0.6 < before
 
 
 # --- bounded

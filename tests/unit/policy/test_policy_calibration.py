@@ -26,7 +26,7 @@ def test_always_a_probability(drafts, belief):
         bins = [bin_of(p) for p in said]
         one.drafted(bins)
         one.judge(bins, min(n_right, len(bins)))
-    assert 0.0 <= one.probability(belief) <= 1.0
+    assert 0.0 <= one.chance(bin_of(belief)) <= 1.0
     assert 0.0 <= one.next_chance(bin_of(belief)) <= 1.0
     for n, accepted, predicted in zip(one.n, one.accepted, one.predicted, strict=True):
         assert 0.0 <= accepted <= n
@@ -46,8 +46,8 @@ def test_near_certainty_bins_are_narrow():
 
 def test_an_unknown_draft_is_not_taken_at_its_word():
     one = Calibration()
-    assert 0.5 < one.probability(0.99) < 0.98
-    assert one.probability(0.6) < 0.5
+    assert 0.5 < one.chance(bin_of(0.99)) < 0.98
+    assert one.chance(bin_of(0.6)) < 0.5
 
 
 def test_surer_ids_of_an_unknown_draft_are_likelier():
@@ -66,15 +66,15 @@ def test_it_learns_the_truth(truth):
         belief = rng.random()
         observe(one, belief, rng.random() < truth(belief))
     for belief in (0.25, 0.55, 0.75, 0.9, 0.97):
-        assert one.probability(belief) == pytest.approx(truth(belief), abs=0.1)
+        assert one.chance(bin_of(belief)) == pytest.approx(truth(belief), abs=0.1)
 
 
 def test_a_draft_that_is_sure_and_wrong_is_found_out_within_ten_ids():
     one = Calibration()
     for _ in range(10):
         observe(one, 0.96, False)
-    assert one.probability(0.96) < 0.15
-    assert one.probability(0.9) < 0.5, "what it says elsewhere is doubted, too"
+    assert one.chance(bin_of(0.96)) < 0.15
+    assert one.chance(bin_of(0.9)) < 0.5, "what it says elsewhere is doubted, too"
 
 
 def test_it_forgets():
@@ -83,7 +83,7 @@ def test_it_forgets():
         observe(one, 0.9, False)
     for _ in range(1500):
         observe(one, 0.9, True)
-    assert one.probability(0.9) > 0.9
+    assert one.chance(bin_of(0.9)) > 0.9
 
 
 def test_one_bin_does_not_forget_what_others_did_not_contradict():
@@ -92,8 +92,8 @@ def test_one_bin_does_not_forget_what_others_did_not_contradict():
         observe(one, 0.9, True)
     for _ in range(3000):
         observe(one, 0.15, False)
-    assert one.probability(0.9) > 0.9
-    assert one.probability(0.15) < 0.05
+    assert one.chance(bin_of(0.9)) > 0.9
+    assert one.chance(bin_of(0.15)) < 0.05
 
 
 @given(
@@ -113,7 +113,7 @@ def test_a_draft_teaches_nearly_what_its_ids_teach_one_by_one(earlier, draft, n_
     assert together.n == pytest.approx(single.n)
     assert together.accepted == pytest.approx(single.accepted)
     for belief in (0.01, 0.5, 0.99, 1.0):
-        assert together.probability(belief) == pytest.approx(single.probability(belief), abs=0.1)
+        assert together.chance(bin_of(belief)) == pytest.approx(single.chance(bin_of(belief)), abs=0.1)
 
 
 def test_nothing_is_learned_of_ids_behind_the_first_wrong_one():

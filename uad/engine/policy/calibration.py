@@ -61,10 +61,6 @@ class Calibration:
         prior = 1.0 / (1.0 + exp(-self.slope * _LOGITS[i] - self.shift))
         return (self.accepted[i] + _PRIOR * prior) / (self.n[i] + _PRIOR)
 
-    def probability(self, belief: float) -> float:
-        """`chance` of the bin of this belief."""
-        return self.chance(bin_of(belief))
-
     def next_chance(self, i: int) -> float:
         """Expected probability of the id after one of bin i: as its own, before anything is known."""
         p = self.following[i]

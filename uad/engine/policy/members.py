@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from uad.base.types import Ask, Draft, Origin
 from uad.engine.policy.calibration import Calibration
@@ -11,10 +11,6 @@ from uad.engine.policy.drafter import UNKNOWN_READ
 from uad.engine.policy.knowledge import SequenceState
 from uad.engine.policy.machine import CostTable
 from uad.engine.policy.protocol import Wish
-
-# Share of a looked-up guess that is expected to be accepted, from which it spares asking the draft model. Without it
-# 0.4 % are lost (lab/README).
-_SURE: Final = 0.8
 
 
 class Candidate(NamedTuple):
@@ -24,14 +20,12 @@ class Candidate(NamedTuple):
     draft: Draft
     gains: list[float]
     """Ids expected to be accepted of the first k, by k."""
-    price_ms: float
-    """What asking for it took."""
     price: float
     """What asking for one takes on average, in plain decodes."""
-    value: float
-    """Milliseconds that it is expected to save at its best length, less what it took."""
-    sure: float
-    """The share of that length that is expected to be accepted."""
+    saved_ms: float
+    """Milliseconds that it is expected to save at its best length, before its price."""
+    is_sure: bool
+    """Whether that is more than asking for it took, and it is expected to be accepted nearly whole."""
 
 
 @dataclass(slots=True)
@@ -78,11 +72,5 @@ class Automatic:
 
     @property
     def is_sure(self) -> bool:
-        """Whether a guess is there that is worth submitting, and expected to be accepted nearly whole. What a grammar
-        forces says nothing of what comes after it.
-        """
-        return any(
-            candidate.sure >= _SURE and candidate.value > 0
-            for candidate in self.candidates
-            if candidate.origin is not Origin.GRAMMAR
-        )
+        """Whether there is a sure guess. What a grammar forces says nothing of what comes after it."""
+        return any(one.is_sure and one.origin is not Origin.GRAMMAR for one in self.candidates)
