@@ -73,4 +73,4 @@ class Automatic:
     @property
     def is_sure(self) -> bool:
         """Whether there is a sure guess. What a grammar forces says nothing of what comes after it."""
-        return any(one.is_sure and one.origin is not Origin.GRAMMAR for one in self.candidates)
+        return any(member.is_sure and member.origin is not Origin.GRAMMAR for member in self.candidates)

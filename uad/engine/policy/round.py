@@ -71,14 +71,14 @@ class Round:
         self._timed = self._writing = None  # a call that failed showed nothing of what it was asked for
         if writes:
             known.asked_in[origin] = known.n_rounds
-        fixed = [one for one in self._fixed if one.wish.may_ask(origin) and self._is_fixed_due(one, origin)]
-        may = [one for one in self._autos.values() if one.wish.may_ask(origin)]
-        due = [one for one in may if one.state.n >= known.use(one.state, origin, one.table).next_at]
-        autos = [one for one in due if self._is_worth_asking(one, origin, len(due))]
+        fixed = [member for member in self._fixed if member.wish.may_ask(origin) and self._is_fixed_due(member, origin)]
+        may = [member for member in self._autos.values() if member.wish.may_ask(origin)]
+        due = [member for member in may if member.state.n >= known.use(member.state, origin, member.table).next_at]
+        autos = [member for member in due if self._is_worth_asking(member, origin, len(due))]
         self._asked = fixed, autos
         cost = known.drafter(origin).cost
         self._n_read = cost.read_at_once(len(self._fixed) + len(self._autos)) if autos and writes else 0
-        asks = [one.ask(writes) for one in fixed]
+        asks = [member.ask(writes) for member in fixed]
         for auto in autos:
             asks.append(Ask(auto.wish.seq, auto.longest if writes else auto.wish.room, n_read=self._n_read))
         if writes and asks:
@@ -87,41 +87,41 @@ class Round:
             self._writing = Writing(cost, self._table if autos else None, self._n_writing, autos)
         return asks if asks or not writes else self._timing(origin, may)
 
-    def _is_fixed_due(self, one: Fixed, origin: Origin) -> bool:
-        return not one.guess.ids and (bool(one.wish.params.types) or origin not in self._known.weighed)
+    def _is_fixed_due(self, member: Fixed, origin: Origin) -> bool:
+        return not member.guess.ids and (bool(member.wish.params.types) or origin not in self._known.weighed)
 
-    def _is_worth_asking(self, one: Automatic, origin: Origin, n_due: int) -> bool:
+    def _is_worth_asking(self, member: Automatic, origin: Origin, n_due: int) -> bool:
         """Whether the drafter pays, or its budget does; if not, when that is looked at again."""
-        use, writes = one.state.uses[origin], origin in WRITERS
-        gain, price = self._worth(one, origin, n_due)
-        if writes and one.is_sure:
+        use, writes = member.state.uses[origin], origin in WRITERS
+        gain, price = self._worth(member, origin, n_due)
+        if writes and member.is_sure:
             return False
-        is_best = not writes or self._is_best(one, origin, gain, n_due)
-        use.next_at = asked_again(use, one.state.n, price, gain >= 0.0, is_best)
-        return use.next_at <= one.state.n
+        is_best = not writes or self._is_best(member, origin, gain, n_due)
+        use.next_at = asked_again(use, member.state.n, price, gain >= 0.0, is_best)
+        return use.next_at <= member.state.n
 
-    def _worth(self, one: Automatic, origin: Origin, n_due: int) -> tuple[float, float]:
+    def _worth(self, member: Automatic, origin: Origin, n_due: int) -> tuple[float, float]:
         """Plain decodes that a round is expected to gain with this drafter, and that asking it takes, reading included.
         -1: reading is not earned back.
         """
-        state, use = one.state, one.state.uses[origin]
-        price = use.drafter.cost.price(one.plain_ms, n_due)
+        state, use = member.state, member.state.uses[origin]
+        price = use.drafter.cost.price(member.plain_ms, n_due)
         gain = use.saved - price
         if origin not in WRITERS:
             return gain, price
-        reading = use.drafter.cost.reading(state.unread(use), one.plain_ms)
-        return gain if state.is_worth_reading(gain, reading, one.wish.n_left) else -1.0, price + reading
+        reading = use.drafter.cost.reading(state.unread(use), member.plain_ms)
+        return gain if state.is_worth_reading(gain, reading, member.wish.n_left) else -1.0, price + reading
 
-    def _is_best(self, one: Automatic, origin: Origin, gain: float, n_due: int) -> bool:
+    def _is_best(self, member: Automatic, origin: Origin, gain: float, n_due: int) -> bool:
         """Whether no other drafter that writes is expected to gain more: one of them writes, the others only from their
         budgets. One that is off, left alone, or too expensive to read for, is no rival.
         """
-        known, types, state = self._known, one.wish.params.types, one.state
+        known, types, state = self._known, member.wish.params.types, member.state
         rivals = [rival for rival, last in known.asked_in.items() if rival is not origin and known.n_rounds - last <= 1]
         return all(
-            self._worth(one, rival, n_due)[0] <= gain
+            self._worth(member, rival, n_due)[0] <= gain
             for rival in rivals
-            if (not types or rival in types) and state.n >= known.use(state, rival, one.table).next_at
+            if (not types or rival in types) and state.n >= known.use(state, rival, member.table).next_at
         )
 
     def _timing(self, origin: Origin, may: Sequence[Automatic]) -> list[Ask]:
@@ -130,10 +130,10 @@ class Round:
         """
         if not self._known.drafter(origin).cost.is_old:
             return []
-        for one in may:
-            if one.state.unread(one.state.uses[origin]) >= FEW_IDS:
-                self._timed = one
-                return [Ask(one.wish.seq, 0, n_read=2)]
+        for member in may:
+            if member.state.unread(member.state.uses[origin]) >= FEW_IDS:
+                self._timed = member
+                return [Ask(member.wish.seq, 0, n_read=2)]
         return []
 
     def more(
@@ -152,11 +152,11 @@ class Round:
         self._calls_ms += ms
         if self._timed is not None:
             self._time(self._timed, origin, drafts[0].n_read, ms)
-        for one, draft in zip(fixed, drafts, strict=False):
+        for member, draft in zip(fixed, drafts, strict=False):
             if draft.ids and origin is Origin.GRAMMAR:
-                one.forced = draft
+                member.forced = draft
             elif draft.ids:
-                one.guess = draft
+                member.guess = draft
         if autos:
             self._learn(origin, list(zip(autos, drafts[len(fixed) :], strict=False)), ms, len(fixed))
 
@@ -176,14 +176,14 @@ class Round:
             ms = max(ms - writing.all_steps_ms, 0.0) * n / (n + n_fixed) + steps_ms
             if writing.n_steps and steps.ms(1) > 0:
                 steps.observe(int(writing.n_stepped / writing.n_steps + 0.5), 0, steps_ms / writing.n_steps)
-            if any(one.bins for one, _ in autos):
+            if any(member.bins for member, _ in autos):
                 cost.stepped(writing.n_steps + 1)
         reading_ms = cost.called(ms - steps_ms, sum(draft.n_read for _, draft in autos), n)
         self._n_asked[origin] = n
-        for one, draft in autos:
-            state, use = one.state, one.state.uses[origin]
+        for member, draft in autos:
+            state, use = member.state, member.state.uses[origin]
             if use.is_probe:
-                use.drafter.pay((ms + cost.around_ms) / n / one.plain_ms, use.is_comparison)
+                use.drafter.pay((ms + cost.around_ms) / n / member.plain_ms, use.is_comparison)
             n_read = draft.n_read
             is_reading = n_read >= self._n_read or (not n_read and not draft.ids and state.unread(use) > FEW_IDS)
             if writing and is_reading:
@@ -191,49 +191,49 @@ class Round:
                 continue
             state.has_read(use)
             if writing:
-                one.calibration.drafted(one.bins)
-            self._weigh(one, origin, draft, (ms - reading_ms) / n)
+                member.calibration.drafted(member.bins)
+            self._weigh(member, origin, draft, (ms - reading_ms) / n)
 
-    def _time(self, one: Automatic, origin: Origin, n_read: int, ms: float) -> None:
+    def _time(self, member: Automatic, origin: Origin, n_read: int, ms: float) -> None:
         """A drafter read so many ids of this sequence. Ids that its KV holds already say nothing about costs, and count
         as none.
         """
-        use, self._timed = one.state.uses[origin], None
+        use, self._timed = member.state.uses[origin], None
         if n_read:
-            use.drafter.cost.timing(ms, n_read, one.plain_ms)
-        one.state.has_read(use, n_read or None)
+            use.drafter.cost.timing(ms, n_read, member.plain_ms)
+        member.state.has_read(use, n_read or None)
 
-    def _weigh(self, one: Automatic, origin: Origin, draft: Draft, price_ms: float) -> None:
+    def _weigh(self, member: Automatic, origin: Origin, draft: Draft, price_ms: float) -> None:
         """A guess for one sequence came: what may be accepted of it, and what it saves at its best length."""
         known = self._known
-        calibration = one.calibration if origin in WRITERS else known.calibration_for(one.state, draft)
+        calibration = member.calibration if origin in WRITERS else known.calibration_for(member.state, draft)
         bins = [bin_of(belief) for belief in draft.p]
         n = len(bins) - draft.n_tail
-        use = one.state.uses[origin]
+        use = member.state.uses[origin]
         use.follow(draft.ids[:n], bins[:n], calibration)
         chances = [calibration.chance(i) for i in bins[:n]]
         if draft.n_tail:
             tail = known.calibration(draft.kind)
             chances += [tail.chance(i) for i in bins[n:]]
         gains = gains_of(chances)
-        costs = one.table.upto(len(gains))
+        costs = member.table.upto(len(gains))
         saved = [gain * costs[1] - cost + costs[1] for gain, cost in zip(gains, costs[1:], strict=False)]
         length = saved.index(max(saved))
-        price = use.drafter.cost.price(one.plain_ms, self._n_asked[origin])
-        saved_ms = saved[length] / one.size
+        price = use.drafter.cost.price(member.plain_ms, self._n_asked[origin])
+        saved_ms = saved[length] / member.size
         is_sure = saved_ms > price_ms and gains[length] >= _SURE * length
         self._guesses_ms += price_ms
-        one.candidates.append(Candidate(origin, draft, gains, price, saved_ms, is_sure))
+        member.candidates.append(Candidate(origin, draft, gains, price, saved_ms, is_sure))
 
     # --- what is submitted
 
     def choose(self) -> Mapping[int, Chosen]:
         """See `protocol.Policy`."""
         chosen = self._automatic() if self._groups else {}
-        for one in self._fixed:
-            draft = max(one.guess, one.forced, key=lambda draft: len(draft.ids))
+        for member in self._fixed:
+            draft = max(member.guess, member.forced, key=lambda draft: len(draft.ids))
             if draft.ids:
-                chosen[one.wish.seq] = Chosen(draft)
+                chosen[member.wish.seq] = Chosen(draft)
         return chosen
 
     def _automatic(self) -> dict[int, Chosen]:
@@ -250,15 +250,15 @@ class Round:
     def _gains(self, group: Sequence[int]) -> list[float]:
         """Ids expected beyond one each, by the number of drafted rows of each sequence."""
         drafting = [self._autos[seq] for seq in group if seq in self._autos and self._autos[seq].candidates]
-        return merged([merged([candidate.gains for candidate in one.candidates], max) for one in drafting], sum)
+        return merged([merged([candidate.gains for candidate in member.candidates], max) for member in drafting], sum)
 
     def _submit(self, chosen: dict[int, Chosen], group: Sequence[int], n: int, table: CostTable) -> None:
         """Cut the group's drafts to so many rows."""
         n_rows = table.level(n)
         n_rows = n_rows if len(group) > 1 or n_rows > n else 0
         for seq in group:
-            one = self._autos.get(seq)
-            draft = _best_of(one.candidates, n - 1) if one is not None and one.candidates else Draft()
+            member = self._autos.get(seq)
+            draft = _best_of(member.candidates, n - 1) if member is not None and member.candidates else Draft()
             if draft.ids or n_rows:
                 chosen[seq] = Chosen(draft, n_rows)
 
@@ -269,14 +269,14 @@ class Round:
         """
         costs = table.upto(n)
         growth = (costs[n] - costs[1]) / total if total > 0 else 0.0  # of the decode, for each id that is expected
-        for one in [self._autos[seq] for seq in group if seq in self._autos]:
-            for candidate in one.candidates:
-                use = one.state.uses[candidate.origin]
+        for member in [self._autos[seq] for seq in group if seq in self._autos]:
+            for candidate in member.candidates:
+                use = member.state.uses[candidate.origin]
                 saved_ms = candidate.saved_ms
                 if len(group) > 1 and not use.is_probe:
-                    saved_ms = candidate.gains[min(n - 1, len(candidate.gains) - 1)] * (one.plain_ms - growth)
-                pays = use.judged(saved_ms / one.plain_ms, candidate.price)
-                use.next_at = asked_again(use, one.state.n, candidate.price, pays, was_asked=True)
+                    saved_ms = candidate.gains[min(n - 1, len(candidate.gains) - 1)] * (member.plain_ms - growth)
+                pays = use.judged(saved_ms / member.plain_ms, candidate.price)
+                use.next_at = asked_again(use, member.state.n, candidate.price, pays, was_asked=True)
 
 
 def _best_of(candidates: Sequence[Candidate], n: int) -> Draft:

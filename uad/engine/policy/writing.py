@@ -25,7 +25,7 @@ class Writing:
         """autos: those whose length is free; what does not change until all drafts are written is looked up once."""
         self._cost = cost
         self._n_writing = n_writing
-        self._autos = {one.wish.seq: one for one in autos}
+        self._autos = {member.wish.seq: member for member in autos}
         self._hopes: list[float] = []  # ids expected of each step of all drafts together
         self._is_ours = False  # whether the next step is one of an automatic request, too
         self.all_steps_ms = 0.0
@@ -33,7 +33,7 @@ class Writing:
         self.n_steps = self.n_stepped = 0  # of these, and ids of all sequences in them
         if autos and table:
             self._step_ms = [cost.step_ms(n) for n in range(1, len(autos) + 1)]
-            self._most = max([one.longest for one in autos])
+            self._most = max([member.longest for member in autos])
             self._costs = table.upto(self._most + 1)[1:]
 
     def more(
@@ -49,21 +49,21 @@ class Writing:
         autos, hopes = self._autos, self._hopes
         for seq, belief in wrote:
             if seq in autos:
-                one, i = autos[seq], bin_of(belief)
-                one.p *= one.calibration.chance(i)
-                one.bins.append(i)
-                k = len(one.bins)
+                member, i = autos[seq], bin_of(belief)
+                member.p *= member.calibration.chance(i)
+                member.bins.append(i)
+                k = len(member.bins)
                 if k > len(hopes):
                     hopes.append(0.0)
-                hopes[k - 1] += one.p
+                hopes[k - 1] += member.p
         live = [autos[seq] for seq in seqs if seq in autos]
         self._is_ours = bool(live) and self._may_continue(live)
         return [self._is_ours or seq not in autos for seq in seqs]
 
     def _may_continue(self, live: Sequence[Automatic]) -> bool:
         """Whether drafts some ids longer are expected to be worth more, though further steps take time."""
-        hopes, ahead = [one.p for one in live], list[float]()
-        kept = [one.calibration.next_chance(one.bins[-1]) if one.bins else 1.0 for one in live]
+        hopes, ahead = [member.p for member in live], list[float]()
+        kept = [member.calibration.next_chance(member.bins[-1]) if member.bins else 1.0 for member in live]
         for _ in range(min(_LOOK_AHEAD, self._most - len(self._hopes))):
             hopes = [hope * chance for hope, chance in zip(hopes, kept, strict=True)]
             ahead.append(sum(hopes))
