@@ -20,19 +20,15 @@ def render(pool: ModelPool, texts: Mapping[str, str]) -> str:
         for line in text.splitlines():
             if line.startswith("#"):
                 family = line.split(" ", 3)[2]
-                _add_head(heads, family, line)
+                # HELP and TYPE of a family, once
+                before = heads.get(family, "")
+                if line.split(" ", 2)[1] not in before:
+                    heads[family] = f"{before}{line}\n"
             elif sample := _SAMPLE.fullmatch(line):
                 labels = _labels(model) + ("," + sample[2] if sample[2] else "")
                 families.setdefault(family, []).append(f"{sample[1]}{{{labels}}} {sample[3]}")
     lines = [line for family, samples in families.items() for line in (*heads[family].splitlines(), *samples)]
     return "".join(f"{line}\n" for line in (*lines, *_own(pool)))
-
-
-def _add_head(heads: dict[str, str], family: str, line: str) -> None:
-    """HELP and TYPE of a family, once."""
-    before = heads.get(family, "")
-    if line.split(" ", 2)[1] not in before:
-        heads[family] = f"{before}{line}\n"
 
 
 def _labels(model: str) -> str:

@@ -110,18 +110,15 @@ def device_notes(config: Config) -> tuple[str, ...]:
         )
     for role, model in (("target", config.target), ("draft", config.draft)):
         if model is not None and (config.rpc or model.devices is not None):
-            lines.append(f"devices of the {role}: {_device_names(model)}")
+            shown = [f"{device.name} ({device.description}, {size_text(device.free)} free)" for device in used(model)]
+            names = ", ".join(shown) or "this machine's CPU"
+            lines.append(f"devices of the {role}: {names}")
     if config.target.n_gpu_layers and (n := len(used(config.target))) > 1:
         lines.append(
             f"the target's layers are on {n} devices, which compute one after the other; vLLM computes on all at once, "
             "and uad drafts there, too (docs/vllm.md)"
         )
     return tuple(lines)
-
-
-def _device_names(model: ModelConfig) -> str:
-    shown = [f"{device.name} ({device.description}, {size_text(device.free)} free)" for device in used(model)]
-    return ", ".join(shown) or "this machine's CPU"
 
 
 # --- the place of experiments

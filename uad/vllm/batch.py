@@ -161,7 +161,10 @@ class BatchDrafting:
         if not writing:
             return {}
         if self._drafting is None:
-            return self._trials(writing)
+            # drafts that only show what steps cost
+            assert self._steps is not None
+            n = min(self._steps.length(), *(self._room(text) for _, text in writing))
+            return {i: _dummies(text, n) for i, text in writing}
         seqs = tuple(text.seq for _, text in writing)
         self._n_plain -= 1
         if seqs == self._planned and self._n_plain > 0:
@@ -178,12 +181,6 @@ class BatchDrafting:
                 text.draft = chosen[text.seq].draft
                 text.n_rows = 1 + len(text.draft.ids)
         return {i: text.draft.ids for i, text in writing}
-
-    def _trials(self, writing: Sequence[tuple[int, RowText]]) -> dict[int, tuple[int, ...]]:
-        """Drafts that only show what steps cost."""
-        assert self._steps is not None
-        n = min(self._steps.length(), *(self._room(text) for _, text in writing))
-        return {i: _dummies(text, n) for i, text in writing}
 
     def _room(self, text: RowText) -> int:
         return max(min(self._limits.n_max, self._limits.max_len - text.n - 1), 0)

@@ -121,6 +121,7 @@ def vocab_of(model_config: Any) -> HfVocab:
         )
     generation = model_config.try_get_generation_config() or {}
     ends = generation.get("eos_token_id")
+    ends = [ends] if isinstance(ends, int) else ends or []
     template = tokenizer.chat_template
     return HfVocab(
         name=str(model_config.model),
@@ -128,14 +129,9 @@ def vocab_of(model_config: Any) -> HfVocab:
         n_vocab=int(model_config.get_vocab_size()),
         bos=tokenizer.bos_token_id,
         eos=tokenizer.eos_token_id,
-        eog=frozenset(id_ for id_ in ([ends] if isinstance(ends, int) else ends or []))
-        | _set_of(tokenizer.eos_token_id),
+        eog=frozenset(id_ for id_ in (*ends, tokenizer.eos_token_id) if id_ is not None),
         template=template if isinstance(template, str) else "",
     )
-
-
-def _set_of(id_: int | None) -> frozenset[int]:
-    return frozenset(()) if id_ is None else frozenset((id_,))
 
 
 def _end(thread: DraftThread, opened: OpenedDrafters) -> None:

@@ -164,18 +164,14 @@ class NgramCache:
                 earlier.age()
 
     def draft(self, n: int) -> Draft | None:
-        self._count()
+        ids, size = self._text.ids, self.size  # of the new ids as many as a round may take
+        start, self.size = max(size - LONGER, 0), min(len(ids), size + _STEP_IDS)
+        self.context.add(ids[start : self.size], size - start)
         if n <= 0 or not self._text.ids:
             return None
         pick = None if self._text.aligner.is_copying else self._pick(self._text.ids[-LONGEST:])
         draft = self._text.copy(min(n, N_COPIED), _N_MATCH, lambda: self._find(pick))
         return draft if draft is not None and draft.ids else self._picked(min(n, N_DRAFT), pick)
-
-    def _count(self) -> None:
-        """The new ids, as many as a round may take."""
-        ids, size = self._text.ids, self.size
-        start, self.size = max(size - LONGER, 0), min(len(ids), size + _STEP_IDS)
-        self.context.add(ids[start : self.size], size - start)
 
     def _find(self, pick: Pick | None) -> Located | None:
         ids = self._text.ids[-LONGER:]

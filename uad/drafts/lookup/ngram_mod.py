@@ -157,7 +157,9 @@ class NgramMod:
 
     def draft(self, n: int) -> Draft | None:
         self._settle()
-        self._learn()
+        # all new ids at once: of what goes on in two ways within them, both are then distinguished
+        self.streak = self.pool.learn(self._text.ids, max(self.size, self.pool.n), self.streak)
+        self.size = len(self._text.ids)
         if n <= 0 or len(self._text.ids) < self.pool.n:
             return None
         n = min(n, self._n_max)
@@ -182,11 +184,6 @@ class NgramMod:
         if self._n_low >= _LOW_STREAK:
             self._n_low = 0
             self.pool.reset()
-
-    def _learn(self) -> None:
-        """All new ids at once: of what goes on in two ways within them, both are then distinguished."""
-        self.streak = self.pool.learn(self._text.ids, max(self.size, self.pool.n), self.streak)
-        self.size = len(self._text.ids)
 
     def end(self) -> None:
         """The answer is in the pool, or read with the next request."""

@@ -86,7 +86,9 @@ class Prefill:
         ) is not None:
             self._is_firsts_turn = True
             yield short, self._length(short.n_unread, short.n_unread)
-        if (reader := self._whose_turn(readers())) is not None:
+        key = _came_first if self._is_firsts_turn else _least_left
+        self._is_firsts_turn = not self._is_firsts_turn
+        if (reader := min(readers(), key=key, default=None)) is not None:
             left = max(seconds - (self._clock() - began), seconds / 2)
             yield reader, self._length(reader.n_unread, self._room(reader, left, others_write))
 
@@ -124,11 +126,6 @@ class Prefill:
         if reader is None or reader.n_unread > min(self._ids(reader, seconds), self._most):
             return None
         return reader
-
-    def _whose_turn(self, readers: Sequence[R]) -> R | None:
-        key = _came_first if self._is_firsts_turn else _least_left
-        self._is_firsts_turn = not self._is_firsts_turn
-        return min(readers, key=key, default=None)
 
     def _alone(self, reader: Reader) -> int:
         """Ids of a piece that may be interrupted."""

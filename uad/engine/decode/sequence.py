@@ -46,7 +46,8 @@ def ends_of(request: Request, vocab: VocabTable) -> Ends:
     known = vocab.eog | asked
     never: frozenset[int] = frozenset()
     if request.sampling.ignore_eos:
-        named = {id_ for id_ in vocab.eog if _is_named(name_of(id_, vocab), request.stop)}
+        names = {id_: name_of(id_, vocab) for id_ in vocab.eog}
+        named = {id_ for id_, name in names.items() if name and any(name in word for word in request.stop)}
         never = vocab.eog - asked - named
     return Ends(
         ids=asked if request.sampling.ignore_eos else known,
@@ -58,10 +59,6 @@ def ends_of(request: Request, vocab: VocabTable) -> Ends:
 def name_of(id_: int, vocab: VocabTable) -> str:
     """How this id is written for people: its text, or a control token's name; empty where it has neither."""
     return vocab.pieces[id_].decode("utf-8", "replace") or vocab.special_names.get(id_, "")
-
-
-def _is_named(name: str, stop: Ids[str]) -> bool:
-    return bool(name) and any(name in word for word in stop)
 
 
 @dataclass(slots=True)

@@ -43,7 +43,9 @@ class StepMaker:
 
     def make(self, stages: Sequence[Stage]) -> list[SamplingStep]:
         """The steps, in order; what a request forbids comes first. Raises what making one of them does."""
-        steps = self._forbidden()
+        allowed, words = self._params.allowed, self._params.bad_words
+        steps: list[SamplingStep] = [Allowed(allowed)] if allowed else []
+        steps += [BadWords(words)] if words else []
         try:
             self._add(steps, stages)
         except BaseException:
@@ -66,11 +68,6 @@ class StepMaker:
             else:
                 steps.append(self._alone(stage, sum(earlier == stage for earlier in stages[:i])))
         steps += self._native(group)
-
-    def _forbidden(self) -> list[SamplingStep]:
-        params = self._params
-        allowed: list[SamplingStep] = [Allowed(params.allowed)] if params.allowed else []
-        return [*allowed, *([BadWords(params.bad_words)] if params.bad_words else [])]
 
     def _native(self, group: Sequence[Stage]) -> list[SamplingStep]:
         return [Native(self._chains(group), reach(group), self._prompt)] if group else []

@@ -18,7 +18,7 @@ from uad.engine.sampling.dry import Breakers, BreakersOf
 from uad.engine.sampling.noise import Position, gumbel, gumbel_each
 from uad.engine.sampling.stages import most_kept, stages
 from uad.engine.sampling.steps import AnyIds, Candidates, Row
-from uad.text.grammar.protocol import Ids, Matcher
+from uad.text.grammar.protocol import Matcher
 
 _NO_LOGITS = np.empty(0, np.float32)
 _FEW = 1024  # candidates whose noise is made with that of other rows; of more the numbers cost more than the calls
@@ -113,7 +113,9 @@ class Sampler:
         """What the matcher and `n_early` let follow."""
         mask = self.matcher.mask() if self.matcher is not None else None
         if mask is not None and not mask.are_banned:
-            ids = self._not_late(mask.allowed(len(row)))
+            ids = mask.allowed(len(row))
+            earlier = np.setdiff1d(ids, self._late, assume_unique=True) if self._n_early else ids
+            ids = earlier if len(earlier) else ids  # nothing but an end may follow
             return ids, row[ids]
         if mask is not None or self._n_early:
             row = row.copy()
@@ -122,10 +124,6 @@ class Sampler:
             if self._n_early:
                 row[self._late] = -np.inf
         return None, row
-
-    def _not_late(self, ids: Ids) -> Ids:
-        earlier = np.setdiff1d(ids, self._late, assume_unique=True) if self._n_early else ids
-        return earlier if len(earlier) else ids  # nothing but an end may follow
 
     def accept(self, id_: int) -> None:
         """The id is part of the text."""

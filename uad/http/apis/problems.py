@@ -89,18 +89,15 @@ def problem_of(error: Exception) -> Problem:
             counts = {"n_prompt_tokens": error.n_prompt_tokens, "n_ctx": error.n_ctx}
             return Problem(400, str(error), OVERFLOW, error.param, counts)
         case ValidationError():
-            return _invalid(error)
+            field, reason = field_and_reason(error)
+            return Problem(400, f"{field}: {reason}" if field else reason, KINDS[400], field or None)
         case UadError():
-            return _expected(error)
+            status, headers = _status(error)
+            param = error.param if isinstance(error, RequestError) else None
+            return Problem(status, str(error), KINDS.get(status, "server_error"), param, headers=headers)
         case _:
             log.error("unexpected error in the HTTP server", exc_info=error)
             return Problem(500, "internal error; the server's log has the details", "server_error")
-
-
-def _expected(error: UadError) -> Problem:
-    status, headers = _status(error)
-    param = error.param if isinstance(error, RequestError) else None
-    return Problem(status, str(error), KINDS.get(status, "server_error"), param, headers=headers)
 
 
 def _status(error: UadError) -> tuple[int, Mapping[str, str]]:
@@ -124,11 +121,6 @@ def _status(error: UadError) -> tuple[int, Mapping[str, str]]:
             return 408, NO_RETRY
         case _:
             return 500, {}
-
-
-def _invalid(error: ValidationError) -> Problem:
-    param, text = field_and_reason(error)
-    return Problem(400, f"{param}: {text}" if param else text, KINDS[400], param or None)
 
 
 def field_and_reason(error: ValidationError) -> tuple[str, str]:

@@ -50,7 +50,9 @@ def prepared(
     """
     if isinstance(body, ChatBody):
         calls_of(body)  # a tool that is not there is refused before anything is rendered
-        encoded = [_encoded_chat(engine, body, images[0])]
+        encoded = [encode_chat(engine.text, body, images[0])]
+        if body.verbose or engine.config.verbose:
+            encoded = [replace(prompt, text=text_of(engine.text, prompt.ids)) for prompt in encoded]
     else:
         pairs = zip(prompts, images, strict=True)
         encoded = [encode_completion(engine, body, prompt, own) for prompt, own in pairs]
@@ -93,12 +95,6 @@ def check_prepared(engine: Backend, body: Asking) -> None:
         calls_of(body)
         check_begun(body)
         kwarg_budget(body)
-
-
-def _encoded_chat(engine: Backend, body: ChatBody, images: Sequence[Image]) -> Prompt:
-    prompt = encode_chat(engine.text, body, images)
-    is_shown = body.verbose or engine.config.verbose
-    return replace(prompt, text=text_of(engine.text, prompt.ids)) if is_shown else prompt
 
 
 def _has_prompt_probs(body: GenerationBody, prompts: Sequence[Prompt]) -> bool:

@@ -198,7 +198,9 @@ def render_chat(text: Text, body: TemplateBody) -> str:
 
 def _for_template(text: Text, body: TemplateBody) -> tuple[list[Message], dict[str, object], bool, str, bool]:
     """What `Text.chat` takes: messages, template variables, whether the answer is opened, how it begins, BOS."""
-    prefill, messages = _split_prefill(body, text.answers)
+    check_begun(body)
+    n = len(body.messages) - (body.messages[-1].role == "assistant")
+    prefill, messages = answer_begun(body, text.answers), [*map(_message, body.messages[:n])]
     opens = True if prefill or body.add_generation_prompt is None else body.add_generation_prompt
     return messages, _template_kwargs(body), opens, prefill, body.add_special_tokens
 
@@ -239,13 +241,6 @@ def check_begun(body: TemplateBody) -> None:
         )
     if any(part.image_url is not None for part in last.content or ()):
         raise InvalidRequestError.at("messages", "the last assistant message is continued, and can hold no images")
-
-
-def _split_prefill(body: TemplateBody, answers: AnswerFormat) -> tuple[str, list[Message]]:
-    """The beginning of the answer, and the messages before it."""
-    check_begun(body)
-    n = len(body.messages) - (body.messages[-1].role == "assistant")
-    return answer_begun(body, answers), [_message(message) for message in body.messages[:n]]
 
 
 def _message(message: MessageBody) -> Message:
@@ -411,7 +406,11 @@ def encode_infill(engine: Backend, body: InfillBody) -> Prompt:
     engine.text.check_length(body.prompt)
     begun = engine.text.tokenize(body.prompt, add_special=False, parse_special=True)
     n_batch = engine.config.target.n_batch
-    shares = FimShares.of(engine.info.n_ctx, n_batch, len(begun), _n_answer(engine))
+    # The server's own limit, not the request's: the prompt that warms the cache, with a limit of 0, has to be that of
+    # the next request.
+    n = engine.config.n_predict
+    n_answer = n if n >= 0 else engine.info.n_ctx // _USUAL_ANSWER
+    shares = FimShares.of(engine.info.n_ctx, n_batch, len(begun), n_answer)
     prefix = _last(_ids(engine, body.input_prefix, "input_prefix", shares.prefix, at_end=True), shares.prefix)
     suffix = _ids(engine, body.input_suffix, "input_suffix", shares.suffix, at_end=False)[: shares.suffix]
     extra = _extra(engine, fim, body.input_extra, shares.extra)
@@ -443,14 +442,6 @@ def _mark(id_: int | None) -> tuple[int, ...]:
 def _bos(engine: Backend, add_special: bool) -> tuple[int, ...]:
     """What a prompt begins with, where the model wants that and the request does not say otherwise."""
     return tuple(engine.text.tokenize("", add_special=add_special, parse_special=False))
-
-
-def _n_answer(engine: Backend) -> int:
-    """Ids that answers may have by the server's own limit. Not by the request's: the prompt that warms the cache, with
-    a limit of 0, has to be that of the next request.
-    """
-    n = engine.config.n_predict
-    return n if n >= 0 else engine.info.n_ctx // _USUAL_ANSWER
 
 
 def _extra(engine: Backend, fim: FimTokens, files: Sequence[ExtraBody], n_most: int) -> list[int]:

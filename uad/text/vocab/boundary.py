@@ -99,7 +99,10 @@ class Boundaries:
         if kind == _BEFORE_SPACE:
             return before != "" and not before.isspace()
         if kind == _AFTER_LETTER:
-            return _is_letter(before)
+            # letters that every pre-tokenizer takes for letters: Latin, Greek, Cyrillic, Kana, Han, Hangul
+            return before.isalpha() and (
+                "\u00c0" <= before <= "\u024f" or "\u0370" <= before <= "\u052f" or _script(before) != 0
+            )
         after = bytes(data[i : i + 3])
         if len(after) < 3 or _script(before) == 0 or _script(before) != _script(after.decode(errors="replace")):
             return False
@@ -143,13 +146,6 @@ def _character_before(data: bytes | bytearray, i: int) -> str:
             except UnicodeDecodeError:
                 return ""
     return ""
-
-
-def _is_letter(character: str) -> bool:
-    """Letters that every pre-tokenizer takes for letters: Latin, Greek, Cyrillic, Kana, Han, Hangul."""
-    return character.isalpha() and (
-        "\u00c0" <= character <= "\u024f" or "\u0370" <= character <= "\u052f" or _script(character) != 0
-    )
 
 
 def _script(character: str) -> int:

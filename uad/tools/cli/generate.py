@@ -16,7 +16,7 @@ from uad.base.config.argv import Parser
 from uad.base.console import legend, note, painted
 from uad.base.errors import ConfigError
 from uad.base.events import Delta, Done, Event, Failed
-from uad.base.types import Origin, Request
+from uad.base.types import Request
 from uad.tools.cli.models import has_template, parse, runtime
 
 if TYPE_CHECKING:
@@ -142,14 +142,11 @@ class TerminalWriter:
         if self._color:
             for id_, origin in zip(delta.ids, delta.origins, strict=True):
                 if not self._runtime.text.is_special(id_):  # those are no text
-                    self._put(self._decoder.decode(self._runtime.text.piece(id_)), origin)
+                    text = self._decoder.decode(self._runtime.text.piece(id_))
+                    self._out.write(painted(text, origin) if text else "")
         else:
             self._out.write(delta.text)
         self._out.flush()
-
-    def _put(self, text: str, origin: Origin) -> None:
-        if text:
-            self._out.write(painted(text, origin))
 
     def finish(self, rest: str) -> None:
         """The end: what was held back, and a line break."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -114,13 +114,10 @@ def draw_matrix(matrix: Matrix, path: Path) -> None:
     for y, row in enumerate(gains):
         for x, (gain, is_measured) in enumerate(row):
             if gain > 0:
-                _write(axes, x, y, f"{gain:.2f}", is_measured)
+                weight = "bold" if is_measured else "normal"
+                axes.text(x, y, f"{gain:.2f}", ha="center", va="center", weight=weight)
     figure.colorbar(image, ax=axes)
     cost_plot.save(figure, path)
-
-
-def _write(axes: Any, x: int, y: int, text: str, is_bold: bool) -> None:
-    axes.text(x, y, text, ha="center", va="center", weight="bold" if is_bold else "normal")
 
 
 def _gain(pairs: Sequence[PairView], draft: str) -> tuple[float, bool]:

@@ -21,7 +21,6 @@ from uad.base.errors import ConfigError, UadError
 from uad.tools.hub.choose import choose, parts, projector
 
 _PATIENCE_S = 10.0  # seconds to wait for a hub that does not answer
-_PIECE_BYTES = 1 << 22
 _SHA256 = 64  # hexadecimal digits
 _log = logging.getLogger("uad")
 
@@ -189,8 +188,9 @@ class _Repository:
             part = blob.with_name(f"{etag}.uad-part")
             with part.open("r+b" if is_there(part) else "w+b") as file:
                 resumed = self._receive(file, url, size, lambda share: report(what, share))
+                file.seek(0)
                 # one that came in one go is checked by its size; a part may be of a file that has changed since
-                if resumed and len(etag) == _SHA256 and _sha256(file) != etag:
+                if resumed and len(etag) == _SHA256 and hashlib.file_digest(file, "sha256").hexdigest() != etag:
                     file.truncate(0)
                     raise ConfigError(f"{name}: what was downloaded is damaged and was dropped; start again")
             os.replace(part, blob)
@@ -242,14 +242,6 @@ def _end(file: BinaryIO, size: int) -> int:
         file.truncate(0)
         n = file.seek(0)
     return n
-
-
-def _sha256(file: BinaryIO) -> str:
-    file.seek(0)
-    digest = hashlib.sha256()
-    while piece := file.read(_PIECE_BYTES):
-        digest.update(piece)
-    return digest.hexdigest()
 
 
 _LATER = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
