@@ -28,10 +28,10 @@ import numpy.typing as npt
 from uad.base.config import ModelConfig
 from uad.base.types import Rows
 from uad.llama.backend.ggml import function
+from uad.llama.backend.symbols import NativeTensor
 from uad.llama.context import Context
 from uad.llama.kernels import use as kernels
 from uad.llama.model import Model
-from uad.llama.rearranging import NativeTensor
 
 SIZES = (40, 7, 2, 1)
 SLOTS = 4

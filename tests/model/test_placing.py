@@ -24,7 +24,7 @@ import ctypes, sys
 from uad.llama import placement, placing
 class Place(ctypes.Structure):
     _fields_ = {fields}
-placement._TensorPlace = Place
+placement.TensorPlace = Place
 sys.exit(placing.main())
 """
 LAYOUTS = {

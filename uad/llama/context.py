@@ -23,7 +23,7 @@ from uad.base.config import ModelConfig
 from uad.base.errors import AbortedError, DecodeError, ModelLoadError, NoKvRoomError
 from uad.base.types import READ_AGAIN, PlacedImage, Rows
 from uad.llama import backend_sampling
-from uad.llama.backend import abort, native
+from uad.llama.backend import abort, native, symbols
 from uad.llama.backend.devices import has_cpu_kernels
 from uad.llama.backend_sampling import BackendSampling
 from uad.llama.kernels import use as kernels
@@ -318,9 +318,9 @@ def context_params(config: ModelConfig, n_ctx: int, n_seq: int) -> Any:
     params.n_seq_max = n_seq
     params.n_threads = config.n_threads or usable_cores()
     params.n_threads_batch = config.n_threads_batch or params.n_threads
-    params.flash_attn_type = native.FLASH_ATTN_TYPES[attention(config, on_cpu=has_cpu_kernels(config))[0]]
-    params.type_k = native.GGML_TYPES[config.type_k]
-    params.type_v = native.GGML_TYPES[config.type_v]
+    params.flash_attn_type = symbols.FLASH_ATTN_TYPES[attention(config, on_cpu=has_cpu_kernels(config))[0]]
+    params.type_k = symbols.TYPES[config.type_k]
+    params.type_v = symbols.TYPES[config.type_v]
     params.kv_unified = False
     if config.backend_sampling:
         backend_sampling.make_room(params)
@@ -329,7 +329,7 @@ def context_params(config: ModelConfig, n_ctx: int, n_seq: int) -> Any:
     params.swa_full = config.swa_full
     params.n_rs_seq = config.n_snapshots
     params.no_perf = True
-    params.rope_scaling_type = native.ROPE_SCALING_TYPES[config.rope_scaling]
+    params.rope_scaling_type = symbols.ROPE_SCALING_TYPES[config.rope_scaling]
     params.rope_freq_base = config.rope_freq_base
     params.rope_freq_scale = config.rope_freq_scale
     params.yarn_orig_ctx = config.yarn_orig_ctx

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from ctypes import c_char, c_char_p, c_void_p
+from ctypes import c_char, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,13 @@ from uad.base.errors import ConfigError
 from uad.base.gguf import all_tensors
 from uad.llama.backend import native
 from uad.llama.backend.ggml import function
-from uad.llama.backend.symbols import VERSIONS
+from uad.llama.backend.symbols import VERSIONS, TensorPlace
 from uad.llama.rearranged import patterns
 
 CHILD = "uad.llama.placing"
 CPU = "CPU"
 _ALIGNMENT_BYTES = 64  # of memory that buffers are made of
 _SECONDS = 60
-
-
-class _TensorPlace(ctypes.Structure):
-    """llama.cpp's pair of a pattern and a buffer; one without a pattern ends a list."""
-
-    _fields_ = (("pattern", c_char_p), ("buffer", c_void_p))
 
 
 def put(params: Any, places: Sequence[Place], plain: Sequence[str] = ()) -> None:
@@ -76,7 +70,7 @@ def fill(params: Any, places: Sequence[Place], plain: Sequence[str] = ()) -> Non
     # plain, and all others of attention go to the GPU
     listed = [(pattern, _plain_buffer()) for pattern in patterns(plain)]
     listed += [(place.pattern, there[place.buffer]) for place in places]
-    pairs = (_TensorPlace * (len(listed) + 1))()
+    pairs = (TensorPlace * (len(listed) + 1))()
     for pair, (pattern, buffer) in zip(pairs, listed, strict=False):
         pair.pattern, pair.buffer = pattern.encode(), buffer
     params.tensor_buft_overrides = ctypes.cast(pairs, c_void_p)

@@ -131,7 +131,7 @@ class Projector(native.Owner):
         params.print_timings = False
         params.media_marker = _MARKER
         params.n_threads = self._n_threads
-        params.flash_attn_type = native.FLASH_ATTN_TYPES[config.flash_attn]
+        params.flash_attn_type = symbols.FLASH_ATTN_TYPES[config.flash_attn]
         params.image_min_tokens = vision.min_tokens or -1
         params.image_max_tokens = vision.max_tokens or -1
         self._log.clear()

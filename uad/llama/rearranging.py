@@ -14,7 +14,7 @@ import pickle
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from ctypes import c_char, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import c_int64
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from uad.base.config import ModelConfig
 from uad.llama import nextn, placement
 from uad.llama.backend import amx, native
 from uad.llama.backend.ggml import function, has
-from uad.llama.backend.symbols import UNSTABLE, InitParams
+from uad.llama.backend.symbols import CPU_DEVICE, TYPES, UNSTABLE, WEIGHTS, InitParams, NativeTensor
 from uad.llama.context import context_params
 from uad.llama.head_file import head_in
 from uad.llama.kernels import use as kernels
@@ -33,28 +33,9 @@ from uad.llama.model import model_params
 from uad.llama.rearranged import ONLY_TRY
 
 _N_CTX, _MANY, _ROWS = 512, 4, 16  # positions of a sequence, sequences, and rows of each in a pass
-_F32, _WEIGHTS = 0, 1  # ggml's numbers of the type, and of what a buffer is used for
+_F32 = TYPES["f32"]
 # views move nothing; an embedding that is also the output's matrix is loaded once more for that
 _NO_USE = (b"NONE", b"RESHAPE", b"VIEW", b"PERMUTE", b"TRANSPOSE", b"GET_ROWS")
-
-
-class NativeTensor(ctypes.Structure):
-    """ggml_tensor, as far as it is read."""
-
-    _fields_ = (
-        ("type", c_int),
-        ("buffer", c_void_p),
-        ("ne", c_int64 * 4),
-        ("nb", c_size_t * 4),
-        ("op", c_int),
-        ("op_params", c_int32 * 16),
-        ("flags", c_int32),
-        ("src", c_void_p * 10),
-        ("view_src", c_void_p),
-        ("view_offs", c_size_t),
-        ("data", c_void_p),
-        ("name", c_char * 64),
-    )
 
 
 def main() -> int:
@@ -149,7 +130,7 @@ class Buffers:
     """Empty buffers of all kinds that hold rearranged weights, which say what they support."""
 
     def __init__(self) -> None:
-        self._device = function("ggml_backend_dev_by_type")(0)
+        self._device = function("ggml_backend_dev_by_type")(CPU_DEVICE)
         new = function("ggml_backend_buft_alloc_buffer")
         self.by_name = {name: int(new(kind, 0)) for name, kind in amx.buffers(self._device).items()}
         self._supports = function("ggml_backend_dev_supports_op")
@@ -229,7 +210,7 @@ def _is_weight(tensor: int) -> bool:
     buffer = NativeTensor.from_address(tensor).buffer
     return bool(
         buffer
-        and function("ggml_backend_buffer_get_usage")(buffer) == _WEIGHTS
+        and function("ggml_backend_buffer_get_usage")(buffer) == WEIGHTS
         and function("ggml_backend_buffer_is_host")(buffer)
     )
 

@@ -25,7 +25,7 @@ from uad.llama.backend import native
 from uad.llama.backend.abort import GAVE_UP
 from uad.llama.backend.ggml import function as _ggml
 from uad.llama.backend.ggml import registered
-from uad.llama.backend.symbols import InitParams
+from uad.llama.backend.symbols import CPU_DEVICE, InitParams
 
 _BUFFER = "AMX"
 _Q8_0, _BLOCK = 8, 32  # ggml's number of the type; weights that share a scale
@@ -49,7 +49,7 @@ def is_broken() -> bool:
     registered: llama.cpp copies its list of buffers when it is first read.
     """
     native.start()
-    return _BUFFER in buffers(_ggml("ggml_backend_dev_by_type")(0)) and _crashes()
+    return _BUFFER in buffers(_ggml("ggml_backend_dev_by_type")(CPU_DEVICE)) and _crashes()
 
 
 @cache
@@ -73,7 +73,7 @@ def choosy_buffers() -> frozenset[str]:
     CPU_REPACK, and of uad's kernels, ask for no more than the weight's type and sizes.
     """
     native.start()
-    return frozenset(buffers(_ggml("ggml_backend_dev_by_type")(0))) - {"CPU_REPACK", "CPU_UAD"}
+    return frozenset(buffers(_ggml("ggml_backend_dev_by_type")(CPU_DEVICE))) - {"CPU_REPACK", "CPU_UAD"}
 
 
 def buffers(device: int) -> dict[str, int]:
@@ -91,7 +91,7 @@ def buffers(device: int) -> dict[str, int]:
 def multiply() -> np.ndarray[Any, np.dtype[np.float32]] | None:
     """Sums of 64 ones, [2, 64], by a Q8_0 weight in an AMX buffer; None where there is none. May end the process."""
     native.start()
-    device = _ggml("ggml_backend_dev_by_type")(0)
+    device = _ggml("ggml_backend_dev_by_type")(CPU_DEVICE)
     place = buffers(device).get(_BUFFER)
     if place is None:
         return None

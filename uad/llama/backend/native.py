@@ -17,12 +17,6 @@ import llama_cpp.llama_cpp as lib
 from uad.base.errors import ConfigError
 from uad.llama.backend import abort, symbols
 
-# ggml's own numbering of the KV types that llama-server offers
-GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30}
-NUMA_STRATEGIES = {"distribute": 1, "isolate": 2, "numactl": 3}
-ROPE_SCALING_TYPES = {"": -1, "none": 0, "linear": 1, "yarn": 2}
-FLASH_ATTN_TYPES = {"auto": -1, "off": 0, "on": 1}
-
 _log = logging.getLogger("uad.llama")
 _LEVEL_CONT = 5
 _LEVEL_WARN = 3
@@ -115,7 +109,7 @@ class Owner:
 def use_numa(strategy: str) -> None:
     """How threads and memory lie on a machine with several memory nodes; to be said before anything is loaded."""
     if strategy:
-        lib.llama_numa_init(NUMA_STRATEGIES[strategy])
+        lib.llama_numa_init(symbols.NUMA_STRATEGIES[strategy])
 
 
 def trim() -> None:

@@ -1,12 +1,25 @@
-"""What `backend/` and `llama/` use of llama.cpp by name, so that `native.start` can say what an installed version
-lacks.
+"""Facts of llama.cpp that the rooms of `llama/` rely on: names and fields of its binding, so that `native.start` can
+say what an installed version lacks; functions of ggml with their signatures; structures and numbers of C.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
-from ctypes import CFUNCTYPE, POINTER, c_bool, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint32, c_void_p
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    c_bool,
+    c_char,
+    c_char_p,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_void_p,
+)
 from typing import Any
 
 from uad.base.common.samplers import SAMPLERS
@@ -224,6 +237,17 @@ SAMPLING_GGML = (
 """What `--backend-sampling` needs: names and fields of the binding, and functions of ggml in `GGML`."""
 
 
+TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "i32": 26, "bf16": 30}
+"""ggml's numbers of types: those of KV caches that llama-server offers, and those of tensors that are made here."""
+CPU_DEVICE = 0
+"""ggml's number of the kind of device."""
+WEIGHTS = 1
+"""ggml's number of what a buffer is used for."""
+NUMA_STRATEGIES = {"distribute": 1, "isolate": 2, "numactl": 3}
+ROPE_SCALING_TYPES = {"": -1, "none": 0, "linear": 1, "yarn": 2}
+FLASH_ATTN_TYPES = {"auto": -1, "off": 0, "on": 1}
+
+
 class InitParams(ctypes.Structure):
     """ggml_init_params, which is passed by value.
 
@@ -232,6 +256,36 @@ class InitParams(ctypes.Structure):
     """
 
     _fields_ = (("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool))
+
+
+class TensorPlace(ctypes.Structure):
+    """llama.cpp's pair of a pattern and a buffer; one without a pattern ends a list.
+
+    `placing.py` tries it in a process of its own before a server hands any over (`placement.is_understood`).
+    """
+
+    _fields_ = (("pattern", c_char_p), ("buffer", c_void_p))
+
+
+class NativeTensor(ctypes.Structure):
+    """ggml_tensor, as far as it is read. Only a process of its own reads it, `rearranging.py`, which tries it first
+    (`can_look`).
+    """
+
+    _fields_ = (
+        ("type", c_int),
+        ("buffer", c_void_p),
+        ("ne", c_int64 * 4),
+        ("nb", c_size_t * 4),
+        ("op", c_int),
+        ("op_params", c_int32 * 16),
+        ("flags", c_int32),
+        ("src", c_void_p * 10),
+        ("view_src", c_void_p),
+        ("view_offs", c_size_t),
+        ("data", c_void_p),
+        ("name", c_char * 64),
+    )
 
 
 AbortCallback = CFUNCTYPE(None, c_char_p)

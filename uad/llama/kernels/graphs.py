@@ -18,14 +18,13 @@ import numpy.typing as npt
 from uad.base.errors import UadError
 from uad.llama.backend import amx, native
 from uad.llama.backend.ggml import function, registered
-from uad.llama.backend.symbols import InitParams
+from uad.llama.backend.symbols import CPU_DEVICE, TYPES, WEIGHTS, InitParams
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
 
-F32, F16, I32 = 0, 1, 26  # ggml's numbers of types
+F32, F16, I32 = TYPES["f32"], TYPES["f16"], TYPES["i32"]
 _META_BYTES, _NODES = 1 << 10, 64  # bytes for what ggml notes of a tensor and its place in a graph
-_WEIGHTS = 1  # ggml's number of a usage of buffers
 # as files have them, which never change
 _NUMBERS = dict(zip(("f32", "f16", "q4_0", "q4_1"), range(4), strict=True))
 _NUMBERS |= dict(zip(("q5_0", "q5_1", "q8_0"), range(6, 9), strict=True))
@@ -72,7 +71,7 @@ class CpuBackend(native.Owner):
 
     def __init__(self) -> None:
         native.start()
-        self.device = int(function("ggml_backend_dev_by_type")(0))
+        self.device = int(function("ggml_backend_dev_by_type")(CPU_DEVICE))
         self.handle: int | None = function("ggml_backend_dev_init")(self.device, None)
         registry = function("ggml_backend_dev_backend_reg")(self.device)
         self._set_threads = registered(registry, "ggml_backend_set_n_threads")
@@ -131,7 +130,7 @@ class Tensors(native.Owner):
 
     def hold_weights(self) -> None:
         """Say of all tensors that they are weights, as llama.cpp does of a model's."""
-        function("ggml_backend_buffer_set_usage")(self._buffer, _WEIGHTS)
+        function("ggml_backend_buffer_set_usage")(self._buffer, WEIGHTS)
 
     def close(self) -> None:
         if self._buffer:

@@ -8,6 +8,7 @@ from contextlib import closing
 from uad.base.gguf import Tensor
 from uad.llama.backend import amx
 from uad.llama.backend.ggml import function
+from uad.llama.backend.symbols import CPU_DEVICE
 from uad.llama.kernels import use
 from uad.llama.kernels.graphs import Tensors, types
 from uad.llama.kernels.library import BUFFER
@@ -28,7 +29,7 @@ def copied(kernels: use.Kernels, tensors: Iterable[Tensor]) -> tuple[int, int]:
 
 
 def _size(tensor: Tensor) -> int:
-    device = function("ggml_backend_dev_by_type")(0)
+    device = function("ggml_backend_dev_by_type")(CPU_DEVICE)
     size = function("ggml_backend_buft_get_alloc_size")
     with closing(Tensors()) as scratch:
         return int(size(amx.buffers(device)[BUFFER], scratch.new(tensor.kind, *tensor.shape)))

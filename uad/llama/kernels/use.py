@@ -11,6 +11,7 @@ from functools import cache
 from uad.base.config import ModelConfig
 from uad.llama.backend import amx, native
 from uad.llama.backend.ggml import function
+from uad.llama.backend.symbols import CPU_DEVICE
 from uad.llama.kernels.library import (
     ACTIVATIONS,
     ATTENTION,
@@ -24,8 +25,6 @@ from uad.llama.kernels.library import (
     installed,
 )
 from uad.llama.kernels.proven import proven
-
-_CPU = 0  # ggml's number of the kind of device
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def started() -> Kernels:
         library.register(kind)
     except NoKernelsError as error:
         return Kernels(reason=str(error))
-    is_late = BUFFER not in amx.buffers(function("ggml_backend_dev_by_type")(_CPU))
+    is_late = BUFFER not in amx.buffers(function("ggml_backend_dev_by_type")(CPU_DEVICE))
     for part in library.parts:
         library.put(part, part in result.parts and part != ACTIVATIONS and not is_late)
     if is_late:
