@@ -8,6 +8,7 @@ import pytest
 
 import uad.http.server
 from uad.base.config import ServerConfig
+from uad.base.config.foreign import GONE
 from uad.base.config.load import load_config
 from uad.base.errors import ConfigError
 from uad.tools.cli import main, serve
@@ -101,6 +102,12 @@ def test_underscores_change_nothing_in_what_is_ignored_refused_or_unknown():
         server("--context_shift")
     with pytest.raises(ConfigError, match=r"unknown flag --ctx-sise.*--ctx-size"):
         server("--ctx_sise", "5")
+
+
+@pytest.mark.parametrize("flag", " ".join(GONE.values()).split())
+def test_a_flag_of_an_earlier_release_says_that_it_is_gone_and_what_to_do(flag):
+    with pytest.raises(ConfigError, match=rf"^{flag} is gone: .*; leave the flag out$"):
+        server(flag)
 
 
 def test_the_drafts_experts_have_llama_servers_variables():

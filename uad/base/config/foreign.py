@@ -1,5 +1,5 @@
-"""Flags of llama-server that uad does not have: those that may be ignored without harm, and those that are refused,
-with a reason.
+"""Flags that uad does not have: those of llama-server that may be ignored without harm, those that are refused with a
+reason, and those that an earlier release had.
 """
 
 from __future__ import annotations
@@ -74,9 +74,17 @@ REFUSED: dict[str, str] = {
 }
 """Names of flags whose effect the user would miss, by the reason, which completes "not supported by uad: …"."""
 
+GONE: dict[str, str] = {
+    "the draft is always healed, and what is left of it always reused; leave the flag out": "--heal --no-heal --salvage --no-salvage",
+}
+"""Names of flags that an earlier release had, by the reason, which completes "is gone: …"."""
+
 
 def check_refused(name: str, where: str) -> None:
     """Raises ConfigError, which says why, where uad refuses the flag of this name; where: as the user wrote it."""
+    for reason, names in GONE.items():
+        if name in names.split():
+            raise ConfigError(f"{where} is gone: {reason}")
     for reason, names in REFUSED.items():
         if name in names.split():
             raise ConfigError(f"{where} is known to llama-server, not supported by uad: {reason}")
