@@ -75,7 +75,9 @@ REFUSED: dict[str, str] = {
 """Names of flags whose effect the user would miss, by the reason, which completes "not supported by uad: …"."""
 
 GONE: dict[str, str] = {
-    "the draft is always healed, and what is left of it always reused; leave the flag out": "--heal --no-heal --salvage --no-salvage",
+    "the draft is always healed, and what is left of it always reused; leave the flag out": (
+        "--heal --no-heal --salvage --no-salvage"
+    ),
 }
 """Names of flags that an earlier release had, by the reason, which completes "is gone: …"."""
 
