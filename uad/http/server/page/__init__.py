@@ -5,7 +5,7 @@ that it uses are in vendor/, as scripts/vendor_page.py fetched them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import PurePath
@@ -47,7 +47,7 @@ def is_page(path: str) -> bool:
 
 def add_routes(app: web.Application, prefix: str) -> None:
     """GET `/` and the files that it names, below `prefix`; without its last slash the prefix leads there."""
-    sent = _files()
+    sent = {name: _File(name, file.read_bytes()) for name, file in _below(files(__name__), "")}
     app.router.add_get(f"{prefix}/", _sender(sent["index.html"]))
     for name, file in sent.items():
         app.router.add_get(f"{prefix}{PATH}{name}", _sender(file))
@@ -63,10 +63,6 @@ class _File:
         self.tag = f'"{hashlib.sha256(data).hexdigest()[:20]}"'
         self.kept = {**(FOR_GOOD if name.startswith(VENDORED) else HEADERS), "ETag": self.tag}
         self.headers = {**self.kept, "Content-Type": KINDS[PurePath(name).suffix]}
-
-
-def _files() -> Mapping[str, _File]:
-    return {name: _File(name, file.read_bytes()) for name, file in _below(files(__name__), "")}
 
 
 def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
