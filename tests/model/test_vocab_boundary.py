@@ -84,7 +84,7 @@ def check(encoder: Encoder, text: bytes) -> int:
 def test_real_vocabularies(name: str) -> None:
     real = encoder(name)
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=50, deadline=None)
     @given(text)
     def run(text: str) -> None:
         check(real, text.encode())
@@ -103,18 +103,18 @@ def test_boundaries_are_frequent_and_exact_on_real_text(name: str) -> None:
         assert len(text) / len(cuts) < 9, kind
 
 
-def check_made(path: Path, seed: int) -> None:
+def check_made(path: Path, seed: int, n: int = 150) -> None:
     made = Encoder(load_vocab(path))
     rng = random.Random(seed)
-    n_cuts = sum(check(made, "".join(rng.choices(ALPHABET, k=rng.randrange(2, 24))).encode()) for _ in range(150))
+    n_cuts = sum(check(made, "".join(rng.choices(ALPHABET, k=rng.randrange(2, 24))).encode()) for _ in range(n))
     assert n_cuts > 20
 
 
 @pytest.mark.model
 @pytest.mark.parametrize("pre", PRE_TOKENIZERS)
 def test_every_pre_tokenizer_with_random_merges(pre: str, tmp_path: Path) -> None:
-    for seed in range(2):
-        check_made(bpe(tmp_path / "v.gguf", pre, seed, n_merges=25), seed)
+    seed = PRE_TOKENIZERS.index(pre) % 2
+    check_made(bpe(tmp_path / "v.gguf", pre, seed, n_merges=25), seed, 80)
 
 
 @pytest.mark.model
@@ -146,7 +146,7 @@ def test_any_bytes_go_in_and_come_out(name: str) -> None:
     real = encoder(name)
     known = {piece[0] for piece in real.vocab.by_bytes if len(piece) == 1}
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=50, deadline=None)
     @given(data)
     def run(data: bytes) -> None:
         out = real.vocab.join(real.encode(data))
