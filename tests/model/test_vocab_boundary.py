@@ -113,8 +113,8 @@ def check_made(path: Path, seed: int, n: int = 150) -> None:
 @pytest.mark.model
 @pytest.mark.parametrize("pre", PRE_TOKENIZERS)
 def test_every_pre_tokenizer_with_random_merges(pre: str, tmp_path: Path) -> None:
-    seed = PRE_TOKENIZERS.index(pre) % 2
-    check_made(bpe(tmp_path / "v.gguf", pre, seed, n_merges=25), seed, 80)
+    for seed in range(2):
+        check_made(bpe(tmp_path / "v.gguf", pre, seed, n_merges=25), seed, 75)
 
 
 @pytest.mark.model
