@@ -41,6 +41,12 @@ ifeq ($(TARGET) $(DRAFT),$(SAMPLES))
 SHOWN := --spec-policy fixed
 endif
 
+# compiled Python is kept, since tests start a hundred processes, but not beside the sources where that is not wanted
+ifdef PYTHONDONTWRITEBYTECODE
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
+endif
+
 .PHONY: serve demo test test-no-kernels check unit lint bench table models vocabs clients vllm mutants clean
 .DEFAULT_GOAL := serve
 

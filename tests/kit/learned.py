@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +20,13 @@ LEAST: dict[object, tuple[Least, tuple[str, ...], bool]] = {}
 
 
 @pytest.fixture
-def learned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def learned_once() -> Iterator[None]:
+    with learning_once():
+        yield
+
+
+@contextmanager
+def learning_once() -> Iterator[None]:
     """What a start measures of a model is measured once in a process: how long its passes take, and which of them give
     the same bits. Two thirds of a start are that. Not for tests of these measurements.
     """
@@ -51,5 +58,7 @@ def learned_once(monkeypatch: pytest.MonkeyPatch) -> None:
             LEAST[asked] = exactness(context, config)
         return LEAST[asked]
 
-    monkeypatch.setattr(opening, "curve", curve_once)
-    monkeypatch.setattr(target, "exactness", exactness_once)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "curve", curve_once)
+        patch.setattr(target, "exactness", exactness_once)
+        yield

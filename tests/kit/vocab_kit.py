@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from uad.llama.vocab import load_vocab
-from uad.text.vocab.encode import Encoder
+from uad.text.vocab.encode import Encoder, WordCache
 from uad.text.vocab.table import VocabTable
 
 ROOT = Path(__file__).parents[2]
@@ -66,3 +66,10 @@ def exact(name: str) -> VocabTable:
 @cache
 def encoder(name: str) -> Encoder:
     return Encoder(vocab(name))
+
+
+def fresh_encoder(name: str) -> Encoder:
+    """Another one that remembers no word; it is made at once, whatever the size of the vocabulary."""
+    one = encoder(name).sharing()
+    one._cache = WordCache(1 << 16)
+    return one

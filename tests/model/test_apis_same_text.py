@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-from aiohttp import ClientSession
-from kit.listening import base_url, listen
 from kit.models import config
+from kit.opened import answering
 from kit.server_kit import CHAT
 
-from uad.base.config import ServerConfig
-from uad.http.server import make_app, make_runner
 from uad.runtime.runtime import Runtime
 
 SAID = "Write a Python class named Cart with the fields a, b, c."
 FIELDS = {"temperature": 0.8, "seed": 7, "top_k": 0}
 MESSAGES = [{"role": "user", "content": SAID}]
-
-
-@asynccontextmanager
-async def answering(runtime: Runtime) -> AsyncIterator[ClientSession]:
-    settings = ServerConfig(port=0)
-    runner = make_runner(make_app(runtime, settings))
-    await runner.setup()
-    try:
-        await listen(runner, settings)
-        async with ClientSession(base_url(runner, settings)) as session:
-            yield session
-    finally:
-        await runner.cleanup()
 
 
 async def texts(runtime: Runtime, is_drafted: bool) -> list[tuple[str, int, int]]:

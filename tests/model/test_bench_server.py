@@ -6,6 +6,7 @@ import os
 import pytest
 from bench_servers import main
 from kit.models import DRAFTS, TARGET
+from kit.process import fresh_cache
 
 from uad.tools.bench import serving
 from uad.tools.cli import run
@@ -23,7 +24,7 @@ def started(monkeypatch, tmp_path):
         return found[-1]
 
     monkeypatch.setattr(serving.subprocess, "Popen", popen)
-    monkeypatch.setenv("UAD_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("UAD_CACHE_DIR", fresh_cache(tmp_path))
     return found
 
 

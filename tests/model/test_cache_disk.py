@@ -43,8 +43,7 @@ def _always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     make_it_worth_it(monkeypatch)
 
 
-@pytest.mark.parametrize("ram", [0, 64], ids=["disk alone", "disk and memory"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "ram"), [(name, (0, 64)[i % 2]) for i, name in enumerate(NAMES)])
 def test_conversations_go_on_after_a_restart_with_the_same_text(name: str, ram: int, tmp_path: Path) -> None:
     path = make(name, tmp_path)
     own = replace(config(tmp_path, path, path, types=(Origin.MODEL, Origin.SUFFIX)), cache_ram=ram)

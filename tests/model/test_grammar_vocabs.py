@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pytest
 from kit.vocab_kit import BUNDLED, GENERATING, encoder, vocab
@@ -21,10 +22,15 @@ SCHEMA = {
 TEXT = '{"name": "Jörg\u2019s 東京 😀 \\n", "count": 12, "kind":"größer than 東京"}'
 
 
+@cache
+def grammars(name: str) -> Grammars:
+    made = Grammars(GrammarVocabulary(vocab(name), encoder(name).encode))
+    assert made.notes == ()
+    return made
+
+
 def start(name: str) -> GrammarMatcher:
-    grammars = Grammars(GrammarVocabulary(vocab(name), encoder(name).encode))
-    assert grammars.notes == ()
-    return grammars.start(Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(SCHEMA)))
+    return grammars(name).start(Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(SCHEMA)))
 
 
 @pytest.mark.parametrize("name", [*GENERATING, *BUNDLED])
@@ -34,17 +40,18 @@ def test_a_text_that_fits_can_be_written_in_its_own_ids(name: str) -> None:
     """
     table, matcher, written, n_forced = vocab(name), start(name), b"", 0
     rest = TEXT.encode()
+    ids_of: dict[bytes, list[int]] = {}
+    for id_, text in enumerate(table.texts):
+        if text in rest:
+            ids_of.setdefault(text, []).append(id_)
     while rest:
         forced, mask = matcher.forced, matcher.mask()
         assert mask is not None
-        ids = mask.allowed(table.n_vocab)
-        assert not table.eog & set(ids.tolist())
-        assert not forced or ids.tolist() == [forced[0]]
+        allowed = set(mask.allowed(table.n_vocab).tolist())
+        assert not table.eog & allowed
+        assert not forced or allowed == {forced[0]}
         n_forced += bool(forced)
-        id_ = max(
-            (int(i) for i in ids if rest.startswith(table.texts[i]) and table.texts[i]),
-            key=lambda i: len(table.texts[i]),
-        )
+        id_ = next(i for n in range(len(rest), 0, -1) for i in ids_of.get(rest[:n], ()) if i in allowed)
         matcher.accept(id_)
         written, rest = written + table.texts[id_], rest[len(table.texts[id_]) :]
     assert matcher.is_over

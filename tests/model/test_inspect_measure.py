@@ -4,6 +4,7 @@ import json
 
 import pytest
 from kit.models import DRAFTS, TARGET
+from kit.process import fresh_cache
 
 from uad.tools.bench import serving
 from uad.tools.cli import main
@@ -19,7 +20,7 @@ def started(monkeypatch, tmp_path):
         return found[-1]
 
     monkeypatch.setattr(serving.subprocess, "Popen", popen)
-    monkeypatch.setenv("UAD_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("UAD_CACHE_DIR", fresh_cache(tmp_path))
     return found
 
 

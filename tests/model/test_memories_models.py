@@ -4,13 +4,15 @@ that go on.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from kit.learned import learning_once
 from kit.models import DRAFTS, TARGET, Waiter, finish
 from kit.tiny_models import NAMES, Kind, make
 from numpy.typing import NDArray
@@ -24,6 +26,8 @@ from uad.runtime.runtime import Runtime
 from uad.runtime.target import open_target
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("learned_once")]
+WAYS = ((0.0, 12), (0.8, 3))
+"""Temperatures, and how many ids are drafted then."""
 OFF = SpeculativeParams(enabled=False)
 PROMPTS = (
     "the river and the stone, the river and the lantern, the river and the",
@@ -73,39 +77,76 @@ def is_exact(runtime: Runtime) -> bool:
     return not any("has no effect" in note for note in runtime.info.notes)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_text_is_that_of_the_target_alone(name: str, folder: Path) -> None:
-    path = make(name, folder)
-    with Runtime.open(config(path, None)) as runtime:
+@dataclass(frozen=True)
+class Alone:
+    """What a model writes with nothing that drafts, in one slot."""
+
+    plain: dict[float, list[list[int]]]
+    long: list[list[int]]
+    """Of greedy answers that are twice as long, one of them to a prompt that is."""
+    is_exact: bool
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def alone(name: str, folder: Path) -> Alone:
+    with learning_once(), Runtime.open(config(make(name, folder), None)) as runtime:
         plain = {temperature: texts(runtime, temperature, OFF)[0] for temperature in (0.0, 0.8)}
-        exact = is_exact(runtime)
-    for draft, types in ((path, (Origin.MODEL, Origin.SUFFIX)), (DRAFTS["zephyr"], (Origin.MODEL,))):
-        for slots in (1, 3):
-            with Runtime.open(config(path, draft, slots, types)) as runtime:
-                for one, (temperature, n_max) in product(types, ((0.0, 12), (0.8, 3))):
-                    fixed = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max, p_min=0.0, types=(one,))
-                    found, n_drafted = texts(runtime, temperature, fixed)
-                    assert n_drafted or one is Origin.SUFFIX
-                    if exact:
-                        assert found == plain[temperature], (
-                            f"{one} {draft.name}, {slots} slots, temperature {temperature}, n_max {n_max}"
-                        )
+        return Alone(plain, long_texts(runtime), is_exact(runtime))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_alone_it_writes_the_same_text_in_four_slots_as_in_one(name: str, folder: Path) -> None:
+@pytest.fixture(scope="module")
+def itself(name: str, folder: Path) -> Iterator[Runtime]:
+    """The model with itself as its draft."""
+    path = make(name, folder)
+    with learning_once(), Runtime.open(config(path, path, 1, (Origin.MODEL, Origin.SUFFIX))) as runtime:
+        yield runtime
+
+
+def long_texts(runtime: Runtime) -> list[list[int]]:
+    some = [replace(one, max_tokens=64) for one in requests(runtime, 0.0, OFF, cache_prompt=False)]
+    return [one.ids for one in finish(runtime, [*some, replace(some[0], prompt=some[0].prompt * 2)])]
+
+
+def fixed(n_max: int, origin: Origin = Origin.MODEL) -> SpeculativeParams:
+    return SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max, p_min=0.0, types=(origin,))
+
+
+@pytest.mark.parametrize(
+    ("origin", "way"), [(Origin.MODEL, WAYS[0]), (Origin.MODEL, WAYS[1]), (Origin.SUFFIX, WAYS[0])]
+)
+def test_the_text_is_that_of_the_target_alone(
+    origin: Origin, way: tuple[float, int], itself: Runtime, alone: Alone
+) -> None:
+    temperature, n_max = way
+    found, n_drafted = texts(itself, temperature, fixed(n_max, origin))
+    assert n_drafted or origin is Origin.SUFFIX
+    if alone.is_exact:
+        assert found == alone.plain[temperature]
+
+
+def test_a_draft_with_another_vocabulary_changes_nothing_in_three_slots(name: str, folder: Path, alone: Alone) -> None:
+    with Runtime.open(config(make(name, folder), DRAFTS["zephyr"], 3)) as runtime:
+        temperature, n_max = WAYS[[*NAMES].index(name) % 2]
+        found, n_drafted = texts(runtime, temperature, fixed(n_max))
+        assert n_drafted
+        if alone.is_exact:
+            assert found == alone.plain[temperature]
+
+
+def test_alone_it_writes_the_same_text_in_four_slots_as_in_one(name: str, folder: Path, alone: Alone) -> None:
     """Nothing drafts: only the shapes of the passes differ."""
-    found = []
-    for slots in (1, 4):
-        with Runtime.open(config(make(name, folder), None, slots)) as runtime:
-            assert is_exact(runtime)
-            some = [replace(one, max_tokens=64) for one in requests(runtime, 0.0, OFF, cache_prompt=False)]
-            found.append([one.ids for one in finish(runtime, [*some, replace(some[0], prompt=some[0].prompt * 2)])])
-    assert found[0] == found[1]
+    assert alone.is_exact
+    with Runtime.open(config(make(name, folder), None, 4)) as runtime:
+        assert is_exact(runtime)
+        assert long_texts(runtime) == alone.long
 
 
 @pytest.mark.parametrize("fields", [{}, {"flash_attn": "off"}], ids=str)
-@pytest.mark.parametrize("name", NAMES)
 def test_passes_that_are_found_to_be_large_enough_give_the_same_bits(name: str, fields: dict, folder: Path) -> None:
     """Of 1 to 4 sequences with up to 12 rows each, all with texts of their own."""
     own = config(make(name, folder), None, 4, n_snapshots=8, **fields)
@@ -132,42 +173,36 @@ def logits_in_passes(context: Context, texts: list[list[int]], n: int) -> NDArra
     return np.concatenate(out, 1)
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_as_a_draft_it_is_read_on_from_where_it_was_right(name: str, folder: Path, bundled: list[list[int]]) -> None:
     with Runtime.open(config(TARGET, make(name, folder), 2)) as runtime:
         for n_max in (1, 6):
-            found, n_drafted = texts(runtime, 0.0, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max, p_min=0.0))
+            found, n_drafted = texts(runtime, 0.0, fixed(n_max))
             assert found == bundled
             assert n_drafted
 
 
 @pytest.mark.parametrize(
-    "fields", [{"type_k": "q8_0", "type_v": "q8_0"}, {"flash_attn": "off"}, {"n_ubatch": 16}], ids=str
+    "fields", [{"type_k": "q8_0", "type_v": "q8_0"}, {"flash_attn": "off", "n_ubatch": 16}], ids=str
 )
-@pytest.mark.parametrize("name", NAMES)
 def test_other_caches_other_attention_and_small_passes(name: str, fields: dict, folder: Path) -> None:
     path = make(name, folder)
-    with Runtime.open(config(path, None, **fields)) as runtime:
-        plain, exact = texts(runtime, 0.0, OFF)[0], is_exact(runtime)
     with Runtime.open(config(path, path, 2, **fields)) as runtime:
-        found, n_drafted = texts(runtime, 0.0, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=10, p_min=0.0))
+        plain = texts(runtime, 0.0, OFF)[0]
+        found, n_drafted = texts(runtime, 0.0, fixed(10))
         assert n_drafted
-        assert not exact or found == plain
+        assert not is_exact(runtime) or found == plain
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_next_turn_goes_on_from_a_copy_or_from_the_difference(name: str, folder: Path) -> None:
-    path = make(name, folder)
-    with Runtime.open(config(path, path)) as runtime:
-        first = requests(runtime, 0.0, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=4, p_min=0.0))[0]
-        first = replace(first, prompt=first.prompt * 6)
-        finish(runtime, [first])
-        second = replace(first, prompt=(*first.prompt, *first.prompt[:40]))
-        (again,) = finish(runtime, [second])
-        assert again.done.usage.n_cached >= len(first.prompt) - 2 * TAIL_IDS
-        (fresh,) = finish(runtime, [replace(second, cache_prompt=False)])
-        if is_exact(runtime):
-            assert again.ids == fresh.ids
+def test_the_next_turn_goes_on_from_a_copy_or_from_the_difference(itself: Runtime) -> None:
+    first = requests(itself, 0.0, fixed(4))[0]
+    first = replace(first, prompt=first.prompt * 6)
+    finish(itself, [first])
+    second = replace(first, prompt=(*first.prompt, *first.prompt[:40]))
+    (again,) = finish(itself, [second])
+    assert again.done.usage.n_cached >= len(first.prompt) - 2 * TAIL_IDS
+    (fresh,) = finish(itself, [replace(second, cache_prompt=False)])
+    if is_exact(itself):
+        assert again.ids == fresh.ids
 
 
 def test_what_each_kind_of_memory_does_is_found_at_start(folder: Path) -> None:
@@ -178,19 +213,16 @@ def test_what_each_kind_of_memory_does_is_found_at_start(folder: Path) -> None:
             assert context.memory.way is expected.get(kind, Way.POSITIONS), name
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_full_context_and_a_client_that_leaves(name: str, folder: Path) -> None:
+def test_a_full_context_and_a_client_that_leaves(itself: Runtime) -> None:
     """The answer ends where the slot's context does; a request that is given up in mid-answer leaves a slot that serves
     the next one.
     """
-    path = make(name, folder)
-    speculative = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=6, p_min=0.0)
-    with Runtime.open(config(path, path)) as runtime:
-        whole = replace(requests(runtime, 0.0, speculative)[0], max_tokens=None)
-        (first,) = finish(runtime, [whole])
-        assert first.done.usage.n_prompt + first.done.usage.n_predicted <= 512
-        left = Waiter()
-        runtime.cancel(runtime.submit(replace(whole, prompt=whole.prompt * 3), left))
-        (again,) = finish(runtime, [whole])
-        if is_exact(runtime):
-            assert again.ids == first.ids
+    short = replace(requests(itself, 0.0, fixed(6))[0], max_tokens=None)
+    whole = replace(short, prompt=(short.prompt * 512)[:450])
+    (first,) = finish(itself, [whole])
+    assert first.done.usage.n_prompt + first.done.usage.n_predicted <= 512
+    left = Waiter()
+    itself.cancel(itself.submit(replace(short, prompt=short.prompt * 3), left))
+    (again,) = finish(itself, [whole])
+    if is_exact(itself):
+        assert again.ids == first.ids

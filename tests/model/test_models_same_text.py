@@ -5,11 +5,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import product
 from pathlib import Path
 
 import pytest
-from kit.models import DRAFTS, chat_prompts, chat_requests, config, finish, quantized
+from kit.models import DRAFTS, FTYPES, chat_prompts, chat_requests, config, finish, quantized
 
 from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.runtime.runtime import Runtime
@@ -48,9 +47,11 @@ def test_exactly_the_plain_text(kind: str, folder: Path) -> None:
     with Runtime.open(config(target, None, exact=bool(exact))) as runtime:
         plain = plain_ids(runtime)
     n_accepted: Counter[float] = Counter()
-    for slots, draft in [(1, "zephyr"), (1, "gemma"), (4, "zephyr"), (4, "gemma")]:
+    # each kind with both drafts, numbers of slots, lengths and temperatures; half of them have them in other pairs
+    swapped = (*FTYPES,).index(name) % 2
+    for slots, draft in zip((1, 4), (*DRAFTS,)[:: -1 if swapped else 1], strict=True):
         with Runtime.open(config(target, DRAFTS[draft], slots, exact=bool(exact))) as runtime:
-            for n_max, temperature in product(LENGTHS, TEMPERATURES):
+            for n_max, temperature in zip(LENGTHS[:: -1 if slots == 4 else 1], TEMPERATURES, strict=True):
                 drafted, accepted = ids(
                     runtime, temperature, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max, p_min=0.4)
                 )
@@ -62,7 +63,7 @@ def test_exactly_the_plain_text(kind: str, folder: Path) -> None:
                 n_accepted[temperature] += accepted
             if slots == 4:
                 assert plain_ids(runtime) == plain
-    assert min(n_accepted[temperature] for temperature in TEMPERATURES) > 16 * len(PROMPTS)
+    assert min(n_accepted[temperature] for temperature in TEMPERATURES) > 4 * len(PROMPTS)
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])

@@ -54,8 +54,11 @@ def ids(runtime: Runtime, text: str = TALK) -> tuple[int, ...]:
     return tuple(runtime.text.tokenize(text))
 
 
-@pytest.mark.parametrize("fields", [{}, {"type_k": "q8_0", "type_v": "q8_0"}], ids=["f16", "q8_0"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [(name, {"type_k": "q8_0", "type_v": "q8_0"} if i % 2 else {}) for i, name in enumerate(NAMES)],
+    ids=NAMES,
+)
 def test_a_conversation_goes_on_after_a_restart_with_the_same_text(name: str, fields: dict, tmp_path: Path) -> None:
     path = make(name, tmp_path)
     own = config(tmp_path, path, path, types=(Origin.MODEL, Origin.SUFFIX), **fields)

@@ -84,7 +84,7 @@ def check(encoder: Encoder, text: bytes) -> int:
 def test_real_vocabularies(name: str) -> None:
     real = encoder(name)
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=50, deadline=None)
     @given(text)
     def run(text: str) -> None:
         check(real, text.encode())
@@ -146,7 +146,7 @@ def test_any_bytes_go_in_and_come_out(name: str) -> None:
     real = encoder(name)
     known = {piece[0] for piece in real.vocab.by_bytes if len(piece) == 1}
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=50, deadline=None)
     @given(data)
     def run(data: bytes) -> None:
         out = real.vocab.join(real.encode(data))

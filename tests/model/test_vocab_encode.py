@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.toys import toy_vocab
-from kit.vocab_kit import GENERATING, TEXTS, encoder, vocab
+from kit.vocab_kit import GENERATING, TEXTS, encoder, fresh_encoder, vocab
 
 from uad.text.vocab.edge import Ranking
 from uad.text.vocab.encode import Encoder, WordCache
@@ -104,8 +104,6 @@ def test_words_between_known_ones_share_a_call() -> None:
 @pytest.mark.model
 @pytest.mark.parametrize("name", GENERATING)
 def test_many_at_once_are_the_same_as_one_by_one(name: str) -> None:
-    table = vocab(name)
-
     @settings(max_examples=30, deadline=None)
     @given(
         st.lists(
@@ -114,11 +112,11 @@ def test_many_at_once_are_the_same_as_one_by_one(name: str) -> None:
         st.randoms(),
     )
     def run(texts: list[bytes], rng: random.Random) -> None:
-        together, alone = Encoder(table), Encoder(table)
+        together, alone = fresh_encoder(name), fresh_encoder(name)
         together.encode(b"".join(rng.sample(texts, len(texts) // 2)))
         assert together.encode_all(texts) == [alone.encode(text) for text in texts]
         joined = b"".join(texts)
-        assert together.encode(joined) == Encoder(table).encode(joined)
+        assert together.encode(joined) == fresh_encoder(name).encode(joined)
 
     run()
 

@@ -75,8 +75,8 @@ def test_real_vocabularies(name: str) -> None:
 @pytest.mark.model
 @pytest.mark.parametrize("pre", ["deepseek-v3", "tekken", "gpt-4o"])
 def test_pre_tokenizers_without_a_vocabulary_at_hand_with_another_one_s_merges(pre: str) -> None:
-    vocab("llama-bpe")
-    quick, slow = (load_vocab(path_of("llama-bpe"), pre, quick=way).tokenize for way in (True, False))
+    vocab("gpt-2")
+    quick, slow = (load_vocab(path_of("gpt-2"), pre, quick=way).tokenize for way in (True, False))
     assert is_quick(quick)
     rng = random.Random(pre)
     for _ in range(300):
@@ -95,7 +95,7 @@ def test_tokenizers_without_a_price_per_call_are_left_alone(name: str) -> None:
 @pytest.mark.parametrize("pre", KNOWN)
 def test_every_pre_tokenizer_with_random_merges(pre: str, tmp_path: Path) -> None:
     """Any class of bytes merges with any other, so that a cut in the wrong place shows."""
-    for seed in range(3):
+    for seed in (KNOWN.index(pre) % 2, 2):
         path = bpe(
             tmp_path / "v.gguf",
             pre,
@@ -106,7 +106,7 @@ def test_every_pre_tokenizer_with_random_merges(pre: str, tmp_path: Path) -> Non
         quick, slow = load_vocab(path).tokenize, load_vocab(path, quick=False).tokenize
         assert is_quick(quick)
         rng = random.Random(seed)
-        for _ in range(200):
+        for _ in range(120):
             data = "".join(rng.choices("aaZZss11  \n\n\t\r'._(", k=rng.randrange(1, 24))).encode()
             assert quick(data) == slow(data), data
 

@@ -46,7 +46,7 @@ def test_bytes_in_are_bytes_out_for_every_pair(target: str) -> None:
     table = vocab(target)
     for draft in (name for name in GENERATING if name != target):
         translator = Translator(encoder(target), encoder(draft))
-        for kind, start, end in places(target + draft, 40):
+        for kind, start, end in places(target + draft, 10):
             text = TEXTS[kind]
             committed = encoder(target).encode(text[max(start - 200, 0) : start])
             data = encoder(draft).vocab.join(encoder(draft).encode(text[start:end]))

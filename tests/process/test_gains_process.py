@@ -17,8 +17,9 @@ pytestmark = [pytest.mark.llama, pytest.mark.long]
 
 
 def test_a_server_of_one_target_keeps_what_its_draft_gained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(process.ENV, "UAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("UAD_CACHE_DIR", str(tmp_path / "cache"))
+    cache = process.fresh_cache(tmp_path)
+    monkeypatch.setitem(process.ENV, "UAD_CACHE_DIR", cache)
+    monkeypatch.setenv("UAD_CACHE_DIR", cache)
     draft = DRAFTS["zephyr"]
     with Server(tmp_path / "log", ["--target", str(TARGET), "--draft", str(draft), "--threads", "1"]) as server:
         body = json.dumps({"prompt": "Count from 1", "max_tokens": 200, "ignore_eos": True}).encode()

@@ -4,6 +4,7 @@ leave or signals come.
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -20,7 +21,11 @@ from urllib.parse import urlsplit
 
 import pytest
 from kit.models import DRAFTS, TARGET, quantized
+from kit.opened import answering
 from kit.process import Server, uad
+
+from uad.base.config import Config, ModelConfig
+from uad.runtime.runtime import Runtime
 
 pytestmark = [pytest.mark.llama, pytest.mark.long]
 NAMES = ("chatml", "gemma", "quarter", "zephyr")
@@ -93,14 +98,22 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory, files: dict[str, Path]) -> dict[tuple[str, str], str]:
-    """What each model says to each prompt, served alone."""
-    log = tmp_path_factory.mktemp("alone")
+def alone(files: dict[str, Path]) -> dict[tuple[str, str], str]:
+    """What each model says to each prompt, served alone, in this process."""
     said = {}
     for name in NAMES:
-        with Server(log / name, ["--target", str(files[name]), "--threads", "1", "--ctx-size", "512"]) as server:
-            said |= {(name, prompt): text_of(server.url, name, prompt) for prompt in PROMPTS}
+        with Runtime.open(Config(ModelConfig(files[name], n_ctx=512, n_threads=1))) as runtime:
+            said |= asyncio.run(texts(runtime, name))
     return said
+
+
+async def texts(runtime: Runtime, name: str) -> dict[tuple[str, str], str]:
+    found = {}
+    async with answering(runtime) as session:
+        for prompt in PROMPTS:
+            async with session.post("/v1/completions", json=completion(name, prompt)) as answer:
+                found[name, prompt] = str((await answer.json())["choices"][0]["text"])
+    return found
 
 
 @pytest.fixture
@@ -208,7 +221,7 @@ def test_random_requests_are_answered_by_the_model_they_name_or_refused_clearly(
     router: Server, folder: Path, files: dict[str, Path], alone: dict[tuple[str, str], str]
 ) -> None:
     """Clients that leave, processes that are killed and files that are replaced by themselves meanwhile."""
-    n_requests = int(os.environ.get("UAD_ROUTER_REQUESTS", 200))
+    n_requests = int(os.environ.get("UAD_ROUTER_REQUESTS", 100))
     chance = random.Random(n_requests)
     counts = {"same": 0, "left": 0, "refused": 0}
     lock = threading.Lock()
@@ -231,7 +244,7 @@ def test_random_requests_are_answered_by_the_model_they_name_or_refused_clearly(
             counts[outcome] += 1
 
     # models come in runs, since each change of the two that are loaded starts a process
-    runs = [chance.choice(NAMES) for _ in range(max(n_requests // 40, 4))]
+    runs = [chance.choice(NAMES) for _ in range(max(n_requests // 30, 3))]
     plan = [
         (name if chance.random() < 0.97 else chance.choice(NAMES), chance.choice(PROMPTS))
         for name in runs
@@ -241,7 +254,7 @@ def test_random_requests_are_answered_by_the_model_they_name_or_refused_clearly(
         asked = []
         for number in range(len(plan)):
             asked.append(threads.submit(one, number))
-            if number % 50 == 25:
+            if number % 40 == 20:
                 asked[-1].result()
                 disturb(router, folder, files, chance)
         for each in asked:

@@ -12,6 +12,7 @@ import re
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
@@ -180,7 +181,7 @@ class GgufFile:
         cursor = _Cursor(self._data, value.span[0] + _U32.size)
         n = cursor.u64()
         if value.kind == STRING:
-            return [cursor.text() for _ in range(n)]
+            return list(pairwise(cursor.texts(n)))
         size = _PACKED[value.kind].size
         return [cursor.skip(size) for _ in range(n)]
 
@@ -245,6 +246,20 @@ class _Cursor:
         (n_bytes,) = _U64.unpack_from(self._data, self.at)
         return self.skip(_U64.size + n_bytes)
 
+    def texts(self, n: int) -> Iterator[int]:
+        """Where n texts begin, each with its length before it, and where the last one ends.
+
+        A start of a model reads its header several times, and vocabularies have 500,000 texts: hence no call for each.
+        """
+        data, at, end, unpack = self._data, self.at, len(self._data), _U64.unpack_from
+        yield at
+        for _ in range(n):
+            at += _U64.size + unpack(data, at)[0]
+            if at > end:
+                raise ValueError(f"it ends at byte {end}, what it holds at {at}")
+            yield at
+        self.at = at
+
     def name(self) -> str:
         start, end = self.text()
         return self._data[start + _U64.size : end].decode(errors="surrogateescape")
@@ -264,8 +279,8 @@ class _Cursor:
         if kind != STRING:
             self.skip(n * _PACKED[kind].size)
         else:
-            for _ in range(n):
-                self.text()
+            for _ in self.texts(n):
+                pass
         return Value(kind, True, (start, self.at))
 
     def tensor(self) -> tuple[str, tuple[int, ...], int, int]:

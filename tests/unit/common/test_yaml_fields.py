@@ -63,3 +63,20 @@ def test_an_earlier_directory_wins(tmp_path: Path):
         path.touch()
     found = load_all([tmp_path / "one", tmp_path / "two"], "kind", lambda path: path.parent.parent.name)
     assert found == {"a": "one", "b": "two"}
+
+
+def test_a_file_is_read_again_only_when_it_changed(tmp_path: Path) -> None:
+    (tmp_path / "kind").mkdir()
+    file = tmp_path / "kind" / "one.yaml"
+    file.write_text("before", encoding="utf-8")
+    read: list[str] = []
+
+    def load(path: Path) -> str:
+        read.append(path.read_text(encoding="utf-8"))
+        return read[-1]
+
+    for _ in range(2):
+        assert load_all([tmp_path], "kind", load) == {"one": "before"}
+    file.write_text("behind it", encoding="utf-8")
+    assert load_all([tmp_path], "kind", load) == {"one": "behind it"}
+    assert read == ["before", "behind it"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -191,8 +192,23 @@ def load_all(directories: Iterable[Path], kind: str, load: Callable[[Path], T]) 
     loaded: dict[str, T] = {}
     for path in files_of(directories, kind):
         if path.stem not in loaded:
-            loaded[path.stem] = load(path)
+            loaded[path.stem] = _load(load, path, changed) if (changed := _changed(path)) else load(path)
     return loaded
+
+
+@cache
+def _load(load: Callable[[Path], T], path: Path, changed: tuple[int, ...]) -> T:
+    """A model that is loaded again, after it slept for example, needs the same hundred files."""
+    return load(path)
+
+
+def _changed(path: Path) -> tuple[int, ...]:
+    """What is another once the file is; nothing where there is no such file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def read_text(path: Path) -> str:

@@ -38,7 +38,7 @@ class Encoder:
         self._cache = WordCache(cache_size)
         self.hits = 0
         self.misses = 0
-        self._longest = min(max((len(piece) for piece in vocab.pieces), default=1), _LONGEST_TOKEN)
+        self._longest = min(vocab.longest, _LONGEST_TOKEN)
 
     def encode(self, data: bytes) -> list[int]:
         """Ids for data. All words that are not remembered cost one call of the tokenizer, or few."""
