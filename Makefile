@@ -5,6 +5,7 @@
 # make bench   plain against drafted, on a scaled target                 make clean   remove environments and caches
 # make table   README's table of speeds, measured here: fetches models, builds llama-server (ARGS=--plan says how long, ARGS=--quick is short)
 # make test-no-kernels  the tests that decode with a model once more, in llama.cpp's own kernels
+# make test-kernels  the kernels on other processors, which are emulated (three minutes): after edits in kernels/
 # make vllm    an environment with vLLM on the CPU (3.5 GB), and the test of uad's drafters inside it
 # make mutants puts 37 errors into a copy of the code, one after the other, and says which the tests see (ARGS="--at REVISION NAME …")
 # make clients real clients of OpenAI's API against a real pair (fetches it, and the clients)
@@ -47,7 +48,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 endif
 
-.PHONY: serve demo test test-no-kernels check unit lint bench table models vocabs clients vllm mutants clean
+.PHONY: serve demo test test-no-kernels test-kernels check unit lint bench table models vocabs clients vllm mutants clean
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.installed
@@ -60,14 +61,17 @@ demo: $(VENV)/.installed
 		--target "$$folder/$(DEMO_TARGET).gguf" --draft "$$folder/$(DEMO_DRAFT).gguf" -c 8192 --host 127.0.0.1 --port $(PORT) $(ARGS)
 
 test: $(VENV)/.installed-dev
-	@$(PYTEST)
+	@$(PYTEST) -m "not emulated"
+
+test-kernels: $(VENV)/.installed-dev
+	@$(BIN)/python -m pytest $(XDIST) --dist load -m emulated tests/unit/kernels
 
 test-no-kernels: $(VENV)/.installed-dev
 	@UAD_KERNELS=off $(PYTEST) -m "not slow" $(DECODING)
 
 check: $(VENV)/.installed-dev
 	@$(MAKE) --no-print-directory lint
-	@$(PYTEST) -m "not model and not slow and not real" $(COVERAGE)
+	@$(PYTEST) -m "not model and not slow and not real and not emulated" $(COVERAGE)
 
 lint: $(UNIT_MADE)
 	@$(UNIT)/bin/ruff format --check .

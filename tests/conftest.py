@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -29,7 +30,9 @@ settings.register_profile("uad", deadline=None)
 settings.register_profile("unit", deadline=None, max_examples=40)
 settings.load_profile("uad")
 
-NOT_UNIT = ("llama", "model", "long", "slow", "real")
+NOT_UNIT = ("llama", "model", "long", "slow", "real", "emulated")
+EMULATED = pytest.StashKey[int]()
+"""How many tests of emulated processors were not wanted, here or in each worker."""
 HAS_LLAMA = importlib.util.find_spec("llama_cpp") is not None
 
 
@@ -74,8 +77,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """What did not run, and why: one line for each reason."""
     skipped = terminalreporter.stats.get("skipped", [])
-    for line in not_run([(reason_of(report), "real" in report.keywords) for report in skipped], len(left_out(config))):
+    reasons = [(reason_of(report), "real" in report.keywords) for report in skipped]
+    for line in not_run(reasons, len(left_out(config)), config.stash.get(EMULATED, 0)):
         terminalreporter.write_line(line)
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Counts what `-m "not emulated"` leaves out."""
+    for item in items:
+        if "emulated" in item.config.option.markexpr and item.get_closest_marker("emulated"):
+            item.config.stash[EMULATED] = item.config.stash.get(EMULATED, 0) + 1
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["n_emulated"] = session.config.stash.get(EMULATED, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Takes the count of a worker: all of them have read the same tests."""
+    if n := getattr(node, "workeroutput", {}).get("n_emulated", 0):
+        node.config.stash[EMULATED] = n
 
 
 def _only_unit(config: pytest.Config) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import platform
@@ -21,32 +22,45 @@ ARM_COMPILER, ARM_EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 
 
 def output(folder: Path, compiler: str, flags: tuple[str, ...], sources: tuple[str, ...], *runner: str) -> str:
-    """Compiles these sources (paths in `kernels/`) with these flags, and returns what the program prints if it ends
-    well. Skips the test where a tool is missing.
+    """What the program of these sources (paths in `kernels/`) prints if it ends well. Skips the test where a tool is
+    missing.
     """
-    for tool in (compiler, *runner):
-        if shutil.which(tool) is None:
-            pytest.skip(f"no {tool}")
-    command = [compiler, "-std=c++17", "-O1", "-ffp-contract=off", "-Wno-psabi", *flags, f"-I{KERNELS / 'src'}"]
-    program = compiled([*command, *(str(KERNELS / one) for one in sources), "-pthread"], folder)
+    objects = [str(object_of(folder, compiler, flags, source)) for source in sources]
+    _require(*runner)
+    program = compiled([compiler, *flags, *objects, "-pthread"], folder)
     ran = subprocess.run([*runner, str(program)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 
 
+def object_of(folder: Path, compiler: str, flags: tuple[str, ...], source: str) -> Path:
+    """The compiled source, which several programs share."""
+    _require(compiler)
+    command = [compiler, "-std=c++17", "-O1", "-ffp-contract=off", "-Wno-psabi", *flags, f"-I{KERNELS / 'src'}"]
+    return compiled([*command, "-c", str(KERNELS / source)], folder)
+
+
+def _require(*tools: str) -> None:
+    for tool in tools:
+        if shutil.which(tool) is None:
+            pytest.skip(f"no {tool}")
+
+
 def compiled(command: list[str], folder: Path) -> Path:
     """What this command makes of the kernels as they are. It is kept from one run to the next, since compiling takes
-    longer than all that the programs do.
+    longer than all that the programs do. A worker that wants what another one compiles waits for it.
     """
     kept = COMPILED / digest(command)
-    if not kept.exists():
-        made = folder / "program"
-        built = subprocess.run([*command, "-o", str(made)], capture_output=True, text=True)
-        assert built.returncode == 0, built.stderr
-        COMPILED.mkdir(parents=True, exist_ok=True)
-        moved = COMPILED / f"{kept.name}.{os.getpid()}"
-        shutil.move(made, moved)
-        moved.replace(kept)
+    COMPILED.mkdir(parents=True, exist_ok=True)
+    with (COMPILED / f"{kept.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            made = folder / "made"
+            built = subprocess.run([*command, "-o", str(made)], capture_output=True, text=True)
+            assert built.returncode == 0, built.stderr
+            moved = COMPILED / f"{kept.name}.{os.getpid()}"
+            shutil.move(made, moved)
+            moved.replace(kept)
     return kept
 
 
@@ -74,15 +88,12 @@ def emulated() -> tuple[str, ...]:
     native()
     if not Path("/usr/include/simde").is_dir():
         pytest.skip("no simde (libsimde-dev)")
-    return ("-O2", *AVX2, "-DUAD_AVX512", "-DUAD_EMULATED", "-DUAD_KIND=avx512")
+    return (*AVX2, "-DUAD_AVX512", "-DUAD_EMULATED", "-DUAD_KIND=avx512")
 
 
 def of_both(processor: str, folder: Path, sources: tuple[str, ...]) -> tuple[str, str]:
     """What a program prints on this machine, and on another processor in an emulator: one of `_EMULATED`, or NEON."""
-    own, other = folder / "own", folder / "other"
-    own.mkdir()
-    other.mkdir()
-    here = output(own, "g++", native(), sources)
+    here = output(folder, "g++", native(), sources)
     if processor == "NEON":
-        return here, output(other, ARM_COMPILER, ("-static", "-O2", *NEON), sources, ARM_EMULATOR)
-    return here, output(other, "g++", (*emulated(), *_EMULATED[processor]), sources)
+        return here, output(folder, ARM_COMPILER, ("-static", "-O2", *NEON), sources, ARM_EMULATOR)
+    return here, output(folder, "g++", (*emulated(), *_EMULATED[processor]), sources)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 
-def not_run(skipped: list[tuple[str, bool]], n_files: int) -> list[str]:
-    """The summary: (reason, whether it is a real-model test) of each skipped test, and how many files were left out."""
+def not_run(skipped: list[tuple[str, bool]], n_files: int, n_emulated: int = 0) -> list[str]:
+    """The summary: (reason, whether it is a real-model test) of each skipped test, how many files were left out, and
+    how many tests of other processors.
+    """
     counts: Counter[str] = Counter()
     for reason, is_real in skipped:
         if is_real:
@@ -16,6 +18,8 @@ def not_run(skipped: list[tuple[str, bool]], n_files: int) -> list[str]:
         else:
             counts[f"tests: {reason}"] += 1
     lines = [f"not run: {n} {what}" for what, n in counts.most_common()]
+    if n_emulated:
+        lines.append(f"not run: {n_emulated} tests of the kernels on emulated processors (make test-kernels runs them)")
     if n_files:
         lines.append(f"not run: {n_files} files of tests that need llama.cpp")
     return lines or ["everything that was asked for has run"]

@@ -65,7 +65,8 @@ def test_the_demo_serves_a_real_pair_from_the_folder_of_models() -> None:
 def test_ci_runs_what_gates_a_change() -> None:
     run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert "make lint" in run
-    assert "make test" in run
+    assert "make test\n" in run
+    assert "make test-kernels\n" in run, "what make test leaves out"
     assert re.search(r'git clone --quiet \. "\$fresh/uad"\n.*make -C "\$fresh/uad" unit TESTS="tests/unit/cli ', run)
     assert all(tool in recipe("lint") for tool in ("ruff format --check", "ruff check", "mypy"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from kit import source_imports
 from kit.not_run import not_run
-from kit.source_imports import MODULES, TESTS, needs_llama
+from kit.source_imports import MODULES, ROOT, TESTS, needs_llama
 
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -61,6 +62,17 @@ def test_the_summary_counts_by_reason() -> None:
     assert "not run: 1 real-vocabulary and template tests: the files are not here (make vocabs fetches them)" in lines
     assert "not run: 1 tests: no IPv6 here" in lines
     assert lines[-1] == "not run: 30 files of tests that need llama.cpp"
+
+
+def test_the_summary_names_tests_of_other_processors_and_how_to_run_them() -> None:
+    assert not_run([], 0, 7) == ["not run: 7 tests of the kernels on emulated processors (make test-kernels runs them)"]
+
+
+@pytest.mark.long
+def test_a_run_without_emulated_tests_says_how_many_there_are_where_workers_read_them() -> None:
+    command = [sys.executable, "-m", "pytest", "-n", "1", "-p", "no:cacheprovider", "-m", "not emulated and not long"]
+    done = subprocess.run([*command, "tests/unit/kernels"], cwd=ROOT, capture_output=True, text=True)
+    assert "not run: 8 tests of the kernels on emulated processors (make test-kernels runs them)" in done.stdout
 
 
 def test_a_run_without_skips_says_so() -> None:

@@ -20,7 +20,7 @@ def test_values_are_the_references_and_a_columns_bits_are_its_own(tmp_path: Path
     assert "lanes" in output(tmp_path, "g++", native(), SOURCES)
 
 
-@pytest.mark.slow
+@pytest.mark.emulated
 @pytest.mark.parametrize("processor", ["AVX-512", "NEON"])
 def test_all_kinds_of_processors_give_the_same_bits(processor: str, tmp_path: Path) -> None:
     own, other = of_both(processor, tmp_path, SOURCES)
