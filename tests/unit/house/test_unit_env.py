@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kit import source_imports
 from kit.not_run import not_run
-from kit.source_imports import MODULES, ROOT, TESTS, needs_llama
+from kit.source_imports import MODULES, TESTS, needs_llama
 
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))
