@@ -12,6 +12,7 @@ from math import nan
 
 import pytest
 from drafters import TYPES
+from kit.pairs import pairs
 from kit.toys import (
     DRAFT_VOCAB,
     SCRIPT,
@@ -127,15 +128,22 @@ def comes_back(
 # --- drafters
 
 
-@pytest.mark.parametrize("call", [1, 4])
-@pytest.mark.parametrize("method", ["begin", "propose", "observe", "end"])
-@pytest.mark.parametrize("origin", EVERY)
+CALLS = [*itertools.product(["begin", "propose", "observe", "end"], [1, 4])]
+
+
+@pytest.mark.parametrize(
+    ("origin", "method", "call"),
+    [
+        *((Origin.MODEL, *one) for one in CALLS),
+        *((origin, *one) for origin, one in zip(EVERY[1:], CALLS, strict=False)),
+    ],
+)
 def test_a_drafter_that_fails_costs_no_text_and_comes_back(origin: Origin, method: str, call: int) -> None:
     engine = engine_with(Faulty(make(origin), **{method: Fault(call)}))
     comes_back(engine, 1)
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError, MemoryError, RecursionError, KeyError, AssertionError])
+@pytest.mark.parametrize("error", [MemoryError, KeyError, AssertionError])
 def test_whatever_is_raised_is_the_drafters(error: type[Exception]) -> None:
     comes_back(engine_with(Faulty(make(Origin.MODEL), propose=Fault(3, error=error))), 1, temperature=0.8)
 
@@ -277,9 +285,10 @@ def machine() -> Machine:
     return Machine(CostCurve(flat), CostCurve([CostSample(n, 0, 0.1) for n in range(1, 9)]), n_ubatch=64)
 
 
-@pytest.mark.parametrize("call", [1, 5])
-@pytest.mark.parametrize("method", ["begin", "plan", "asks", "more", "choose", "observe"])
-@pytest.mark.parametrize("auto", [False, True])
+@pytest.mark.parametrize(
+    ("auto", "method", "call"),
+    pairs([False, True], ["begin", "plan", "asks", "more", "choose", "observe"], [1, 5]),
+)
 def test_a_policy_that_fails_costs_no_text_and_a_fresh_one_drafts_on(auto: bool, method: str, call: int) -> None:
     made = []
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from kit.pairs import pairs
 from kit.toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, RandomDrafter, ScriptedModel, ToyRules, make_engine, run
 
 from uad.base.types import GREEDY, Request, SamplingParams, SpecPolicy, SpeculativeParams
@@ -47,10 +48,10 @@ def plain(n: int, temperature: float) -> list[list[int]]:
     ]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
-@pytest.mark.parametrize("n_seq", [1, 3])
-@pytest.mark.parametrize("n_free", [CHECKPOINTS, SNAPSHOTS])
-@pytest.mark.parametrize("kind", ["model", "random"])
+@pytest.mark.parametrize(
+    ("kind", "n_free", "n_seq", "temperature"),
+    pairs(["model", "random"], [CHECKPOINTS, SNAPSHOTS], [1, 3], [0.0, 0.9]),
+)
 def test_the_text_is_that_of_the_target_alone(kind: str, n_free: int, n_seq: int, temperature: float) -> None:
     expected, n_accepted = plain(n_seq, temperature), 0
     for n_max, least in ((1, 1), (3, 2), (7, 4), (16, 1), (16, 4)):

@@ -9,6 +9,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from kit.pairs import pairs
 from kit.toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, RandomDrafter, ScriptedModel, ToyRules, make_engine, run
 
 from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
@@ -64,9 +65,10 @@ def drafter(kind: str, n: int, temperature: float, seed: int):
     )
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.3])
-@pytest.mark.parametrize("n_sequences", [1, 4])
-@pytest.mark.parametrize("kind", ["model", "model unhealed", "model unsalvaged", "random", "half-right"])
+@pytest.mark.parametrize(
+    ("kind", "n_sequences", "temperature"),
+    pairs(["model", "model unhealed", "model unsalvaged", "random", "half-right"], [1, 4], [0.0, 0.7, 1.3]),
+)
 def test_drafted_equals_plain(kind: str, n_sequences: int, temperature: float) -> None:
     accepted = 0
     for n_max in (1, 2, 3, 5, 8, 16):
@@ -219,10 +221,8 @@ def test_the_same_seed_gives_the_same_text_and_others_differ() -> None:
     assert texts[1] != texts[2]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.3])
-@pytest.mark.parametrize("slots", [1, 2, 4])
 @pytest.mark.parametrize(
-    "least", [Least(), Least(8), Least(4, of_each=True)], ids=["any", "eight rows", "four of each"]
+    ("least", "slots", "temperature"), pairs([Least(), Least(8), Least(4, of_each=True)], [1, 2, 4], [0.0, 1.3])
 )
 def test_the_automatic_policy_never_changes_the_text(least: Least, slots: int, temperature: float) -> None:
     """Whatever it believes of the machine: every curve leads to other lengths, levels and dummies."""

@@ -45,9 +45,15 @@ def random_row(seed: int, n: int, width: float = 3.0) -> np.ndarray:
     return (np.random.default_rng(seed).standard_normal(n) * width).astype(np.float32)
 
 
-@pytest.mark.parametrize("temperature", [0.3, 0.8, 1.0, 1.6])
 @pytest.mark.parametrize(
-    "more", [{}, {"top_k": 5}, {"top_p": 0.7}, {"min_p": 0.2, "top_p": 1.0}, {"top_k": 40, "top_p": 0.9, "min_p": 0.01}]
+    ("temperature", "more"),
+    [
+        *((temperature, {}) for temperature in (0.3, 0.8, 1.0, 1.6)),
+        (1.6, {"top_k": 5}),
+        (1.0, {"top_p": 0.7}),
+        (0.8, {"min_p": 0.2, "top_p": 1.0}),
+        (1.6, {"top_k": 40, "top_p": 0.9, "min_p": 0.01}),
+    ],
 )
 def test_a_draft_that_is_the_target_draws_what_the_target_draws(temperature: float, more: dict) -> None:
     vocab = TARGET_VOCAB

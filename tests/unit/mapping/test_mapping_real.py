@@ -96,9 +96,11 @@ def test_typed_specials_stay_letters_in_every_real_template(role: str):
     system's) may get fewer: where a content cannot be found again, what looks typed is letters wherever it stands.
     Never more.
     """
-    rng = random.Random(role)
+    rng, roles = random.Random(role), ("system", "user", "assistant")
     everyone = sorted({name for real in real_templates().values() for name in real.side.vocab.specials})
-    for real in real_templates().values():
+    for i, real in enumerate(real_templates().values()):
+        if N_TYPED == 1 and roles[i % 3] != role:
+            continue  # by default each template has one role
         vocab = real.side.vocab
         rules = rules_into_gemma(real.side.name)
         for _ in range(N_TYPED):

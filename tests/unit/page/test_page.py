@@ -7,7 +7,6 @@ import re
 from itertools import groupby
 from typing import Any
 
-import pytest
 from kit.browser import Open, answered, by_sevens, fake, say, served, until
 from kit.fake_runtime import REJECTED
 from kit.pace import best_of

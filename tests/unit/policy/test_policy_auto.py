@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.pairs import pairs
 from kit.simulator import BAD, FLAT, GOOD, LINEAR, MEMORY_BOUND, MIXED, Position, Simulation, jagged, oracle_ms, text
 
 from uad.base.types import Commit, Draft, Origin, SpecPolicy, SpeculativeParams
@@ -41,6 +42,9 @@ def overconfident(p: float) -> float:
     return 1 - (1 - p) ** 3
 
 
+BELIEFS = {"right": lambda p: p, "too sure": overconfident, "modest": lambda p: 0.8 * p}
+
+
 def policy(cost, n: int = 65, **machine) -> AutoPolicy:
     target = CostCurve([CostSample(k, 0, cost(k)) for k in range(1, n)])
     return AutoPolicy(Machine(target, CostCurve([CostSample(1, 0, 0.1)]), **machine))
@@ -69,9 +73,7 @@ def drafted(one: AutoPolicy, beliefs: dict[int, list[float]]) -> dict[int, Chose
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("draft", ["mixed", "bad"])
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize(("noise", "machine", "draft"), pairs(NOISES, MACHINES, ["mixed", "bad"]))
 def test_it_is_never_slower_under_noise_and_drift(noise, machine, draft):
     """By what the chosen lengths cost on the machine at rest: noise may mislead the policy, and counts neither for it
     nor against it.
@@ -205,11 +207,9 @@ def test_while_it_waits_it_says_for_how_many_ids_and_several_plain_rounds_may_be
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("belief", [lambda p: p, overconfident, lambda p: 0.8 * p], ids=["right", "too sure", "modest"])
-@pytest.mark.parametrize("draft", DRAFTS)
-@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("machine", "draft", "belief"), pairs(MACHINES, DRAFTS, BELIEFS))
 def test_it_is_close_to_a_policy_that_knows_every_probability(machine, draft, belief):
-    cost, positions = MACHINES[machine], text(6000, DRAFTS[draft], belief=belief)
+    cost, positions = MACHINES[machine], text(6000, DRAFTS[draft], belief=BELIEFS[belief])
     one = Simulation(cost, positions).run()
     assert oracle_ms(cost, positions, one.step_ms, one.call_ms, one.n_max) / one.ms > 0.95
     assert one.plain_ms / one.ms > 0.985

@@ -51,14 +51,20 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("revision", [None, "HEAD"])
-def test_a_mutant_dies_where_a_test_fails(toy: Path, revision: str | None, capsys: pytest.CaptureFixture[str]) -> None:
-    copy = Copy(toy, revision)
+def test_a_mutant_dies_where_a_test_fails(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = Copy(toy, None)
     assert try_all(copy, [TWICE, SQUARE], are_green=False) == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line[:5] for line in lines] == ["dies ", "LIVES"]
     assert "test_two" in lines[0]
     assert copy.read("uad/toy.py") == TOY["uad/toy.py"], "the last one is gone again"
+
+
+def test_a_revision_is_copied_as_it_was(toy: Path) -> None:
+    (mutants.ROOT / "uad" / "toy.py").write_text("edited since")
+    copy = Copy(toy, "HEAD")
+    assert {name: copy.read(name) for name in TOY} == TOY
+    assert copy.files(["toy", "of another revision"]) == [str(toy / "tests" / "test_toy.py")]
 
 
 @pytest.mark.long

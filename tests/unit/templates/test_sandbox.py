@@ -29,7 +29,12 @@ def render(source: str, budget: Budget | None = None) -> str:
 )
 def test_no_name_of_a_template_turns_its_budget_off(source: str) -> None:
     with pytest.raises(InvalidRequestError, match="runs for too long"):
-        render(source)
+        render(source, Budget(n_steps=1000))
+
+
+def test_without_more_words_half_a_million_steps_are_too_many() -> None:
+    with pytest.raises(InvalidRequestError, match="runs for too long"):
+        render(LOOP)
 
 
 @pytest.mark.parametrize(
