@@ -48,15 +48,15 @@ def run(
 
 
 @pytest.mark.parametrize(
-    ("env", "encoding"),
+    ("env", "encoding", "color"),
     [
-        ({"PYTHONIOENCODING": "cp1252"}, "cp1252"),
-        ({"PYTHONIOENCODING": "ascii"}, "ascii"),
-        ({"PYTHONIOENCODING": "cp437:strict"}, "cp437"),
-        ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, "ascii"),
+        ({"PYTHONIOENCODING": "cp1252"}, "cp1252", "off"),
+        ({"PYTHONIOENCODING": "ascii"}, "ascii", "off"),
+        ({"PYTHONIOENCODING": "ascii"}, "ascii", "on"),
+        ({"PYTHONIOENCODING": "cp437:strict"}, "cp437", "off"),
+        ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, "ascii", "off"),
     ],
 )
-@pytest.mark.parametrize("color", ["on", "off"])
 def test_an_answer_is_written_on_any_console(env, encoding, color):
     done = run(*GENERATE, "--color", color, env=env)
     assert (done.returncode, b"Traceback" in done.stderr) == (0, False), done.stderr

@@ -64,25 +64,20 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_test_that_ends_its_process_is_one_failed_test_and_all_others_run(tmp_path: Path) -> None:
-    names = ("test_one.py", "test_two.py")
-    for name in names:
-        (tmp_path / name).write_text(ENDING)
-    done = run(tmp_path, "-q", "-n", "2", "--dist", "loadfile")
-    assert "2 failed, 4 passed" in done.stdout, done.stdout + done.stderr
-    assert "INTERNALERROR" not in done.stdout
-    assert sorted(re.findall(r"^FAILED (\S+)", done.stdout, re.MULTILINE)) == [
-        f"{name}::test_that_ends_its_process" for name in names
-    ]
-
-
-def test_a_test_that_never_ends_is_one_failed_test_and_shows_where_it_waits(tmp_path: Path) -> None:
-    (tmp_path / "test_one.py").write_text(WAITING)
+def test_a_test_that_ends_its_process_or_never_ends_is_one_failed_test_and_all_others_run(tmp_path: Path) -> None:
+    texts = {"test_one.py": ENDING, "test_three.py": WAITING, "test_two.py": ENDING}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
     options = (f"-o{name}={value}" for name, value in TIME_LIMIT.items())
     done = run(tmp_path, "-q", "-n", "2", "--dist", "loadfile", *options)
-    assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
-    assert re.search(r"^FAILED test_one.py::test_that_never_ends", done.stdout, re.MULTILINE)
-    assert "in test_that_never_ends" in done.stderr
+    assert "3 failed, 6 passed" in done.stdout, done.stdout + done.stderr
+    assert "INTERNALERROR" not in done.stdout
+    assert sorted(re.findall(r"^FAILED (\S+)", done.stdout, re.MULTILINE)) == [
+        "test_one.py::test_that_ends_its_process",
+        "test_three.py::test_that_never_ends",
+        "test_two.py::test_that_ends_its_process",
+    ]
+    assert "in test_that_never_ends" in done.stderr, "where it waits"
 
 
 def test_every_test_has_a_time_limit(pytestconfig: pytest.Config) -> None:

@@ -228,7 +228,7 @@ def test_logprobs_of_completions_have_openai_members_too():
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/completion", {"prompt": "x", "n_probs": 100}),
+        ("/completion", {"prompt": "x", "n_probs": 30}),
         ("/v1/completions", {"prompt": "x", "logprobs": 20, "max_tokens": 1500}),
         (CHAT, {"messages": HELLO, "logprobs": True, "top_logprobs": 20}),
         ("/tokenize", {"content": "word " * 40_000, "with_pieces": True}),

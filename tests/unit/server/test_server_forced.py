@@ -99,8 +99,10 @@ def check(path: str, answers: AnswerFormat, more: dict[str, Any], expected: str,
         assert not fits(begun, f"well, no{end}{header}well")
 
 
-@pytest.mark.parametrize("name", CONSTRAINTS)
-@pytest.mark.parametrize("model", ANSWERS)
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [(model, name) for i, model in enumerate(ANSWERS) for j, name in enumerate(CONSTRAINTS) if (i + j) % 4 == 0],
+)
 def test_an_answer_is_bound_after_free_thoughts(model: str, name: str) -> None:
     check(CHAT, ANSWERS[model], *CONSTRAINTS[name])
 

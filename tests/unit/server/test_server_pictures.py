@@ -589,8 +589,8 @@ def test_pixels_that_were_read_are_counted_no_more_while_the_answer_is_written()
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES, TALK, NATIVE])
 def test_files_of_pictures_are_let_go_before_the_answer_is_written(path):
-    """A file of 6 MB with its pixels at its beginning."""
-    large = base64.b64encode(written(pixels(), "JPEG") + bytes(6 << 20))
+    """A file of 3 MB with its pixels at its beginning."""
+    large = base64.b64encode(written(pixels(), "JPEG") + bytes(3 << 20))
     body = json.dumps({**corrupted(WITH_PICTURE[path][0], b"x"), "max_tokens": 3, "stream": False}).encode()
     small = in_base64(b"x").encode()
     fake = seeing()
@@ -620,7 +620,7 @@ def test_files_of_pictures_are_let_go_before_the_answer_is_written(path):
     finally:
         tracemalloc.stop()
     assert status == 200
-    assert n < 4 << 20
+    assert n < 2 << 20
 
 
 @pytest.mark.long
