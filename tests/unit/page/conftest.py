@@ -1,4 +1,6 @@
-"""A browser for each file of tests, and a page of it for each test."""
+"""A browser for all files of this folder, and a page of it for each test. While it is open, nothing else can run a loop
+of asyncio on this thread: the page's files by themselves are tests/unit/server/test_page_files.py.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pytest
 from kit.browser import Open, browsing, fake, served, visits
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     with browsing() as opened:
         yield opened

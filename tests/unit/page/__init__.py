@@ -1,0 +1,1 @@
+"""A package, so that its browser ends behind its last test."""
