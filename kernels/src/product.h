@@ -375,7 +375,7 @@ inline void release_tiles() {}
 // lie beside each other, each value or pair of values as it is multiplied.
 template <int TYPE, int N, int P> inline void float_tile(const uint8_t * group, int64_t n_cells, const float * columns, float * out) {
     constexpr int PARTS = kRows / W;
-    constexpr int BYTES = TYPE == ggml::F32 ? 4 : 2;
+    constexpr int BYTES = TYPE == ggml::F32 ? 4 : 2, CELL = kCell * kRows * BYTES;
     for (int part = 0; part < PARTS; part += P) {
         F sums[N][P];
         for (int j = 0; j < N; j++)
@@ -386,7 +386,8 @@ template <int TYPE, int N, int P> inline void float_tile(const uint8_t * group, 
             F part_sums[N][P];  // of a cell: sums of sums are nearer to the truth than one long sum
             for (int j = 0; j < N; j++)
                 for (int p = 0; p < P; p++) part_sums[j][p] = zero();
-            __builtin_prefetch(w + 4096);
+            // processors fetch ahead by themselves, but too little where several columns take long
+            for (int at = 0; at < (N < 4 ? 64 : CELL); at += 64) __builtin_prefetch(w + 4096 + at);
             if constexpr (TYPE == ggml::BF16) {
 #if defined(UAD_BF16)
                 for (int k = 0; k < kCell; k += 2, w += 64, x += N)
@@ -394,15 +395,14 @@ template <int TYPE, int N, int P> inline void float_tile(const uint8_t * group, 
                         for (int j = 0; j < N; j++) part_sums[j][p] = _mm512_dpbf16_ps(part_sums[j][p], (__m512bh) iload(w + p * W * 4), (__m512bh) word(x + j));
 #else
                 for (int k = 0; k < kCell; k += 2, w += 64, x += 2 * N) {
-                    F low[P], high[P];
-                    for (int p = 0; p < P; p++) {
-                        const I both = iload(w + p * W * 4);
-                        low[p] = as_float(left32<16>(both)), high[p] = as_float(iand(both, iset((int32_t) 0xffff0000)));
-                    }
-                    for (int j = 0; j < N; j++) {
-                        const F first = set(x[j]), second = set(x[N + j]);
-                        for (int p = 0; p < P; p++) part_sums[j][p] = fma(high[p], second, fma(low[p], first, part_sums[j][p]));
-                    }
+                    // one value of the pairs after the other: both at once need more than 16 registers
+                    F values[P];
+                    for (int p = 0; p < P; p++) values[p] = as_float(left32<16>(iload(w + p * W * 4)));
+                    for (int j = 0; j < N; j++)
+                        for (int p = 0; p < P; p++) part_sums[j][p] = fma(values[p], set(x[j]), part_sums[j][p]);
+                    for (int p = 0; p < P; p++) values[p] = as_float(iand(iload(w + p * W * 4), iset((int32_t) 0xffff0000)));
+                    for (int j = 0; j < N; j++)
+                        for (int p = 0; p < P; p++) part_sums[j][p] = fma(values[p], set(x[N + j]), part_sums[j][p]);
                 }
 #endif
             } else {
