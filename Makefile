@@ -1,4 +1,4 @@
-# make serve   install what is needed and serve the bundled models      make test    the whole test suite
+# make serve   install what is needed and serve the bundled models      make test    the test suite
 # make demo    fetch a real pair of models (1.2 GB, once) and serve it   make check   format, lint, types, fast tests, coverage
 # make models  fetch all real models that tests and bench use            make unit    the tests that need no llama.cpp (two minutes)
 # make vocabs  fetch real vocabularies and chat templates for the tests  make lint    format, lint and types only
