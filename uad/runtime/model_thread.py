@@ -75,7 +75,7 @@ class ModelThread:
         while engine.is_idle and commands.is_empty() and not self.sleeper.is_unloaded and engine.texts.rest():
             pass
         while True:
-            wait, due = engine.is_stuck, None if self.sleeper.is_unloaded else self.parts.again
+            wait, due = engine.is_stuck, self._due(self.parts.again)
             try:
                 command = commands.get(block=wait, timeout=due.wait if due is not None else None)
             except queue.Empty:
@@ -92,6 +92,9 @@ class ModelThread:
             if command is None:
                 return False
             command()
+
+    def _due(self, again: Remeasurement | None) -> Remeasurement | None:
+        return None if self.sleeper.is_unloaded else again
 
     def _measure(self, again: Remeasurement) -> None:
         """Measure costs again, until there is other work: that puts a command first, and then sets `hurry`."""

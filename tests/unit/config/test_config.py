@@ -144,7 +144,7 @@ def test_the_draft_inherits_the_machine_but_not_the_cache():
     [
         (["--portt", "1"], ["--portt", "did you mean --port?"]),
         (["--ctx-sise", "1"], ["--ctx-sise", "--ctx-size"]),
-        (["--no-heal"], ["unknown flag --no-heal"]),
+        (["--no-heal"], ["--no-heal is gone", "leave the flag out"]),
         (["-ctx", "1"], ["unknown flag -ctx", "did you mean -ct"]),
         (["--spec-draft-nmax=4"], ["--spec-draft-nmax;", "--spec-draft-n-max"]),
         (["--mod", "x"], ["unknown flag --mod", "--model"]),
