@@ -46,6 +46,7 @@ def ensure(sources: Path | None) -> Path:
     if sources is None:
         sources = work / "sources"
         if not sources.is_dir():
+            shutil.rmtree(work / "part", ignore_errors=True)  # of a run that was interrupted
             _run("git", "clone", "--filter=blob:none", "--no-checkout", ADDRESS, str(work / "part"))
             _run("git", "-C", str(work / "part"), "checkout", COMMIT)
             (work / "part").rename(sources)
