@@ -7,14 +7,18 @@ import logging
 import os
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from uad.base.errors import UadError
+from uad.engine.decode.lower_level import StoredText
 from uad.llama.memory import SavedSequence
+from uad.runtime.slots.copies import SCALES
 from uad.runtime.slots.disk import DiskTexts
 from uad.runtime.slots.disk_files import DiskFiles, make_folder, name_of
 from uad.runtime.slots.file import SavedSlot, SavedState, size_in_file, write_slot
@@ -134,6 +138,14 @@ def test_a_file_that_is_written_anew_is_used_again(tmp_path: Path) -> None:
     assert list(files.texts) == [path.name]
 
 
+def test_a_file_that_was_cut_after_it_was_read_is_not_used(tmp_path: Path) -> None:
+    path = text(tmp_path, 0, 0)
+    files = opened(tmp_path)
+    path.write_bytes(path.read_bytes()[:-1])
+    files.look()
+    assert files.texts == {}
+
+
 def test_what_was_refused_when_it_was_read_stays_refused(tmp_path: Path, caplog) -> None:
     path = text(tmp_path, 0, 0)
     files = opened(tmp_path)
@@ -193,3 +205,55 @@ def test_a_folder_of_another_user_is_one_warning(tmp_path: Path, monkeypatch, ca
     assert not files.is_readable
     files.look()
     assert files.is_readable
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[DiskTexts]:
+    """Texts in an empty folder, of which a slot can go on from any id."""
+    context = SimpleNamespace(n_vocab=100)
+    facts = FACTS | {SCALES: "()"}
+    copies: Any = SimpleNamespace(
+        target=SimpleNamespace(context=context), facts=facts, draft_facts=None, reach_of=lambda _, n: n
+    )
+    one = DiskTexts(DiskFiles(tmp_path, None, FACTS), copies, 100, time.perf_counter)
+    yield one
+    one.close()
+
+
+def write(disk: DiskTexts, *ids: int) -> None:
+    state = SavedSequence(len(ids), 0, np.zeros(SIZE, np.uint8), ())
+    slot = SavedSlot(SavedState({**FACTS, SCALES: "()"}, (), state))
+    disk.write(StoredText(list(ids), slot, SIZE), rate=1.0)
+    disk.settle()
+
+
+def found(disk: DiskTexts, *prompt: int) -> tuple[str, int] | None:
+    text = disk.find(prompt)
+    return None if text is None else (text.name, text.n)
+
+
+def test_texts_that_part_at_their_last_id_have_files_of_their_own(disk: DiskTexts) -> None:
+    names = []
+    for last in (1, 2):
+        write(disk, 5, 5, last)
+        names.append(found(disk, 5, 5, last, 9))
+    assert [n for _, n in names] == [3, 3]
+    assert names[0] != names[1]
+    assert disk.counts().n_disk_texts == 2
+    assert found(disk, 5, 5, 3)[1] == 2
+    assert found(disk, 3) is None
+
+
+def test_a_longer_text_takes_the_place_of_what_it_begins_with_and_not_the_other_way_round(disk: DiskTexts) -> None:
+    write(disk, 5, 6)
+    write(disk, 5, 6, 7)
+    kept = found(disk, 5, 6, 7)
+    write(disk, 5, 6)
+    assert found(disk, 5, 6) == (kept[0], 2)
+    assert disk.counts().n_disk_texts == 1
+
+
+def test_the_text_that_a_prompt_goes_on_from_furthest_is_taken(disk: DiskTexts) -> None:
+    for ids in ((5, 1), (5, 6, 7, 1), (5, 6, 2)):
+        write(disk, *ids)
+    assert [found(disk, 5, *rest)[1] for rest in ((1, 9), (6, 7, 9), (6, 2), (6, 7, 1))] == [2, 3, 3, 4]

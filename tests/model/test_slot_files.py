@@ -7,15 +7,21 @@ import struct
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from uad.base.common import files
+from uad.base.config import KvOverride, LoraConfig, ModelConfig
 from uad.base.errors import InvalidRequestError, UadError
 from uad.llama.memory import Checkpoint, SavedSequence
+from uad.runtime.slots.copies import kept_model
 from uad.runtime.slots.file import SavedSlot, SavedState, file_in, read_slot, write_slot
+from uad.text.vocab.table import VocabTable
 
 FACTS = {"model file": "12-ab", "type of cached keys": "f16"}
 DRAFT_FACTS = {"model file": "3-cd"}
@@ -81,6 +87,31 @@ def test_a_draft_that_is_not_here_is_left_out(path: Path, facts: dict[str, str] 
 def test_a_file_of_another_model_is_refused_and_the_difference_named(path: Path, what: str) -> None:
     message = why(path, FACTS | {what: "mine"})
     assert f"slot.bin: it is of another {what} ({FACTS[what]}; here it is mine)" in message
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "what"),
+    [
+        ("type_k", "q8_0", "type of cached keys"),
+        ("type_v", "q8_0", "type of cached values"),
+        ("swa_full", True, "kind of sliding window"),
+        ("rope_freq_base", 5000.0, "scaling of positions"),
+        ("yarn_beta_slow", 2.0, "scaling of positions"),
+        ("overrides", (KvOverride("llama.expert_used_count", 3),), "set of overrides"),
+        ("loras", (LoraConfig(Path(__file__)),), "set of adapters"),
+    ],
+)
+def test_a_state_is_of_each_setting_that_changes_it(setting: str, value: object, what: str) -> None:
+    context: Any = SimpleNamespace(
+        vocab=VocabTable("made", (b"a",), {}, list),
+        has_flash_attention=True,
+        memory=SimpleNamespace(way="positions", n_snapshots=0),
+    )
+    own = ModelConfig(Path(__file__))
+    before, after = (
+        kept_model(config, context, exact=False).facts for config in (own, replace(own, **{setting: value}))
+    )
+    assert [name for name in before if before[name] != after[name]] == [what]
 
 
 def test_every_cut_and_every_changed_byte_is_found(path: Path) -> None:

@@ -106,6 +106,17 @@ def test_typed_names_have_the_ids_that_they_have_where_the_file_calls_them_contr
             assert encode[0](text) == encode[1](text), text
 
 
+@pytest.mark.parametrize("names", [("<|a<think>|>", "<think>"), ("<|✓|>✓|>", "<|✓|>")], ids=["cut before", "cut after"])
+def test_a_name_is_spelled_whatever_it_is_made_of(names: tuple[str, ...], tmp_path: Path) -> None:
+    made = load_vocab(bpe(tmp_path / "a.gguf", "qwen2", 1, extra=[(name, USER_DEFINED) for name in names]))
+    assert set(names) <= made.specials.keys()
+    for name in names:
+        typed = f"a{name}{name}b".encode()
+        ids = made.tokenize(typed)
+        assert made.special_ids.isdisjoint(ids)
+        assert made.join(ids) == typed
+
+
 @pytest.mark.model
 def test_spellings_stay_tokens_of_typed_text(tmp_path: Path) -> None:
     made = load_vocab(bpe(tmp_path / "a.gguf", "qwen2", 1, extra=[(name, USER_DEFINED) for name in (*NAMES, *TEXTUAL)]))

@@ -263,6 +263,7 @@ def test_a_draft_goes_on_while_what_it_may_still_bring_is_worth_its_steps():
     assert may_continue([], [0.9, 0.8, 0.7], costs, 1, 0.0, 0.1), "two ids pay though one does not"
     assert not may_continue([], [0.9, 0.8, 0.7], costs, 1, 0.0, 9.0)
     assert not may_continue([0.9, 0.8, 0.7], [], costs, 1, 0.0, 0.1), "there is no room"
+    assert not may_continue([0.9], [0.9], [10.0, 11.0, 30.0], 1, 0.0, 0.1), "the next id needs a third row"
 
 
 def test_neighbours_get_rows_of_equal_number_and_others_their_own():
