@@ -247,9 +247,10 @@ def test_texts_that_part_at_their_last_id_have_files_of_their_own(disk: DiskText
 def test_a_longer_text_takes_the_place_of_what_it_begins_with_and_not_the_other_way_round(disk: DiskTexts) -> None:
     write(disk, 5, 6)
     write(disk, 5, 6, 7)
-    kept = found(disk, 5, 6, 7)
+    name, n = found(disk, 5, 6, 7)
+    assert n == 3
     write(disk, 5, 6)
-    assert found(disk, 5, 6) == (kept[0], 2)
+    assert found(disk, 5, 6) == (name, 2)
     assert disk.counts().n_disk_texts == 1
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.tokenizer_files import byte_level
 from kit.vocab_kit import encoder, path_of, vocab
-from kit.vocab_makers import CONTROL, USER_DEFINED, bpe, scored
+from kit.vocab_makers import CONTROL, NORMAL, USER_DEFINED, bpe, byte_to_unicode, scored, write
 
 from uad.llama.vocab import load_vocab
 from uad.text.mapping.patterns import encode_parts, encode_text
@@ -117,6 +117,17 @@ def test_a_name_is_spelled_whatever_it_is_made_of(names: tuple[str, ...], tmp_pa
         assert made.join(ids) == typed
 
 
+def test_a_name_is_cut_where_no_token_reaches_across(tmp_path: Path) -> None:
+    symbols = [*byte_to_unicode().values(), "<|", "|>"]
+    ids = []
+    for kind in (USER_DEFINED, CONTROL):
+        tokens = [*((symbol, NORMAL, 0.0) for symbol in symbols), ("<|ab|>", kind, 0.0)]
+        made = load_vocab(write(tmp_path / "a.gguf", "gpt2", tokens, ["< |", "| >"], "qwen2"))
+        ids.append(made.tokenize(b"a<|ab|>b"))
+    assert ids[0] == ids[1]
+    assert len(ids[0]) == 6, "both signs of two letters are used"
+
+
 @pytest.mark.model
 def test_spellings_stay_tokens_of_typed_text(tmp_path: Path) -> None:
     made = load_vocab(bpe(tmp_path / "a.gguf", "qwen2", 1, extra=[(name, USER_DEFINED) for name in (*NAMES, *TEXTUAL)]))
@@ -129,8 +140,6 @@ def test_spellings_stay_tokens_of_typed_text(tmp_path: Path) -> None:
 @pytest.mark.model
 def test_sentencepiece_spells_markers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from kit import vocab_makers
-
-    write = vocab_makers.write
 
     def with_markers(path: Path, model: str, tokens, merges=(), pre: str = "") -> Path:  # type: ignore[no-untyped-def]
         return write(path, model, [*tokens, *((name, USER_DEFINED, 0.0) for name in NAMES)], merges, pre)
