@@ -78,6 +78,28 @@ def test_the_longest_name_at_the_leftmost_place_is_found(names: list[str], text:
     assert re.findall(longest_of(names), text) == plain.findall(text)
 
 
+@pytest.mark.parametrize("names", [("<|a<think>|>", "<think>"), ("<|✓|>✓|>", "<|✓|>")], ids=["cut before", "cut after"])
+def test_a_name_is_spelled_whatever_it_is_made_of(names: tuple[str, ...], tmp_path: Path) -> None:
+    made = load_vocab(bpe(tmp_path / "a.gguf", "qwen2", 1, extra=[(name, USER_DEFINED) for name in names]))
+    assert set(names) <= made.specials.keys()
+    for name in names:
+        typed = f"a{name}{name}b".encode()
+        ids = made.tokenize(typed)
+        assert made.special_ids.isdisjoint(ids)
+        assert made.join(ids) == typed
+
+
+def test_a_name_is_cut_where_no_token_reaches_across(tmp_path: Path) -> None:
+    symbols = [*byte_to_unicode().values(), "<|", "|>"]
+    ids = []
+    for kind in (USER_DEFINED, CONTROL):
+        tokens = [*((symbol, NORMAL, 0.0) for symbol in symbols), ("<|ab|>", kind, 0.0)]
+        made = load_vocab(write(tmp_path / "a.gguf", "gpt2", tokens, ["< |", "| >"], "qwen2"))
+        ids.append(made.tokenize(b"a<|ab|>b"))
+    assert ids[0] == ids[1]
+    assert len(ids[0]) == 6, "both signs of two letters are used"
+
+
 def texts(seed: int, n: int = 200) -> list[bytes]:
     rng = random.Random(seed)
     parts = (*NAMES, *TEXTUAL, *"aZs1 \n'._(é好", "<", "think", ">", "<|im", "_start|>", "<<", "]")
@@ -104,28 +126,6 @@ def test_typed_names_have_the_ids_that_they_have_where_the_file_calls_them_contr
         for text in texts(seed):
             assert markers.tokenize(text) == control.tokenize(text), text
             assert encode[0](text) == encode[1](text), text
-
-
-@pytest.mark.parametrize("names", [("<|a<think>|>", "<think>"), ("<|✓|>✓|>", "<|✓|>")], ids=["cut before", "cut after"])
-def test_a_name_is_spelled_whatever_it_is_made_of(names: tuple[str, ...], tmp_path: Path) -> None:
-    made = load_vocab(bpe(tmp_path / "a.gguf", "qwen2", 1, extra=[(name, USER_DEFINED) for name in names]))
-    assert set(names) <= made.specials.keys()
-    for name in names:
-        typed = f"a{name}{name}b".encode()
-        ids = made.tokenize(typed)
-        assert made.special_ids.isdisjoint(ids)
-        assert made.join(ids) == typed
-
-
-def test_a_name_is_cut_where_no_token_reaches_across(tmp_path: Path) -> None:
-    symbols = [*byte_to_unicode().values(), "<|", "|>"]
-    ids = []
-    for kind in (USER_DEFINED, CONTROL):
-        tokens = [*((symbol, NORMAL, 0.0) for symbol in symbols), ("<|ab|>", kind, 0.0)]
-        made = load_vocab(write(tmp_path / "a.gguf", "gpt2", tokens, ["< |", "| >"], "qwen2"))
-        ids.append(made.tokenize(b"a<|ab|>b"))
-    assert ids[0] == ids[1]
-    assert len(ids[0]) == 6, "both signs of two letters are used"
 
 
 @pytest.mark.model

@@ -52,6 +52,21 @@ def is_quick(tokenize: Tokenize) -> bool:
     return tokenize.__module__ == "uad.text.vocab.quick"
 
 
+@pytest.mark.parametrize("pre", ["starcoder", "gpt-4o"])
+def test_words_are_parted_from_what_is_contracted_in_either_case(pre: str, tmp_path: Path) -> None:
+    """Each merges with the letters on both sides, where nothing is cut before or after it."""
+    endings = [case for one in ("s", "t", "re", "ve", "m", "ll", "d") for case in (one, one.upper(), one.title())]
+    words = [f"{before}'{ending}a" for ending in endings for before in ("", "a")]
+    merges = list(dict.fromkeys(f"{word[:n]} {word[n]}" for word in words for n in range(1, len(word))))
+    symbols = dict.fromkeys([*byte_to_unicode().values(), *(merge.replace(" ", "") for merge in merges)])
+    path = write(tmp_path / "v.gguf", "gpt2", [(symbol, NORMAL, 0.0) for symbol in symbols], merges, pre)
+    quick, slow = load_vocab(path).tokenize, load_vocab(path, quick=False).tokenize
+    assert is_quick(quick)
+    for word in words:
+        text = f"{word}b {word}.1{word}"
+        assert quick(text.encode()) == slow(text.encode()), text
+
+
 @pytest.mark.model
 @pytest.mark.parametrize("name", QUICK)
 def test_real_vocabularies(name: str) -> None:
@@ -109,21 +124,6 @@ def test_every_pre_tokenizer_with_random_merges(pre: str, tmp_path: Path) -> Non
         for _ in range(120):
             data = "".join(rng.choices("aaZZss11  \n\n\t\r'._(", k=rng.randrange(1, 24))).encode()
             assert quick(data) == slow(data), data
-
-
-@pytest.mark.parametrize("pre", ["starcoder", "gpt-4o"])
-def test_words_are_parted_from_what_is_contracted_in_either_case(pre: str, tmp_path: Path) -> None:
-    """Each merges with the letters on both sides, where nothing is cut before or after it."""
-    endings = [case for one in ("s", "t", "re", "ve", "m", "ll", "d") for case in (one, one.upper(), one.title())]
-    words = [f"{before}'{ending}a" for ending in endings for before in ("", "a")]
-    merges = list(dict.fromkeys(f"{word[:n]} {word[n]}" for word in words for n in range(1, len(word))))
-    symbols = dict.fromkeys([*byte_to_unicode().values(), *(merge.replace(" ", "") for merge in merges)])
-    path = write(tmp_path / "v.gguf", "gpt2", [(symbol, NORMAL, 0.0) for symbol in symbols], merges, pre)
-    quick, slow = load_vocab(path).tokenize, load_vocab(path, quick=False).tokenize
-    assert is_quick(quick)
-    for word in words:
-        text = f"{word}b {word}.1{word}"
-        assert quick(text.encode()) == slow(text.encode()), text
 
 
 def test_text_that_is_long_or_not_ascii_is_llama_cpps(tmp_path: Path) -> None:

@@ -115,6 +115,25 @@ def test_ends_and_other_specials_are_no_text() -> None:
     assert fits(schema({"type": "string"}), '"<end>"')
 
 
+def test_an_end_that_shows_its_name_is_no_text_either() -> None:
+    """As markers do that a file without types has as plain tokens."""
+    table = replace(TABLE, shown={END: b"<end>"})
+    matcher = Grammars(GrammarVocabulary(table, tokenize)).start(schema({"type": "string"}))
+    matcher.accept(tokenize(b'"')[0])
+    assert END not in allowed(matcher)
+
+
+def test_a_long_forced_text_has_the_tokenizers_ids() -> None:
+    """It is looked at in windows, of which one ends in the middle of a token."""
+    matcher, ids = start(regex("(abc){200}")), list[int]()
+    while not matcher.is_over:
+        assert matcher.forced
+        ids += matcher.forced
+        for id_ in matcher.forced:
+            matcher.accept(id_)
+    assert ids == tokenize(b"abc" * 200)
+
+
 def test_half_characters_are_text() -> None:
     matcher = start(choice("é!", "è!"))
     matcher.accept(PIECES.index(b"\xc3"))
