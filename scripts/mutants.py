@@ -230,6 +230,27 @@ POLICY = (
         ("policy_calls", "policy_recovery"),
         "one disturbed call counts in full",
     ),
+    Mutant(
+        "engine/policy/choose.py",
+        "zip(ahead, costs[len(hopes) + 1 :], strict=False)",
+        "zip(ahead, costs[len(hopes) :], strict=False)",
+        ("policy_auto",),
+        "a draft goes on at the price of a row less",
+    ),
+    Mutant(
+        "engine/policy/machine.py",
+        "rows = best if CLEAR * raw[best] < raw[k] else k",
+        "rows = k",
+        ("policy_auto",),
+        "drafts are not filled up to cheaper sizes",
+    ),
+    Mutant(
+        "engine/policy/calibration.py",
+        "        self._chances = [-1.0] * len(_LOGITS)\n",
+        "        self._chances[bins[0]] = -1.0\n",
+        ("policy_calibration",),
+        "chances of other bins stay as they were",
+    ),
 )
 
 CALLS = (
@@ -322,7 +343,114 @@ REQUESTS = (
     ),
 )
 
-MUTANTS = (*ENGINE, *DRAFTS, *POLICY, *CALLS, *REQUESTS)
+VOCABS = (
+    Mutant(
+        "text/vocab/bounded.py",
+        "len(name[:-1].encode()))",
+        "len(name) - 1)",
+        ("vocab_markers",),
+        "a marker's name is cut inside a character",
+    ),
+    Mutant(
+        "text/vocab/bounded.py",
+        "match = search(data, start)",
+        "match = search(data, match.end())",
+        ("vocab_markers",),
+        "a name in the rest of another is its marker",
+    ),
+    Mutant(
+        "text/vocab/bounded.py",
+        "return next(iter(boundaries.cuts(name.encode())), ",
+        "return next(iter([]), ",
+        ("vocab_markers",),
+        "names are cut where tokens reach across",
+    ),
+    Mutant(
+        "text/vocab/quick.py",
+        "|'ve|'m|'ll|",
+        "|'ve|'ll|",
+        ("vocab_quick",),
+        "a contraction is no piece of its own",
+    ),
+    Mutant(
+        "text/vocab/quick.py",
+        "|'[dD])",
+        "|'d)",
+        ("vocab_quick",),
+        "a contraction in capitals is none",
+    ),
+)
+
+GRAMMAR = (
+    Mutant(
+        "text/grammar/vocabulary.py",
+        "if id_ in table.eog or not text:",
+        "if not text:",
+        ("grammar",),
+        "an end that shows its name is text",
+    ),
+    Mutant(
+        "text/grammar/vocabulary.py",
+        "return self._encode(text[:_WINDOW])[:-_UNSURE]",
+        "return self._encode(text[:_WINDOW])",
+        ("grammar",),
+        "forced ids depend on where a window ends",
+    ),
+    Mutant(
+        "text/grammar/vocabulary.py",
+        "eos_token=sorted(self.eog)",
+        "eos_token=min(self.eog)",
+        ("grammar",),
+        "only the first of several ends may end an answer",
+    ),
+)
+
+SLOTS = (
+    Mutant(
+        "runtime/slots/copies.py",
+        '"type of cached values": config.type_v',
+        '"type of cached values": config.type_k',
+        ("slot_files",),
+        "values of another type fit",
+    ),
+    Mutant(
+        "runtime/slots/file.py",
+        '"skip": state.skip, ',
+        '"skip": 0, ',
+        ("slot_files",),
+        "what a draft model's window lost is not saved",
+    ),
+    Mutant(
+        "runtime/slots/file.py",
+        "[mark.pos, len(mark.data)]",
+        "[mark.pos + 1, len(mark.data)]",
+        ("slot_files",),
+        "marks come back one id later",
+    ),
+    Mutant(
+        "runtime/slots/disk.py",
+        "return int(differs[0]) if len(differs) else n",
+        "return int(differs[0]) + 1 if len(differs) else n",
+        ("disk_files",),
+        "texts part one id too late",
+    ),
+    Mutant(
+        "runtime/slots/disk.py",
+        "if _common(text.ids, ids) == len(ids)), None)",
+        "if _common(text.ids, ids) == len(text.ids)), None)",
+        ("disk_files",),
+        "a text that goes on is not written again",
+    ),
+    Mutant(
+        "runtime/slots/disk_files.py",
+        "known.outline is not None and known.n_bytes == about.st_size:",
+        "known.outline is not None:",
+        ("disk_files",),
+        "a file that changed is known as it was",
+    ),
+)
+
+MUTANTS = (*ENGINE, *DRAFTS, *POLICY, *CALLS, *REQUESTS, *VOCABS, *GRAMMAR, *SLOTS)
 
 
 class Copy:
