@@ -67,6 +67,16 @@ def test_words_are_parted_from_what_is_contracted_in_either_case(pre: str, tmp_p
         assert quick(text.encode()) == slow(text.encode()), text
 
 
+@pytest.mark.parametrize(("pre", "n_ids"), [("tekken", 1), ("starcoder", 2)])
+def test_a_token_that_no_merges_make_is_taken_where_llama_cpp_takes_it(pre: str, n_ids: int, tmp_path: Path) -> None:
+    tokens = [(symbol, NORMAL, 0.0) for symbol in (*byte_to_unicode().values(), "ab", "abc")]
+    path = write(tmp_path / "v.gguf", "gpt2", tokens, ["a b"], pre)
+    quick, slow = load_vocab(path).tokenize, load_vocab(path, quick=False).tokenize
+    assert is_quick(quick)
+    assert quick(b"abc") == slow(b"abc")
+    assert len(slow(b"abc")) == n_ids
+
+
 @pytest.mark.model
 @pytest.mark.parametrize("name", QUICK)
 def test_real_vocabularies(name: str) -> None:
