@@ -379,6 +379,13 @@ VOCABS = (
         ("vocab_quick",),
         "a contraction in capitals is none",
     ),
+    Mutant(
+        "text/vocab/quick.py",
+        '_IGNORES_MERGES = ("tekken",)',
+        "_IGNORES_MERGES = ()",
+        ("vocab_quick",),
+        "tokens that no merges make are spelled out",
+    ),
 )
 
 GRAMMAR = (
