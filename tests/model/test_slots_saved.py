@@ -79,7 +79,7 @@ def test_a_conversation_goes_on_after_a_restart_with_the_same_text(name: str, fi
     assert restored.n_bytes == (tmp_path / "a.bin").stat().st_size
     assert [again.ids, edited_again.ids] == anew
     assert again.done.usage.n_cached == kept.done.usage.n_cached >= saved.n_ids - 1
-    assert edited_again.done.usage.n_cached == from_mark.done.usage.n_cached, "its marks came back"
+    assert edited_again.done.usage.n_cached == from_mark.done.usage.n_cached > 40, "its marks came back"
     assert again.done.timings.draft.n_drafted
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kit.vocab_kit import BUNDLED, GENERATING, TEXTS, encoder, vocab
 
 from uad.text.vocab.encode import Encoder
+from uad.text.vocab.table import VocabTable, partial_length
 from uad.text.vocab.translate import Translator
 
 PAIRS = [(target, draft) for target in GENERATING for draft in GENERATING if target != draft]
@@ -149,6 +150,21 @@ def test_half_a_character_is_kept_back_or_cut_as_bytes() -> None:
     assert len(vocab("gpt-2").join(ids)) > len(greek[:-4])
 
 
+@pytest.mark.parametrize(
+    ("data", "n"),
+    [(b"", 0), (b"a", 0), (b"\xc3", 1), (b"\xc3\xa9", 0), (b"a\xe4\xb8", 2), (b"\xf0\x9f\x98", 3), (b"\x80" * 5, 0)],
+)
+def test_only_a_character_that_is_not_whole_is_partial(data: bytes, n: int) -> None:
+    assert partial_length(data) == n
+
+
+def test_a_translation_ends_before_a_byte_that_has_no_token() -> None:
+    table = VocabTable("made", (b"a", b"b"), {}, lambda data: [b"ab".index(byte) for byte in data if byte in b"ab"])
+    cross = Translator(Encoder(table))
+    assert cross.translate([], b"ab\x01b", complete=True).ids == (0, 1)
+    assert cross.translate([0], b"\x01b", complete=True).ids == ()
+
+
 @pytest.mark.model
 def test_white_space_leaves_one_for_the_next_word() -> None:
     cross, target = translator("gpt-2", "llama-bpe")
@@ -156,7 +172,7 @@ def test_white_space_leaves_one_for_the_next_word() -> None:
     ids = cross.translate(committed, b"\n   ").trusted()
     whole = target.encode(b"def f():\n    return x")
     assert ids == whole[len(committed) : len(committed) + len(ids)]
-    assert ids
+    assert target.vocab.join(ids) == b"\n   "
 
 
 @pytest.mark.model
