@@ -83,6 +83,36 @@ def test_a_conversation_goes_on_after_a_restart_with_the_same_text(name: str, fi
     assert again.done.timings.draft.n_drafted
 
 
+@pytest.mark.parametrize(
+    ("name", "is_full"), [("llama", False), ("gemma3", False), ("gemma3", True), ("lfm2", False), ("mamba", False)]
+)
+def test_a_copy_says_how_far_a_slot_that_holds_it_can_go_back(name: str, is_full: bool, tmp_path: Path) -> None:
+    with Runtime.open(config(tmp_path, make(name, tmp_path), swa_full=is_full)) as runtime:
+        say(runtime, ids(runtime), 1)
+        model = runtime._slots._keeper._copies.target
+        saved = model.copies.save(1)
+        assert model.copies.restore(0, saved)
+        places = range(saved.end + 2)
+        reached = [model.copies.reach_of(saved, n) for n in places]
+        assert reached == [model.context.memory.reach(0, n) for n in places]
+    assert reached[-2:] == [saved.end] * 2
+    assert (reached[40:60] == [*range(40, 60)]) is (name == "llama")
+
+
+def test_what_a_copy_lacks_though_the_window_s_cache_holds_all_is_read_again(tmp_path: Path) -> None:
+    """llama.cpp copies only the positions that the next token sees."""
+    with Runtime.open(config(tmp_path, make("gemma3", tmp_path), swa_full=True)) as runtime:
+        say(runtime, ids(runtime), 1)
+        do(runtime, SAVE, 1)
+        edited = (*ids(runtime)[:-20], *ids(runtime, OTHER))
+        kept = say(runtime, edited, 1)
+        do(runtime, RESTORE, 0)
+        restored = say(runtime, edited, 0)
+        anew = say(runtime, edited, 0, cache_prompt=False)
+    assert kept.done.usage.n_cached == len(ids(runtime)) - 20
+    assert [kept.ids, restored.ids] == [anew.ids] * 2
+
+
 @pytest.mark.parametrize("draft", ["zephyr", "gemma"])
 def test_the_draft_model_goes_on_too_and_reads_nothing_again(draft: str, tmp_path: Path) -> None:
     own = config(tmp_path, draft=DRAFTS[draft], types=(Origin.MODEL,))

@@ -78,8 +78,9 @@ class Context(native.Owner):
         self.hidden: HiddenRows | None = None  # kept for a head that reads them
         self._sampling: BackendSampling | None = None
         self.projector: Projector | None = None  # makes rows of images
-        n_swa = 0 if config.swa_full else model.n_swa
-        self.memory = Memory(self._handle, n_seq, n_swa, config.n_checkpoints, config.checkpoint_step)
+        self.memory = Memory(
+            self._handle, n_seq, model.n_swa, config.swa_full, config.n_checkpoints, config.checkpoint_step
+        )
         self.keep, self.mark = self.memory.keep, self.memory.mark
         self.reach, self.take_back, self.clear = self.memory.reach, self.memory.take_back, self.memory.clear
         self._n_threads: tuple[int, int] | None = None  # as they were chosen, else those of its parameters
@@ -100,7 +101,7 @@ class Context(native.Owner):
                     self.notes += (_NOISE.format(role=role, path=model.path),)
                 if config.backend_sampling:
                     backend_sampling.check()
-                    has_top_k = self.memory.way is Way.POSITIONS and not n_swa
+                    has_top_k = self.memory.way is Way.POSITIONS and not self.memory.n_swa
                     self._sampling = BackendSampling(self._handle, self.n_vocab, n_seq, has_top_k)
                     note = "--backend-sampling: the likeliest tokens are found where the logits are computed"
                     if is_noise or not _finds_the_likeliest(self, self._sampling):

@@ -56,8 +56,8 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class SavedSequence:
-    """All that a sequence held: `end` ids, of which a sliding window held those from `first` on; its marks and
-    images.
+    """All that a sequence held: `end` ids, of which the copy of a sliding window has those from `first` on; its marks
+    and images.
     """
 
     end: int
@@ -199,16 +199,24 @@ class _Trial:
 class Memory:
     """The memory of a context's sequences.
 
-    n_swa: positions of a sliding window whose cache holds no more (0: all are held). most_marks: of each sequence.
-    mark_step: ids between two marks at least.
+    window: positions that a sliding window sees; 0: there is none. is_full: its cache holds all positions, but for
+    those that a copy lacked. most_marks: of each sequence. mark_step: ids between two marks at least.
     """
 
     def __init__(
-        self, handle: ctypes.c_void_p, n_seq: int, n_swa: int = 0, most_marks: int = 0, mark_step: int = 0
+        self,
+        handle: ctypes.c_void_p,
+        n_seq: int,
+        window: int = 0,
+        is_full: bool = False,
+        most_marks: int = 0,
+        mark_step: int = 0,
     ) -> None:
         self.states = _NativeMemory(handle)
         self.points = [_Points() for _ in range(n_seq)]
-        self.n_swa = n_swa
+        self.window = window
+        self.n_swa = 0 if is_full else window
+        """Positions of a sliding window whose cache holds no more; 0: all are held."""
         self._most_marks = most_marks
         self._mark_step = mark_step
         self.way = Way.POSITIONS
@@ -325,18 +333,18 @@ class Memory:
 
     def _can_remove(self, seq: int, n: int, end: int) -> bool:
         if self.way is Way.POSITIONS:  # what attention sees from position n on must still be there
-            return sees(self.n_swa, self.states.first(seq), n)
+            return sees(self.window, self.states.first(seq), n)
         return self.way is Way.SNAPSHOTS and end - n <= min(self.n_snapshots, self.points[seq].n_rows - 1)
 
 
-def sees(n_swa: int, first: int, n: int) -> bool:
-    """Whether all is there that attention looks at from position n on, where a window of n_swa positions begins at
-    `first`.
+def sees(window: int, first: int, n: int) -> bool:
+    """Whether all is there that attention looks at from position n on, where positions before `first` are lost; window:
+    how many it looks back, 0: at all.
 
     With a window of 512, position 1,000 looks back to 488. If the cache begins at 400, a text can be cut to 1,000 ids,
     but not to 900, which would have to see 388.
     """
-    return not n_swa or first <= max(n - n_swa, 0)
+    return not window or first <= max(n - window, 0)
 
 
 class SequenceCopies:
@@ -360,6 +368,8 @@ class SequenceCopies:
             return None
         points = self._memory.points[seq]
         end, first = self._memory.end(seq), self._states.first(seq)
+        if self._memory.window:  # llama.cpp copies of a window's cache what the next position sees, whatever is held
+            first = max(first, end - self._memory.window)
         return SavedSequence(end, first, data, tuple(points.marks), tuple(points.images))
 
     def restore(self, seq: int, saved: SavedSequence) -> bool:
@@ -376,6 +386,6 @@ class SequenceCopies:
         """`Memory.reach` of a sequence into which this copy was put."""
         if n >= saved.end or n <= 0:
             return max(min(n, saved.end), 0)
-        if self._memory.way is Way.POSITIONS and sees(self._memory.n_swa, saved.first, n):
+        if self._memory.way is Way.POSITIONS and sees(self._memory.window, saved.first, n):
             return n
         return max((mark.pos for mark in saved.marks if mark.pos <= n), default=0)
