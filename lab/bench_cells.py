@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import geometric_mean, median
+from typing import TypeVar
 
 from bench_measure import ArmPair, Measured, Sample
 from rich.console import Console
@@ -16,6 +17,7 @@ from uad.base.config.drafter_types import LOOKUP_TYPES
 from uad.base.console import COLOURS, WORDS, kind_of
 from uad.tools.bench.ratios import coloured, rounded, share
 
+T = TypeVar("T")
 PEER = "peer"
 _REMEMBERING = tuple(kind.origin for kind in LOOKUP_TYPES if kind.remembers)
 """Drafters that keep what was said in earlier answers."""
@@ -258,21 +260,12 @@ def _remembered(cell: Cell) -> float:
 def print_table(console: Console, cells: Sequence[Cell]) -> None:
     """One row per cell, then what they come to."""
     table = Table(title="plain against drafted, tokens per second of decoding")
-    for name in ("target", "draft", "workload", "policy"):
+    for name in LABELS:
         table.add_column(name, overflow="fold")
-    for name in ("seq", "temp", "plain tok/s", "tok/s", "ratio", "of prompts", "accepted", "tok/decode", "same text"):
+    for name in NUMBERS:
         table.add_column(name, justify="right", no_wrap=True)
     for cell in cells:
-        labels = cell.labels
-        head = (
-            labels.target,
-            labels.draft or "-",
-            labels.workload,
-            labels.policy,
-            str(labels.sequences),
-            f"{labels.temperature:g}",
-        )
-        table.add_row(*head, *_numbers(cell))
+        table.add_row(*row(cell, coloured(cell.ratio)))
     console.print(table)
     if len({cell.labels.draft for cell in cells}) > 1 and len({cell.labels.workload for cell in cells}) > 1:
         console.print(_grid(cells))
@@ -350,15 +343,27 @@ def _line(standing: Standing) -> Text:
     )
 
 
-def _numbers(cell: Cell) -> tuple[str | Text, ...]:
+LABELS = ("target", "draft", "workload", "policy")
+NUMBERS = ("at once", "temp.", "plain tok/s", "tok/s", "ratio", "of prompts", "accepted", "tok/decode", "same text")
+
+
+def row(cell: Cell, ratio: T, unknown: str = "-") -> tuple[str | T, ...]:
+    """What stands under LABELS and NUMBERS for a cell. ratio: its ratio as shown; unknown: what was not measured."""
+    labels = cell.labels
     return (
+        labels.target,
+        labels.draft or unknown,
+        labels.workload,
+        labels.policy,
+        str(labels.sequences),
+        f"{labels.temperature:g}",
         f"{cell.plain_tps:.1f}",
         f"{cell.tps:.1f}",
-        coloured(cell.ratio),
-        f"{cell.low:.2f}-{cell.high:.2f}",
-        "-" if cell.accept_rate is None else f"{cell.accept_rate:.0%}",
-        "-" if cell.tokens_per_decode is None else f"{cell.tokens_per_decode:.2f}",
-        "-" if cell.same_text is None else ("yes" if cell.same_text else "NO"),
+        ratio,
+        f"{cell.low:.2f}–{cell.high:.2f}",
+        unknown if cell.accept_rate is None else f"{cell.accept_rate:.0%}",
+        unknown if cell.tokens_per_decode is None else f"{cell.tokens_per_decode:.2f}",
+        unknown if cell.same_text is None else ("yes" if cell.same_text else "NO"),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import plots
-from bench_cells import PEER, is_auto, summarize, totals
+from bench_cells import LABELS, NUMBERS, PEER, is_auto, row, summarize, totals
 from bounded import Bounded, bounds
 from facts import PairFacts
 
@@ -91,30 +91,13 @@ def _picture(
 
 
 def _cells(cells: Sequence[Bounded]) -> str:
-    names = ("target", "draft", "workload", "policy", "at once", "temp.", "plain tok/s", "tok/s", "ratio", "of prompts")
-    rows = [_row(cell) for cell in cells]
-    return "## Cells\n\n" + _table((*names, "accepted", "tok/decode", "same text", "of oracle"), rows)
+    rows = [(*row(cell, _ratio(cell.ratio), unknown=""), _oracle_share(cell)) for cell in cells]
+    return "## Cells\n\n" + _table((*LABELS, *NUMBERS, "of oracle"), rows)
 
 
-def _row(cell: Bounded) -> tuple[str, ...]:
-    labels = cell.labels
-    share = cell.oracle_share if is_auto(labels.policy) else None
-    return (
-        labels.target,
-        labels.draft or "",
-        labels.workload,
-        labels.policy,
-        str(labels.sequences),
-        f"{labels.temperature:g}",
-        f"{cell.plain_tps:.1f}",
-        f"{cell.tps:.1f}",
-        _ratio(cell.ratio),
-        f"{cell.low:.2f}–{cell.high:.2f}",
-        "" if cell.accept_rate is None else f"{cell.accept_rate:.0%}",
-        "" if cell.tokens_per_decode is None else f"{cell.tokens_per_decode:.2f}",
-        "" if cell.same_text is None else "yes" if cell.same_text else "NO",
-        "" if share is None else f"{share:.0%}",
-    )
+def _oracle_share(cell: Bounded) -> str:
+    share = cell.oracle_share if is_auto(cell.labels.policy) else None
+    return "" if share is None else f"{share:.0%}"
 
 
 def _ratio(ratio: float) -> str:

@@ -36,7 +36,7 @@ FIRST_TOKEN = "first token"
 """The category of prompts of whose answers only the first token is timed."""
 FIRST_TOKEN_PREDICT = 4
 """Tokens of the answers to such prompts."""
-_BYTES_PER_TOKEN = 4.2
+BYTES_PER_TOKEN = 4.2
 """Of the bundled prompts, in Qwen's vocabulary."""
 
 
@@ -55,7 +55,7 @@ def prompt_of(n_tokens: int) -> WorkloadPrompt:
     beginning where they end.
     """
     whole = "\n\n".join(prompt.text for workload in _categories() for prompt in workload.prompts)
-    n_bytes = int(n_tokens * _BYTES_PER_TOKEN)
+    n_bytes = int(n_tokens * BYTES_PER_TOKEN)
     text = whole * (1 + n_bytes // len(whole))
     return WorkloadPrompt(f"{n_tokens:,} tokens", text[:n_bytes], chat=True)
 

@@ -32,6 +32,7 @@ import overhead
 from bench_options import context_for
 from platformdirs import user_cache_path
 from speed_cells import (
+    BYTES_PER_TOKEN,
     DRAFT,
     FIRST_TOKEN,
     FIRST_TOKEN_PREDICT,
@@ -88,7 +89,7 @@ _ASSUMED = {"BF16": (10.0, 90.0), "Q8_0": (15.0, 70.0), "Q4_K_M": (27.0, 95.0)}
 _ASSUMED_CORES, _MOST_CORES = 2, 8
 _ASSUMED_TOGETHER = 1.6
 """How much sooner four requests are answered at once than one after the other."""
-_BYTES_PER_TOKEN, _TEMPLATE_TOKENS = 4, 30
+_TEMPLATE_TOKENS = 30
 
 Start = Callable[[Path, Path, int, int, Sequence[str]], AbstractContextManager[list[Server]]]
 """(target, draft, slots, context of a slot, draft types) -> all servers, uad first; they end with the block."""
@@ -255,7 +256,7 @@ def expected_s(settings: Settings, weights: str, group: Group) -> float:
     answers, prompts = _ASSUMED[weights]
     faster = min(os.cpu_count() or 1, _MOST_CORES) / _ASSUMED_CORES
     one = sum(
-        predict_of(settings, category) / answers + (_TEMPLATE_TOKENS + prompt.n_bytes / _BYTES_PER_TOKEN) / prompts
+        predict_of(settings, category) / answers + (_TEMPLATE_TOKENS + prompt.n_bytes / BYTES_PER_TOKEN) / prompts
         for category, prompt in group
     )
     return one / faster / (1.0 if len(group) == 1 else _ASSUMED_TOGETHER)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import speed_table
-from speed_cells import PLAIN, SERVER, UAD, Document, Kept, Machine, Settings, Versions, rival
+from speed_cells import BYTES_PER_TOKEN, PLAIN, SERVER, UAD, Document, Kept, Machine, Settings, Versions, rival
 from speed_table import QUICK, Wanted, left_s, main, measure_all, plan, settings_of
 
 from uad.base.errors import ConfigError, UnavailableError
@@ -69,7 +69,7 @@ class Scripted:
         name = PLAIN if "speculative" in requests[0][1] else self.name
         if error := self.cluster.fails.get(len(self.cluster.asked)):
             raise error
-        is_long = len(requests[0][1]["messages"][0]["content"]) == int(400 * 4.2)
+        is_long = len(requests[0][1]["messages"][0]["content"]) == int(400 * BYTES_PER_TOKEN)
         assert all(
             body["cache_prompt"] is False and body["max_tokens"] == (4 if is_long else 8) for _, body in requests
         )
@@ -271,9 +271,9 @@ def test_the_plan_says_what_is_fetched_built_and_measured_and_for_how_long(
     said = "\n".join(plan(wanted(settings=Settings(), program=None)))
     assert "1.2 GB to fetch and 5.5 GB to write" in said
     assert "llama-server: built in about 10 minutes" in said
-    assert "24 prompts, BF16, Q8_0, Q4_K_M, 1 and 4 at once, 9 servers in turns, passes: 3: about 11.1 h" in said
+    assert "24 prompts, BF16, Q8_0, Q4_K_M, 1 and 4 at once, 9 servers in turns, passes: 3: about 10.8 h" in said
     assert "no more than 10.0 h in one sitting" in said
-    assert "about 36 min" in "\n".join(plan(wanted(settings=QUICK)))
+    assert "about 35 min" in "\n".join(plan(wanted(settings=QUICK)))
 
 
 def test_what_is_left_is_told_from_what_was_measured(cluster: Cluster) -> None:
