@@ -1,10 +1,13 @@
 """What each part of the policy earns on recorded rounds: `python lab/ablation.py [NAME ...]`.
 
-A part is taken out, or made as simple as can be, and the recordings are replayed (`replay.py`): the geometric mean over
-all recordings, costs, and 1 and 4 sequences, and the worst category of one sequence, against the whole policy. Curves
-of `kernels.csv` (flat ones of uad's kernels, and llama.cpp's beside them) are counted apart from the others. Each part
-is tried in a process of its own. A replay has a noise of 3 % in each decode and no disturbances: what is there for
-those, `tests/unit/policy` shows.
+A part is taken out, or made as simple as can be, and the recordings are replayed (`replay.py`), against the whole
+policy: with `suffix` and the draft model for 1 and 4 sequences, and with the model alone for one. A row has the change
+of the geometric mean over all cells, then over parts of them. Curves of `kernels.csv` (flat ones of uad's kernels, and
+llama.cpp's beside them) are counted apart from the others. "category" is the change of the worst category of a cell
+with one sequence, on average and where it falls most. Each part is tried in a process of its own. The row "noise" has
+the whole policy with other orders of the answers.
+
+A replay has a noise of 3 % in each decode and no disturbances: what is there for those, `tests/unit/policy` shows.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import sys
 from collections.abc import Callable, Sequence
 from math import exp, log
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, mean
 from typing import Any, NamedTuple
 
 from curves import KERNELS, curves, read_curves
@@ -36,7 +39,9 @@ from uad.engine.policy import (
 )
 
 RECORDINGS = Path(__file__).parent / "recordings"
-TYPES = ("suffix", "draft-simple")
+MODEL_ALONE = ("draft-simple",)
+WAYS = ((1, ("suffix", *MODEL_ALONE)), (4, ("suffix", *MODEL_ALONE)), (1, MODEL_ALONE))  # sequences, drafters
+OTHER_ORDERS = 1000
 
 
 class Cell(NamedTuple):
@@ -45,6 +50,7 @@ class Cell(NamedTuple):
     recording: str
     curve: str
     n_seq: int
+    is_model_alone: bool
     mean: float
     worst: float
 
@@ -72,9 +78,17 @@ def _plain_mean(known: float, ms: float) -> float:
     return known + 0.15 * (ms - known) if known else ms
 
 
+def _paid_in_full(self: Any, n: float, is_comparison: bool = False) -> None:
+    if is_comparison:
+        self.credit -= n
+    else:
+        self.budget -= n
+
+
 _no = property(lambda self: False)
 PARTS: dict[str, tuple[str, Callable[[], None]]] = {
     "whole": ("nothing is taken out", _put()),
+    "noise": ("noise: nothing, other orders", _put()),
     "lately": ("sizes wait for the machine's factors", _put((cost.CostCurve, "_follow", _followed))),
     "changes": ("what a change of rows costs", _put((cost._SizeChangeCost, "are_clear", _no))),
     "padding": ("drafts are padded to cheaper sizes", _put((machine, "_PADDING", 0))),
@@ -99,42 +113,58 @@ PARTS: dict[str, tuple[str, Callable[[], None]]] = {
     "first": ("an unknown drafter is expected to pay", _put((machine, "_USUALLY", 0.1))),
     "timed": ("dear calls are timed less often", _put((drafter, "_OFTEN", 256.0))),
     "around": ("what asking takes beside the call", _put((drafter.CallCost, "asked", lambda *_: None))),
+    "forgetting": ("bins forget", _put((calibration, "_KEPT", 1.0))),
+    "bins": ("bins beside the line", _put((calibration, "_PRIOR", 1e9))),
+    "warm": ("sampled answers are a kind of their own", _put((knowledge, "_WARM", 1e9))),
+    "own saving": ("each sequence's own savings", _put((drafter, "_SEQUENCE_RATE", 0.0))),
+    "beyond": ("texts longer than measured ones", _put((cost._DepthSlope, "learn", lambda *_: 1.0))),
+    "budget": ("budgets end at 20 decodes", _put((drafter, "_MOST_BUDGET", 1e9))),
+    "debt": ("probes owe two decodes at most", _put((drafter.DrafterRecord, "pay", _paid_in_full))),
     "read of plain": ("first guess of reading is bounded", _put((drafter, "_READ_OF_PLAIN", 1e9))),
     "at once": ("backlogs are read by their price", _put((drafter.CallCost, "read_at_once", lambda *_: 256))),
 }
 
 
-def measured(seeds: int, costs: Sequence[str]) -> list[Cell]:
+def measured(seeds: Sequence[int], costs: Sequence[str]) -> list[Cell]:
     """The policy as it is now, on all recordings."""
     out = []
     for path in sorted(RECORDINGS.glob("*.json.gz")):
         recording = read(path)
         for curve in curves(recording, ()):
-            for n in (1, 4) if not costs or curve.name in costs else ():
+            for n, types in WAYS if not costs or curve.name in costs else ():
                 params = SpeculativeParams()
-                scores = [score(recording, curve, automatic, params, seed, n, TYPES) for seed in range(seeds)]
+                scores = [score(recording, curve, automatic, params, seed, n, types) for seed in seeds]
                 by_category = [one.by_category() for one in scores]
                 worst = min(geometric_mean([one[name] for one in by_category]) for name in by_category[0])
-                out.append(Cell(path.name, curve.name, n, geometric_mean([one.mean for one in scores]), worst))
+                speed = geometric_mean([one.mean for one in scores])
+                out.append(Cell(path.name, curve.name, n, types == MODEL_ALONE, speed, worst))
     return out
 
 
 def line(name: str, cells: Sequence[Cell], whole: Sequence[Cell]) -> str:
-    """A row of the table in lab/README.md: mean and worst category on older curves, and on those of `kernels.csv`."""
+    """A row of the table in lab/README.md."""
     new = {curve.name for curve in read_curves(KERNELS)}
-    parts = []
-    for is_new in (False, True):
-        pairs = [pair for pair in zip(cells, whole, strict=True) if (pair[0].curve in new) is is_new]
-        mean = geometric_mean([one.mean / other.mean for one, other in pairs])
-        parts.append(
-            f"{100 * (mean - 1):+.2f} % | {min(one.worst - other.worst for one, other in pairs if one.n_seq == 1):+.3f}"
-        )
-    return f"| {PARTS[name][0]} | {' | '.join(parts)} |"
+    pairs = list(zip(cells, whole, strict=True))
+    both = [pair for pair in pairs if not pair[0].is_model_alone]
+    changes = [
+        _change(pairs),
+        _change([pair for pair in both if pair[0].curve not in new]),
+        _change([pair for pair in both if pair[0].curve in new]),
+        _change([pair for pair in pairs if pair[0].is_model_alone]),
+    ]
+    falls = [one.worst - before.worst for one, before in pairs if one.n_seq == 1]
+    return f"| {PARTS[name][0]} | {' | '.join(changes)} | {mean(falls):+.3f} | {min(falls):+.3f} |"
 
 
-def run(name: str, seeds: int, costs: Sequence[str]) -> list[Cell]:
+def _change(pairs: Sequence[tuple[Cell, Cell]]) -> str:
+    """The change of the geometric mean; empty without cells."""
+    return f"{100 * (geometric_mean([one.mean / before.mean for one, before in pairs]) - 1):+.2f} %" if pairs else ""
+
+
+def run(name: str, seeds: Sequence[int], costs: Sequence[str]) -> list[Cell]:
     """The cells without this part, tried in a process of its own."""
-    command = [sys.executable, __file__, "--cells", name, "--seeds", str(seeds), "--costs", *costs]
+    orders = [str(seed + OTHER_ORDERS * (name == "noise")) for seed in seeds]
+    command = [sys.executable, __file__, "--cells", name, "--seeds", *orders, "--costs", *costs]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return [Cell(*cell) for cell in json.loads(done.stdout)]
 
@@ -142,7 +172,9 @@ def run(name: str, seeds: int, costs: Sequence[str]) -> list[Cell]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="which (default: all)")
-    parser.add_argument("--seeds", type=int, default=8, help="orders of the answers (default: 8)")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=range(8), help="orders of the answers (default: 0 to 7)"
+    )
     parser.add_argument("--costs", nargs="*", default=[], help="names of curves (default: all that fit)")
     parser.add_argument("--keep", type=Path, help="write the whole policy's cells to this file, or compare with them")
     parser.add_argument("--cells", choices=PARTS, help=argparse.SUPPRESS)
