@@ -5,7 +5,7 @@ policy: with `suffix` and the draft model for 1 and 4 sequences, and with the mo
 of the geometric mean over all cells, then over parts of them. Curves of `kernels.csv` (flat ones of uad's kernels, and
 llama.cpp's beside them) are counted apart from the others. "category" is the change of the worst category of a cell
 with one sequence, on average and where it falls most. Each part is tried in a process of its own. The row "noise" has
-the whole policy with other orders of the answers.
+the whole policy with other times of single decodes: what a change of nothing looks like.
 
 A replay has a noise of 3 % in each decode and no disturbances: what is there for those, `tests/unit/policy` shows.
 """
@@ -23,7 +23,7 @@ from statistics import geometric_mean, mean
 from typing import Any, NamedTuple
 
 from curves import KERNELS, curves, read_curves
-from replay import automatic, score
+from replay import NOISE, Replay, automatic, score
 from rounds import read
 
 from uad.base.types import SpeculativeParams
@@ -41,7 +41,6 @@ from uad.engine.policy import (
 RECORDINGS = Path(__file__).parent / "recordings"
 MODEL_ALONE = ("draft-simple",)
 WAYS = ((1, ("suffix", *MODEL_ALONE)), (4, ("suffix", *MODEL_ALONE)), (1, MODEL_ALONE))  # sequences, drafters
-OTHER_ORDERS = 1000
 
 
 class Cell(NamedTuple):
@@ -78,6 +77,11 @@ def _plain_mean(known: float, ms: float) -> float:
     return known + 0.15 * (ms - known) if known else ms
 
 
+def _other_noise(self: Any) -> float:
+    self._rng.random()
+    return exp(self._rng.gauss(0.0, NOISE))
+
+
 def _paid_in_full(self: Any, n: float, is_comparison: bool = False) -> None:
     if is_comparison:
         self.credit -= n
@@ -88,7 +92,7 @@ def _paid_in_full(self: Any, n: float, is_comparison: bool = False) -> None:
 _no = property(lambda self: False)
 PARTS: dict[str, tuple[str, Callable[[], None]]] = {
     "whole": ("nothing is taken out", _put()),
-    "noise": ("noise: nothing, other orders", _put()),
+    "noise": ("noise: nothing is taken out, other times", _put((Replay, "_noise", _other_noise))),
     "lately": ("sizes wait for the machine's factors", _put((cost.CostCurve, "_follow", _followed))),
     "changes": ("what a change of rows costs", _put((cost._SizeChangeCost, "are_clear", _no))),
     "padding": ("drafts are padded to cheaper sizes", _put((machine, "_PADDING", 0))),
@@ -163,8 +167,7 @@ def _change(pairs: Sequence[tuple[Cell, Cell]]) -> str:
 
 def run(name: str, seeds: Sequence[int], costs: Sequence[str]) -> list[Cell]:
     """The cells without this part, tried in a process of its own."""
-    orders = [str(seed + OTHER_ORDERS * (name == "noise")) for seed in seeds]
-    command = [sys.executable, __file__, "--cells", name, "--seeds", *orders, "--costs", *costs]
+    command = [sys.executable, __file__, "--cells", name, "--seeds", *map(str, seeds), "--costs", *costs]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return [Cell(*cell) for cell in json.loads(done.stdout)]
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from uad.base.common.cache import CURVES_FOLDER, CURVES_VERSION, cache_folder
+from uad.base.common.row_costs import cost_of_rows
 from uad.base.errors import ConfigError, ModelLoadError
 from uad.pairs.header import Stamp, identity
 
@@ -27,18 +28,8 @@ class Curve:
     points: tuple[tuple[int, float], ...]
 
     def ms(self, n: int) -> float:
-        """Milliseconds of n rows: between measured sizes a value between theirs, beyond the last size each row costs as
-        much as before.
-        """
-        before = self.points[0]
-        for after in self.points[1:]:
-            if n <= after[0]:
-                break
-            before = after
-        else:
-            return self.points[-1][1] * max(n / self.points[-1][0], 1.0)
-        share = (n - before[0]) / (after[0] - before[0])
-        return before[1] + share * (after[1] - before[1])
+        """Milliseconds of n rows."""
+        return cost_of_rows(self.points, n)
 
 
 def measured(path: Path, of: Stamp, role: str) -> Curve | None:

@@ -57,7 +57,7 @@ def keep(cache, name, model, samples, role="target", version=1, changed=1):
 
 def test_a_curve_lies_between_what_was_measured_and_goes_on_beyond_it():
     one = Curve("m", "target", ((1, 10.0), (2, 12.0), (4, 20.0)))
-    assert [one.ms(n) for n in (1, 2, 3, 4, 8)] == [10.0, 12.0, 16.0, 20.0, 40.0]
+    assert [one.ms(n) for n in (1, 2, 3, 4, 8)] == [10.0, 12.0, 16.0, 20.0, 36.0]
     assert Curve("m", "draft", ((1, 3.0),)).ms(1) == 3.0
 
 

@@ -14,6 +14,8 @@ from math import exp, log, sqrt
 from statistics import median
 from typing import Final
 
+from uad.base.common.row_costs import cost_of_rows
+
 # Of a decode's surprise (log), into the machine's speed, and of a call's, into what it costs: a machine that became
 # slower is known within some twenty of them.
 SPEED_RATE: Final = 0.15
@@ -47,11 +49,8 @@ class CostSample:
 
 
 class CostCurve:
-    """T(n, depth) in milliseconds, n >= 1; above the largest measured n it goes on with the slope from half of that n
-    on: single steps, and the noise of single sizes, would be carried far.
-
-    Each measured depth is one table; in between they are mixed linearly, beyond the last one positions add to the last
-    one what decodes there showed.
+    """T(n, depth) in milliseconds, n >= 1. Each measured depth is one table; in between they are mixed linearly, beyond
+    the last one positions add to the last one what decodes there showed.
     """
 
     def __init__(self, samples: Sequence[CostSample]) -> None:
@@ -247,24 +246,9 @@ class _SizeTable:
         self._points = [(n, self._ms[n]) for n in range(len(n_known)) if n_known[n]] + beyond
         for n in range(1, len(n_known)):
             if not n_known[n]:
-                self._ms[n] = self._interpolate(n)
+                self._ms[n] = cost_of_rows(self._points, n)
 
     def _grow(self, n: int) -> None:
         for k in range(len(self._ms), n + 1):
-            self._ms.append(self._interpolate(k))
+            self._ms.append(cost_of_rows(self._points, k))
             self._n_known.append(_MEASURED if k in self._measured else 0)
-
-    def _interpolate(self, n: int) -> float:
-        points = self._points
-        (n0, ms0) = points[0]
-        if len(points) == 1 and n > n0:  # nothing is known of the slope: further rows are not assumed to be free
-            return ms0 * (1 + 0.5 * (n - n0) / n0)  # half of proportional
-        if n <= n0:
-            return ms0
-        n1, ms1 = points[-1]
-        if n > n1:
-            n0, ms0 = points[min(bisect_left(points, (n1 // 2, 0.0)), len(points) - 2)]
-            return ms1 + max(ms1 - ms0, 0.0) * (n - n1) / (n1 - n0)
-        i = bisect_left(points, (n, 0.0))
-        (n0, ms0), (n1, ms1) = points[i - 1], points[i]
-        return ms0 + (ms1 - ms0) * (n - n0) / (n1 - n0)
