@@ -144,7 +144,7 @@ def test_a_call_that_failed_leaves_nothing_for_the_next_drafter_of_the_round():
     policy.observe(Drafted(Origin.MODEL, [Draft((1,), (0.9,), Origin.MODEL, n_read=200)], 1e-3))
     assert (head.drafter.cost.age, model.drafter.cost.wait) == before
     assert policy.known.states[0].unread(model) == 0
-    assert [len(member.bins) for member in policy._round._autos.values()] == [1]
+    assert [len(member.bins) for member in policy._round._members.autos.values()] == [1]
 
 
 @pytest.mark.parametrize("pays", [True, False])

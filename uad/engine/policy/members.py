@@ -1,14 +1,16 @@
-"""The sequences of a round that may draft, and the guesses for them."""
+"""The sequences of a round that may draft, what rows cost in their groups, and the guesses for them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
-from uad.base.types import Ask, Draft, Origin
+from uad.base.types import Ask, Draft
 from uad.engine.policy.calibration import Calibration
-from uad.engine.policy.drafter import UNKNOWN_READ
-from uad.engine.policy.knowledge import SequenceState
+from uad.engine.policy.drafter import UNKNOWN_READ, SequenceDrafter
+from uad.engine.policy.knowledge import Knowledge, SequenceState
 from uad.engine.policy.machine import CostTable
 from uad.engine.policy.protocol import Wish
 
@@ -16,16 +18,20 @@ from uad.engine.policy.protocol import Wish
 class Candidate(NamedTuple):
     """A drafter's guess for one sequence."""
 
-    origin: Origin
+    use: SequenceDrafter
     draft: Draft
     gains: list[float]
     """Ids expected to be accepted of the first k, by k."""
+    ms: float
+    """What asking for this one took."""
     price: float
     """What asking for one takes on average, in plain decodes."""
     saved_ms: float
     """Milliseconds that it is expected to save at its best length, before its price."""
     is_sure: bool
-    """Whether that is more than asking for it took, and it is expected to be accepted nearly whole."""
+    """Whether that is more than asking for it took, and it is expected to be accepted nearly whole. Never of what a
+    grammar forces, which says nothing of what comes after it.
+    """
 
 
 @dataclass(slots=True)
@@ -72,5 +78,58 @@ class Automatic:
 
     @property
     def is_sure(self) -> bool:
-        """Whether there is a sure guess. What a grammar forces says nothing of what comes after it."""
-        return any(member.is_sure and member.origin is not Origin.GRAMMAR for member in self.candidates)
+        """Whether there is a sure guess."""
+        return any(candidate.is_sure for candidate in self.candidates)
+
+    def worth(self, use: SequenceDrafter, n_due: int) -> tuple[float, float]:
+        """Plain decodes that a round is expected to gain with this drafter, and that asking it takes, reading included.
+        -1: reading is not earned back. n_due: sequences that share the call.
+        """
+        price = use.drafter.cost.price(self.plain_ms, n_due)
+        gain = use.saved - price
+        reading = use.drafter.cost.reading(self.state.unread(use), self.plain_ms)
+        return gain if self.state.is_worth_reading(gain, reading, self.wish.n_left) else -1.0, price + reading
+
+
+class Members:
+    """The sequences of one round."""
+
+    def __init__(self, known: Knowledge, due: Sequence[Wish], wishes: Sequence[Wish]) -> None:
+        """due: the sequences that may draft; wishes: all that write."""
+        self.n_writing = len(wishes)
+        self.n_due = len(due)
+        self.fixed = [Fixed(wish) for wish in due if known.drafts_as_said(wish)]
+        self.autos: dict[int, Automatic] = {}
+        self.groups: tuple[tuple[int, ...], ...] = ()  # sequences that share passes; none where all are fixed
+        self.tables: list[CostTable] = []  # of each group
+        self.table: CostTable | None = None  # of all together
+        autos = [wish for wish in due if not known.drafts_as_said(wish)]
+        if autos:
+            self._price(known, autos, wishes)
+
+    def _price(self, known: Knowledge, autos: Sequence[Wish], wishes: Sequence[Wish]) -> None:
+        machine = known.machine
+        seqs = tuple([wish.seq for wish in wishes])
+        depth = sum([wish.depth for wish in wishes]) // len(wishes)
+        n_pending = max([wish.n_pending for wish in wishes])
+        groups = self.groups = (seqs,) if machine.is_one_pass else groups_of(seqs)
+        tables = self.tables = [machine.table((len(group),), depth, n_pending) for group in groups]
+        sizes = tuple([len(group) for group in groups])
+        self.table = tables[0] if len(groups) == 1 else machine.table(sizes, depth, n_pending)
+        for wish in autos:
+            i = next(i for i, group in enumerate(groups) if wish.seq in group)
+            plain_ms = tables[i].upto(1)[1] / sizes[i]
+            longest = min(wish.params.longest, wish.room)
+            self.autos[wish.seq] = Automatic(wish, known.states[wish.seq], longest, tables[i], sizes[i], plain_ms)
+
+
+@lru_cache(maxsize=256)
+def groups_of(seqs: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Consecutively numbered sequences, which share passes."""
+    out: list[list[int]] = []
+    for seq in sorted(seqs):
+        if out and seq == out[-1][-1] + 1:
+            out[-1].append(seq)
+        else:
+            out.append([seq])
+    return tuple(map(tuple, out))
