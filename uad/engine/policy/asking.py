@@ -8,7 +8,7 @@ from typing import Final
 from uad.base.types import WRITERS, Ask, Draft, Origin
 from uad.engine.policy.calibration import bin_of
 from uad.engine.policy.choose import gains_of
-from uad.engine.policy.drafter import FEW_IDS, asked_again
+from uad.engine.policy.drafter import FEW_IDS
 from uad.engine.policy.knowledge import Knowledge
 from uad.engine.policy.members import Automatic, Candidate, Fixed, Members
 from uad.engine.policy.protocol import Drafted
@@ -59,14 +59,13 @@ class Asking:
         return not member.guess.ids and (bool(member.wish.params.types) or self._origin not in self._known.weighed)
 
     def _is_worth_asking(self, member: Automatic, n_due: int) -> bool:
-        """Whether the drafter pays, or its budget does; if not, when that is looked at again."""
-        use = member.state.uses[self._origin]
-        gain, price = member.worth(use, n_due)
+        """Whether the drafter pays, or its budget does."""
         if self._writes and member.is_sure:
             return False
+        use = member.state.uses[self._origin]
+        gain, price = member.worth(use, n_due)
         is_best = not self._writes or self._is_best(member, gain, n_due)
-        use.next_at = asked_again(use, member.state.n, price, gain >= 0.0, is_best)
-        return use.next_at <= member.state.n
+        return use.is_due(member.state.n, price, gain >= 0.0, is_best)
 
     def _is_best(self, member: Automatic, gain: float, n_due: int) -> bool:
         """Whether no other drafter that writes is expected to gain more: one of them writes, the others only from their

@@ -1,7 +1,7 @@
 """Draft as far as it pays: expected ids per millisecond, from costs and calibrated acceptance. Length 0, no draft, is
 one of the choices.
 
-A drafter whose rounds cost more than they save is left alone, and asked again now and then (`drafter.asked_again`).
+A drafter whose rounds cost more than they save is left alone, and asked again now and then (`drafter.SequenceDrafter`).
 A single round is a `round.Round`: who is asked, and what is submitted. Arithmetic only: no clock, no model, no I/O.
 
 The rule is profile-guided expected value (jukofyork, llama.cpp discussion 10466), with calibration, several sequences,

@@ -223,12 +223,39 @@ class SequenceDrafter:
     """How many ids of it were judged."""
     calibration: Calibration | None = None
 
-    def judged(self, saved: float, price: float) -> bool:
-        """A round in which it was asked saved so much at this price; whether it pays to ask it on."""
+    def is_due(self, n: int, price: float, pays: bool, is_best: bool) -> bool:
+        """Whether to ask it now, n ids into the answer; if not, `next_at` is when that is looked at again.
+
+        price: plain decodes that asking it takes, reading included. pays: whether it saves more than that. is_best: no
+        other drafter saves more.
+
+        A drafter that pays is asked in every round. One that does not has a budget, which each id pays into that is
+        written without it: with a price of 0.4 plain decodes, and 0.1 in the budget, it is asked after 0.3 / 0.004 = 75
+        ids, looked at again after 32 and 64 in case that prices fell. However bad it is, it costs no more than 0.4 %.
+        """
+        self.is_comparison = self.is_probe = False
+        if not is_best:
+            self.is_comparison = self.is_probe = self.drafter.can_compare(n - self.compared, price)
+            self.compared = n
+            self.next_at = n if self.is_probe else n + 1
+        elif pays:
+            self.next_at = 0
+        else:
+            missing = min(price, _MOST_BUDGET) - self.drafter.budget
+            self.is_probe = missing <= 0
+            self.next_at = n if self.is_probe else n + min(max(int(missing / _PROBING), 1), LONGEST_WAIT)
+        return self.next_at <= n
+
+    def judged(self, n: int, saved: float, price: float) -> None:
+        """A round in which it was asked, n ids into the answer, saved so much at this price."""
         self.drafter.learn(saved, price)
         self.saved += _SEQUENCE_RATE * (saved - self.saved)
-        self.is_probe = False
-        return self.saved >= price
+        self.is_comparison = self.is_probe = False
+        if self.saved >= price:
+            self.rest, self.next_at = 1, 0
+        else:
+            self.rest = min(2 * self.rest, _LONGEST_REST)
+            self.next_at = n + self.rest
 
     def follow(self, ids: Sequence[int], bins: list[int], calibration: Calibration) -> None:
         """Wait for the verdict on this guess; bins are those of its beliefs."""
@@ -246,32 +273,3 @@ class SequenceDrafter:
         if n_right < n:
             self.trail = ()
         self.at = at + n
-
-
-def asked_again(
-    use: SequenceDrafter, n: int, price: float, pays: bool, is_best: bool = True, was_asked: bool = False
-) -> int:
-    """After how many ids of the answer, which has n now, a drafter is to be asked. 0: now, and in every round. n: now,
-    paid from its budget.
-
-    price: plain decodes that asking it takes, reading included. pays: whether it saves more than that, and no other
-    drafter more than it. was_asked: in this round, so that this is what it showed.
-
-    A drafter that pays is asked in every round. One that does not has a budget, which each id pays into that is
-    written without it: with a price of 0.4 plain decodes, and 0.1 in the budget, it is asked after 0.3 / 0.004 = 75
-    ids, looked at again after 32 and 64 in case that prices fell. So however bad it is, it costs no more than 0.4 %.
-    """
-    use.is_comparison = use.is_probe = False
-    if not is_best:
-        use.is_comparison = use.is_probe = use.drafter.can_compare(n - use.compared, price)
-        use.compared = n
-        return n if use.is_probe else n + 1
-    if pays:
-        use.rest = 1 if was_asked else use.rest
-        return 0
-    if was_asked:
-        use.rest = min(2 * use.rest, _LONGEST_REST)
-        return n + use.rest
-    missing = min(price, _MOST_BUDGET) - use.drafter.budget
-    use.is_probe = missing <= 0
-    return n if use.is_probe else n + min(max(int(missing / _PROBING), 1), LONGEST_WAIT)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from uad.base.types import Ask, Draft, Origin
 from uad.engine.policy.asking import Asking
 from uad.engine.policy.choose import merged, rows_of
-from uad.engine.policy.drafter import CallCost, asked_again
+from uad.engine.policy.drafter import CallCost
 from uad.engine.policy.knowledge import Knowledge
 from uad.engine.policy.machine import CostTable
 from uad.engine.policy.members import Candidate, Members
@@ -103,8 +103,7 @@ class Round:
                 use, saved_ms = candidate.use, candidate.saved_ms
                 if len(group) > 1 and not use.is_probe:
                     saved_ms = candidate.gains[min(n - 1, len(candidate.gains) - 1)] * (member.plain_ms - growth)
-                pays = use.judged(saved_ms / member.plain_ms, candidate.price)
-                use.next_at = asked_again(use, member.state.n, candidate.price, pays, was_asked=True)
+                use.judged(member.state.n, saved_ms / member.plain_ms, candidate.price)
 
 
 def _best_of(candidates: Sequence[Candidate], n: int) -> Draft:
