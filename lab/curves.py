@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
 from rounds import Recording
+
+from uad.base.common.row_costs import cost_of_rows
 
 KERNELS = Path(__file__).with_name("kernels.csv")
 _GPU_MS = 20.0
@@ -106,10 +107,8 @@ def read_curves(path: Path) -> tuple[Curve, ...]:
 
 def _curve(row: dict[str, str]) -> Curve:
     points = [(int(key), float(ms)) for key, ms in row.items() if key.isdigit()]
-    target = [points[0][1]]
-    for (n0, ms0), (n1, ms1) in pairwise(points):
-        target += [ms0 + (ms1 - ms0) * (n - n0) / (n1 - n0) for n in range(n0 + 1, n1 + 1)]
-    return Curve(row["name"], tuple(target), float(row["step"]), float(row["read"]), draft=_DRAFT)
+    target = tuple(cost_of_rows(points, n) for n in range(1, points[-1][0] + 1))
+    return Curve(row["name"], target, float(row["step"]), float(row["read"]), draft=_DRAFT)
 
 
 def curves(recording: Recording, names: Sequence[str], path: Path = KERNELS) -> Iterator[Curve]:
