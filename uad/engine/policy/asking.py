@@ -24,7 +24,6 @@ class Asking:
 
     def __init__(self, known: Knowledge, members: Members, origin: Origin) -> None:
         self._known = known
-        self._members = members
         self._origin = origin
         self._writes = origin in WRITERS
         if self._writes:
@@ -32,13 +31,11 @@ class Asking:
         self._cost = cost = known.drafter(origin).cost
         self._fixed = [member for member in members.fixed if member.wish.may_ask(origin) and self._is_fixed_due(member)]
         self._may = [member for member in members.autos.values() if member.wish.may_ask(origin)]
-        due = [
-            member for member in self._may if member.state.n >= known.use(member.state, origin, member.table).next_at
-        ]
+        uses = [known.use(member.state, origin, member.table) for member in self._may]
+        due = [member for member, use in zip(self._may, uses, strict=True) if member.state.n >= use.next_at]
         self.autos = autos = [member for member in due if self._is_worth_asking(member, len(due))]
-        self._n_read = (
-            cost.read_at_once(members.n_due) if autos and self._writes else 0
-        )  # ids that each may catch up with
+        # ids that each may catch up with
+        self._n_read = cost.read_at_once(members.n_due) if autos and self._writes else 0
         self._timed: Automatic | None = None  # it reads a few of its ids, to show what that costs
         self._writing: Writing | None = None  # None where it is not to write
         if self._writes and (autos or self._fixed):
