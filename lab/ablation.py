@@ -17,7 +17,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from math import exp
+from math import exp, log
 from pathlib import Path
 from statistics import geometric_mean, mean
 from typing import Any, NamedTuple
@@ -63,6 +63,13 @@ def _put(*changes: tuple[Any, str, Any]) -> Callable[[], None]:
     return work
 
 
+def _followed(self: Any, ratio: float) -> float:
+    surprise = log(min(max(ratio, 1 / 1.5), 1.5))
+    self._log_speed += 0.15 * surprise
+    self.speed = exp(self._log_speed)
+    return surprise
+
+
 def _unscaled(self: Any, n: int) -> float:
     return 0.0 if self.steps is None else float(self.steps.ms(n))
 
@@ -87,6 +94,7 @@ _no = property(lambda self: False)
 PARTS: dict[str, tuple[str, Callable[[], None]]] = {
     "whole": ("nothing is taken out", _put()),
     "noise": ("noise: nothing is taken out, other times", _put((Replay, "_noise", _other_noise))),
+    "lately": ("sizes wait for the machine's factors", _put((cost.CostCurve, "_follow", _followed))),
     "changes": ("what a change of rows costs", _put((cost._SizeChangeCost, "are_clear", _no))),
     "padding": ("drafts are padded to cheaper sizes", _put((machine, "_PADDING", 0))),
     "clear": ("drafts have to gain 3 %", _put((choose, "CLEAR", 1.0), (machine, "CLEAR", 1.0))),

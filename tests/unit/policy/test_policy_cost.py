@@ -90,14 +90,14 @@ def test_no_sample_no_curve():
 
 
 def assert_sizes_stay_alike(factor, sizes):
-    """After decodes of these sizes that are all slower by one factor, up to 20, what two sizes cost beside each
-    other changes by less than a half: those that are seen learn a little of it, before the machine's factor has it.
+    """After decodes of these sizes that are all slower by one factor, what two sizes cost beside each other is nearly
+    what it was.
     """
     one = curve(jagged)
     for n in sizes:
         one.observe(n, 0, factor * jagged(n))
     for n in (2, 8, 16):
-        assert one.ms(n) / one.ms(1) == pytest.approx(jagged(n) / jagged(1), rel=0.45)
+        assert one.ms(n) / one.ms(1) == pytest.approx(jagged(n) / jagged(1), rel=0.2)
 
 
 @given(st.floats(1.05, 20), st.lists(st.integers(1, 16), min_size=60, max_size=120))
@@ -115,7 +115,7 @@ def test_the_machine_is_followed_within_some_tens_of_decodes():
     one = curve(jagged)
     for _ in range(40):
         one.observe(8, 0, 3 * jagged(8))
-    assert one.ms(1) == pytest.approx(3 * jagged(1), rel=0.25)
+    assert one.ms(1) == pytest.approx(3 * jagged(1), rel=0.15)
 
 
 def test_one_outlier_counts_for_little():

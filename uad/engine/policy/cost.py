@@ -10,15 +10,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import exp, log, sqrt
 from statistics import median
 from typing import Final
 
 from uad.base.common.row_costs import cost_of_rows
 
-# Of a decode's surprise, into the machine's speed, and of a call's, into what it costs: a machine that became
+# Of a decode's surprise (log), into the machine's speed, and of a call's, into what it costs: a machine that became
 # slower is known within some twenty of them.
 SPEED_RATE: Final = 0.15
+# Of what surprised of late, per decode: all sizes together wait for the factors, and learn nothing of themselves.
+_LATELY_RATE: Final = 0.35
 # Of one size's own cost, per decode, once it is known: after this many measurements, or one beforehand, which counts
 # as five. Sizes with fewer learn faster and say nothing about the machine's speed.
 _SHAPE_RATE: Final = 0.04
@@ -64,8 +66,10 @@ class CostCurve:
         self._tables = [_SizeTable({n: median(ms) for n, ms in by_depth[depth].items()}) for depth in self._depths]
         self._beyond = _DepthSlope(self._tables[-1].at(1))
         self.n_found = 0  # decodes that showed much of what was unknown
+        self._log_speed = 0.0
         self.speed = 1.0
         """By what factor passes take longer now than they were measured to."""
+        self._surprise = 0.0  # of late, of all sizes together (log): what the factors have not caught up with
         self._changes = _SizeChangeCost()
 
     def ms(self, n: int, depth: int = 0) -> float:
@@ -112,14 +116,22 @@ class CostCurve:
             ratio **= rest
             self.n_found += rest < 0.8
         if is_known:
-            self.observe_ratio(ratio)
+            ratio = exp(self._follow(ratio))
             ratio = min(max(ratio, 1 / _MOST_OF_SIZE), _MOST_OF_SIZE)
         self.n_found += not is_known
         table.learn(n, ratio)
 
     def observe_ratio(self, ratio: float) -> None:
-        """A decode took `ratio` times as long as expected: all sizes together follow."""
-        self.speed *= min(max(ratio, 1 / _MOST_PER_STEP), _MOST_PER_STEP) ** SPEED_RATE
+        """A decode of several passes took `ratio` times as long as expected."""
+        self._follow(ratio)
+
+    def _follow(self, ratio: float) -> float:
+        """Returns by how much that surprises (log) beyond what did so lately."""
+        surprise = log(min(max(ratio, 1 / _MOST_PER_STEP), _MOST_PER_STEP))
+        self._log_speed += SPEED_RATE * surprise
+        self.speed = exp(self._log_speed)
+        self._surprise += _LATELY_RATE * (surprise - self._surprise)
+        return surprise - self._surprise
 
 
 class _SizeChangeCost:
