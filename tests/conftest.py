@@ -69,7 +69,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the unit tests."""
     for item in items:
-        if not needs_llama(item.path) and not any(item.get_closest_marker(name) for name in NOT_UNIT):
+        if not needs_llama(item.path) and not any(mark.name in NOT_UNIT for mark in item.iter_markers()):
             item.add_marker("unit")
     keep()
 
