@@ -19,7 +19,7 @@ from kit.not_run import not_run
 from kit.signals import pass_signals_on
 from kit.source_imports import TESTS, keep, needs_llama
 
-pytest_plugins = ["kit.crashes", "kit.learned"]
+pytest_plugins = ["kit.crashes"]
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Before llama.cpp is loaded, here or in a process that a test starts: teams of OpenMP threads that share cores wait
