@@ -5,6 +5,7 @@ Speed is measured by lab/bench_servers.py, never by a deadline in a test.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import logging
 import os
@@ -57,6 +58,17 @@ def log_level() -> Iterator[None]:
 def is_controller(config: pytest.Config) -> bool:
     """Whether this process runs no tests, but has others run them: they are not to get signals that it ignores."""
     return bool(getattr(config.option, "numprocesses", None)) and not hasattr(config, "workerinput")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Twelve thousand tests live to the end: the collector of garbage need not go over them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
