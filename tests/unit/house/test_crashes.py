@@ -64,6 +64,19 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_files_of_vocabularies_have_a_worker_together_and_others_need_not(tmp_path: Path) -> None:
+    folder = tmp_path / "tests" / "model"
+    folder.mkdir(parents=True)
+    for name in ("vocab_a", "vocab_b", "vocab_c", "first", "second", "third"):
+        tests = "".join(f"def test_{i}(worker_id): print('{name}', worker_id)\n" for i in range(3))
+        (folder / f"test_{name}.py").write_text(tests)
+    done = run(tmp_path, "-q", "-rP", "-n", "2", "--dist", "loadfile")
+    workers = set(re.findall(r"^vocab_. (gw\d)$", done.stdout, re.MULTILINE))
+    assert len(re.findall(r"^\w+ gw\d$", done.stdout, re.MULTILINE)) == 18, done.stdout
+    assert len(workers) == 1
+    assert len(set(re.findall(r"^\w+ (gw\d)$", done.stdout, re.MULTILINE))) == 2
+
+
 def test_a_test_that_ends_its_process_or_never_ends_is_one_failed_test_and_all_others_run(tmp_path: Path) -> None:
     texts = {"test_one.py": ENDING, "test_three.py": WAITING, "test_two.py": ENDING}
     for name, text in texts.items():
