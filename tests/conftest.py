@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,18 @@ def log_level() -> Iterator[None]:
     before = log.level
     yield
     log.setLevel(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def templates_kept() -> Iterator[None]:
+    """A hundred real templates are compiled once: a server keeps sixteen."""
+    from uad.text.templates import render, sandbox
+
+    kept = lru_cache(256)(sandbox.compile_template.__wrapped__)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (render, sandbox):
+            patch.setattr(module, "compile_template", kept)
+        yield
 
 
 def is_controller(config: pytest.Config) -> bool:
