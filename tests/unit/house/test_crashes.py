@@ -64,17 +64,15 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_files_of_vocabularies_have_a_worker_together_and_others_need_not(tmp_path: Path) -> None:
-    folder = tmp_path / "tests" / "model"
-    folder.mkdir(parents=True)
-    for name in ("vocab_a", "vocab_b", "vocab_c", "first", "second", "third"):
-        tests = "".join(f"def test_{i}(worker_id): print('{name}', worker_id)\n" for i in range(3))
-        (folder / f"test_{name}.py").write_text(tests)
-    done = run(tmp_path, "-q", "-rP", "-n", "2", "--dist", "loadfile")
-    workers = set(re.findall(r"^vocab_. (gw\d)$", done.stdout, re.MULTILINE))
-    assert len(re.findall(r"^\w+ gw\d$", done.stdout, re.MULTILINE)) == 18, done.stdout
-    assert len(workers) == 1
-    assert len(set(re.findall(r"^\w+ (gw\d)$", done.stdout, re.MULTILINE))) == 2
+def test_files_of_vocabularies_have_a_worker_together_and_others_need_not() -> None:
+    pytest.importorskip("xdist")
+    from kit.crashes import Files
+
+    names = ("model/test_vocab_quick.py", "model/test_vocab_raw.py", "model/test_view.py", "unit/calls/test_calls.py")
+    shared = Files.__new__(Files)
+    quick, raw, *others = (shared._split_scope(f"tests/{name}::test_one[a::b]") for name in names)
+    assert quick == raw
+    assert others == [f"tests/{name}" for name in names[2:]]
 
 
 def test_a_test_that_ends_its_process_or_never_ends_is_one_failed_test_and_all_others_run(tmp_path: Path) -> None:
