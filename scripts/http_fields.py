@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ def rows_of(kind: type[BaseModel]) -> Iterator[Row]:
         )
 
 
+@cache
 def all_rows() -> dict[type[BaseModel], list[Row]]:
     """The rows of the page, by the kind of body that they belong to."""
     return {kind: list(rows_of(kind)) for kind in KINDS}

@@ -5,11 +5,13 @@ Speed is measured by lab/bench_servers.py, never by a deadline in a test.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from kit.not_run import not_run
 from kit.signals import pass_signals_on
 from kit.source_imports import TESTS, keep, needs_llama
 
-pytest_plugins = ["kit.crashes", "kit.learned"]
+pytest_plugins = ["kit.crashes"]
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Before llama.cpp is loaded, here or in a process that a test starts: teams of OpenMP threads that share cores wait
@@ -54,9 +56,32 @@ def log_level() -> Iterator[None]:
     log.setLevel(before)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def templates_kept() -> Iterator[None]:
+    """A hundred real templates are compiled once: a server keeps sixteen."""
+    from uad.text.templates import render, sandbox
+
+    kept = lru_cache(256)(sandbox.compile_template.__wrapped__)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (render, sandbox):
+            patch.setattr(module, "compile_template", kept)
+        yield
+
+
 def is_controller(config: pytest.Config) -> bool:
     """Whether this process runs no tests, but has others run them: they are not to get signals that it ignores."""
     return bool(getattr(config.option, "numprocesses", None)) and not hasattr(config, "workerinput")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Twelve thousand tests live to the end: the collector of garbage need not go over them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -69,7 +94,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the unit tests."""
     for item in items:
-        if not needs_llama(item.path) and not any(item.get_closest_marker(name) for name in NOT_UNIT):
+        if not needs_llama(item.path) and not any(mark.name in NOT_UNIT for mark in item.iter_markers()):
             item.add_marker("unit")
     keep()
 

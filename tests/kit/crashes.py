@@ -13,6 +13,8 @@ import sys
 
 import pytest
 
+VOCABULARIES = "tests/model/test_vocab_"
+
 try:
     from xdist.remote import Producer  # type: ignore[import-untyped]
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
@@ -22,7 +24,13 @@ except ImportError:  # nothing runs side by side
 else:
 
     class Files(LoadFileScheduling):  # type: ignore[misc]
-        """Files shared out among workers; what ended one is not run again."""
+        """Files shared out among workers; what ended one is not run again. Files of vocabularies have a worker
+        together, since opening all of them takes longer than many of their tests.
+        """
+
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return VOCABULARIES if file.startswith(VOCABULARIES) else file
 
         def remove_node(self, node: WorkerController) -> str | None:
             units = self.assigned_work[node].values()

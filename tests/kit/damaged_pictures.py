@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image as PilImage
 
+from kit.bombs import zlib_bomb
 from kit.picture_files import PNG_MAGIC, chunk, written
 
 SIZE = (64, 48)
@@ -112,8 +113,8 @@ def _png(dice: random.Random) -> Iterator[Damaged]:
         yield file(f"the checksum of {text} is wrong", beside(_bad_crc(name, content)))
         yield file(f"{text} is noise", beside(chunk(name, _noise(dice, 29))))
         yield file(f"{text} is empty", beside(chunk(name, b"")))
-    yield file("a text expands to 100 MiB", beside(chunk(b"zTXt", b"a\0\0" + _bomb())))
-    yield file("a profile expands to 100 MiB", beside(chunk(b"iCCP", b"a\0\0" + _bomb())))
+    yield file("a text expands to 100 MiB", beside(chunk(b"zTXt", b"a\0\0" + zlib_bomb(100))))
+    yield file("a profile expands to 100 MiB", beside(chunk(b"iCCP", b"a\0\0" + zlib_bomb(100))))
     yield file("2,000 texts", beside(chunk(b"tEXt", b"a\0" + b"b" * 900) * 2000))
     yield file("an unknown chunk that calls itself needed", beside(chunk(b"QWER", b"x")))
     yield file("the header has a wrong checksum", PNG_MAGIC + _bad_crc(*head) + _put(parts[1:])[8:])
@@ -142,11 +143,6 @@ def _png(dice: random.Random) -> Iterator[Damaged]:
     yield file("the rows are noise", _put([head, (b"IDAT", b"\xff" + _noise(dice, 999)), end]), Expected.ERROR)
     yield file("the magic alone", PNG_MAGIC, Expected.ERROR)
     yield from _png_colours(dice)
-
-
-def _bomb() -> bytes:
-    packer = zlib.compressobj(9)
-    return b"".join(packer.compress(bytes(1 << 20)) for _ in range(100)) + packer.flush()
 
 
 def _png_colours(dice: random.Random) -> Iterator[Damaged]:

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Sequence
 
+from kit.greedy import greedy
 from uad.base.types import Constraint, ConstraintKind
 from uad.text.grammar.grammars import Grammars
 from uad.text.grammar.matcher import GrammarMatcher
@@ -39,18 +40,7 @@ SPECIALS = ("<start>", "<end>", "<stop>")
 PIECES = (*(bytes([i]) for i in range(256)), *(word.encode() for word in _WORDS))
 IDS = {piece: i for i, piece in enumerate(PIECES)}
 START, END, STOP = range(len(PIECES), len(PIECES) + 3)
-_LONGEST = max(map(len, PIECES))
-
-
-def tokenize(data: bytes) -> list[int]:
-    """The longest match from the left."""
-    out, at = [], 0
-    while at < len(data):
-        n = next(n for n in range(min(_LONGEST, len(data) - at), 0, -1) if data[at : at + n] in IDS)
-        out.append(IDS[data[at : at + n]])
-        at += n
-    return out
-
+tokenize = greedy(PIECES)
 
 TABLE = VocabTable(
     name="bytes",

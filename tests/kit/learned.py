@@ -1,4 +1,4 @@
-"""A plugin of pytest: what a start measures of a model, measured once for many tests."""
+"""What a start measures of a model, measured once for many tests."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from uad.base.config import Config, ModelConfig
+from uad.base.model_files import fingerprint
 from uad.engine.decode.layout import Least
 from uad.engine.policy.cost import CostSample
 
@@ -19,35 +20,49 @@ CURVES: dict[object, tuple[tuple[CostSample, ...], bool]] = {}
 LEAST: dict[object, tuple[Least, tuple[str, ...], bool]] = {}
 
 
-@pytest.fixture
-def learned_once() -> Iterator[None]:
-    with learning_once():
+@contextmanager
+def learning_once() -> Iterator[None]:
+    """What a start measures of a model is measured once in a process: up to nine tenths of a start are that. Tests of
+    these measurements call them themselves.
+    """
+    with curves_once(), exactness_once():
         yield
 
 
 @contextmanager
-def learning_once() -> Iterator[None]:
-    """What a start measures of a model is measured once in a process: how long its passes take, and which of them give
-    the same bits. Two thirds of a start are that. Not for tests of these measurements.
+def curves_once() -> Iterator[None]:
+    """How long the passes of a model take is measured once, whatever the settings: of one row, and of several. Sizes
+    that a curve has not are guessed from those that it has, as those that a start has no time for.
     """
     from uad.runtime import open as opening
-    from uad.runtime import target
     from uad.runtime.costs import profile_store
 
-    curve, exactness = profile_store.curve, target.exactness
+    curve = profile_store.curve
 
-    def curve_once(
+    def once(
         context: Context, config: ModelConfig, role: str, sizes: Sequence[int], seconds: float
     ) -> tuple[tuple[CostSample, ...], bool]:
-        key = profile_store.key(config, role)
-        if profile_store.load(key) is not None:
+        if profile_store.load(profile_store.key(config, role)) is not None:
             return curve(context, config, role, sizes, seconds)
-        asked = (key.name, tuple(sizes), seconds, context.n_seq, context.n_ctx)
+        asked = (fingerprint(config.path), role, len(sizes) > 1)
         if asked not in CURVES:
             CURVES[asked] = curve(context, config, role, sizes, seconds)
         return CURVES[asked]
 
-    def exactness_once(context: Context, config: Config) -> tuple[Least, tuple[str, ...], bool]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "curve", once)
+        yield
+
+
+@contextmanager
+def exactness_once() -> Iterator[None]:
+    """Which passes of a model give the same bits is measured once for each of its settings."""
+    from uad.runtime import target
+    from uad.runtime.costs import profile_store
+
+    exactness = target.exactness
+
+    def once(context: Context, config: Config) -> tuple[Least, tuple[str, ...], bool]:
         asked = (
             profile_store.key(config.target, "target").name,
             config.drafting.exact,
@@ -59,6 +74,5 @@ def learning_once() -> Iterator[None]:
         return LEAST[asked]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "curve", curve_once)
-        patch.setattr(target, "exactness", exactness_once)
+        patch.setattr(target, "exactness", once)
         yield

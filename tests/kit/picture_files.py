@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from PIL import Image as PilImage
 
+from kit.bombs import zlib_bomb
+
 SIZE = (6, 4)
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
@@ -118,11 +120,11 @@ def _bombs() -> Iterator[tuple[str, bytes]]:
     yield "a png with a header of 2 GiB", PNG_MAGIC + b"\x7f\xff\xff\xffIHDR"
     yield (
         "a png with a text of 100 MiB",
-        raw_png(2, 2, 8, 2, bytes(14), chunk(b"zTXt", b"a\0\0" + _zeros(100))),
+        raw_png(2, 2, 8, 2, bytes(14), chunk(b"zTXt", b"a\0\0" + zlib_bomb(100))),
     )
     yield (
         "a png with a profile of 100 MiB",
-        raw_png(2, 2, 8, 2, b"", chunk(b"iCCP", b"a\0\0" + _zeros(100))),
+        raw_png(2, 2, 8, 2, b"", chunk(b"iCCP", b"a\0\0" + zlib_bomb(100))),
     )
     yield "a png with an unknown colour", raw_png(4, 4, 8, 5, bytes(100))
     yield "a png with an impossible depth", raw_png(4, 4, 3, 2, bytes(100))
@@ -138,12 +140,6 @@ def _bombs() -> Iterator[tuple[str, bytes]]:
     webp = bytearray(written(pixels(0, (16, 16)).convert("RGBA"), "WEBP", lossless=True))
     webp[21:25] = b"\xff\xff\xff\x0f"
     yield "webp that says 16384 x 16384", bytes(webp)
-
-
-def _zeros(n_mib: int) -> bytes:
-    """So many zeros, compressed piece by piece: tests measure the memory of who reads them."""
-    packer = zlib.compressobj(9)
-    return b"".join(packer.compress(bytes(1 << 20)) for _ in range(n_mib)) + packer.flush()
 
 
 def with_exif(jpeg: bytes, orientation: int) -> bytes:

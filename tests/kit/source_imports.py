@@ -71,16 +71,31 @@ def needs_llama(path: Path) -> bool:
     """Whether importing this file imports llama_cpp: itself, or through modules of uad, of the tests, of lab/ and of
     scripts/.
     """
-    seen, ahead = {path}, [path]
+    importer: dict[Path, Path | None] = {path: None}
+    ahead = [path]
     while ahead:
         at = ahead.pop()
-        for name in _at_once(at):
-            if name.partition(".")[0] == "llama_cpp":
-                return True
-            new = set(_files(name, at.parent)) - seen
-            seen |= new
-            ahead += new
+        if at in _needing or any(name.partition(".")[0] == "llama_cpp" for name in _at_once(at)):
+            _needing.update(_way_to(at, importer))
+            return True
+        for new in {file for name in _at_once(at) for file in _files(name, at.parent)} - importer.keys() - _needless:
+            importer[new] = at
+            ahead.append(new)
+    _needless.update(importer)
     return False
+
+
+_needing: set[Path] = set()
+_needless: set[Path] = set()
+"""Files that are known to import llama_cpp, and those known not to."""
+
+
+def _way_to(file: Path, importer: dict[Path, Path | None]) -> Iterator[Path]:
+    """The file, what imports it, what imports that, and so on."""
+    at: Path | None = file
+    while at is not None:
+        yield at
+        at = importer[at]
 
 
 @cache

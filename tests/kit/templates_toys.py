@@ -5,11 +5,11 @@ GGUF headers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kit.greedy import greedy
 from uad.text.mapping.families import Family
 from uad.text.mapping.patterns import Item, normalise
 from uad.text.mapping.plan import Side
@@ -97,22 +97,6 @@ def vocab_of(family: Family) -> VocabTable:
     markers += [text for turn in (*family.roles.values(), *wraps) for text in (turn.start, turn.end)]
     names = () if family.name in LETTERS else tuple(dict.fromkeys(_MARKER_NAMES.findall("".join(markers))))
     return toy(f"toy-{family.name}", ("<bos>", "<eos>", *names), add_bos=family.begin.startswith("{bos}"))
-
-
-def greedy(pieces: tuple[bytes, ...]) -> Callable[[bytes], list[int]]:
-    """Longest match first: no real tokenizer, but one that merges across whatever seams a test has."""
-    table = {piece: id_ for id_, piece in enumerate(pieces) if piece}
-    longest = max(map(len, table))
-
-    def tokenize(data: bytes) -> list[int]:
-        ids, at = [], 0
-        while at < len(data):
-            n = next(n for n in range(min(longest, len(data) - at), 0, -1) if data[at : at + n] in table)
-            ids.append(table[data[at : at + n]])
-            at += n
-        return ids
-
-    return tokenize
 
 
 def named(items: list[Item], vocab: VocabTable) -> str:

@@ -11,12 +11,14 @@ import math
 import random
 import zlib
 from collections.abc import Callable, Sequence
+from functools import cache
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from kit.chain import NumpyChain
+from kit.greedy import greedy
 from uad.base.errors import AbortedError
 from uad.base.events import Delta, Done, Event, Failed, Progress
 from uad.base.types import (
@@ -73,23 +75,12 @@ def toy_vocab(name: str, words: str, specials: tuple[str, ...], eog: tuple[str, 
     pieces = [bytes([i]) for i in range(256)] + [
         w.encode() for w in dict.fromkeys(words.split("|")) if len(w.encode()) > 1
     ]
-    ids = {piece: i for i, piece in enumerate(pieces)}
-    longest = max(map(len, pieces))
-
-    def tokenize(data: bytes) -> list[int]:
-        out, at = [], 0
-        while at < len(data):
-            n = next(n for n in range(min(longest, len(data) - at), 0, -1) if data[at : at + n] in ids)
-            out.append(ids[data[at : at + n]])
-            at += n
-        return out
-
     named = {text: len(pieces) + i for i, text in enumerate(specials)}
     return VocabTable(
         name=name,
         pieces=(*pieces, *(b"" for _ in specials)),
         specials=named,
-        tokenize=tokenize,
+        tokenize=greedy(pieces),
         eos=named[eog[0]],
         eot=named[eog[0]],
         eog=frozenset(named[e] for e in eog),
@@ -140,7 +131,7 @@ class ScriptedModel:
         self.seen: list[tuple[int, int]] = []  # where an image begins, and how many of its rows were read then
         self.batches: list[dict[int, int]] = []
         self._out: list[np.ndarray] = []
-        self._next = [vocab.tokenize((SCRIPT * 2)[at : at + 40])[0] for at in range(len(SCRIPT))]
+        self._next = _pieces_of_script(vocab.pieces)
         self._known: dict[tuple[int, ...], np.ndarray] = {}
 
     def interrupt(self, wanted: bool = True) -> None:
@@ -236,6 +227,13 @@ class ScriptedModel:
         self.kv[seq].clear()
         self.points[seq].clear()
         self.marks[seq].clear()
+
+
+@cache
+def _pieces_of_script(pieces: tuple[bytes, ...]) -> list[int]:
+    """The id of the longest piece at each offset of SCRIPT."""
+    tokenize, again = greedy(pieces), SCRIPT * 2
+    return [tokenize(again[at : at + 40])[0] for at in range(len(SCRIPT))]
 
 
 class SimulatedClock:

@@ -35,7 +35,7 @@ from uad.runtime.runtime import Runtime
 from uad.runtime.slots import disk as disk_module
 from uad.runtime.slots.disk import _DiskReader, _DiskWriter
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("learned_once")]
+pytestmark = pytest.mark.model
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from uad.base.types import GREEDY, Origin, Request, SamplingParams
 from uad.runtime.runtime import Runtime
 from uad.runtime.slots.file import read_slot
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("learned_once")]
+pytestmark = pytest.mark.model
 USUAL = ("ask", "ask", "ask", "several", "save", "restore", "erase", "cancel", "settle", "damage", "vanish")
 RARE = ("restart", "neighbour", "full", "killed", "other model")
 

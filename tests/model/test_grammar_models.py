@@ -16,7 +16,7 @@ from kit.models import DRAFTS, chat_prompts, chat_requests, config, finish, quan
 from uad.base.types import Constraint, Finish, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.runtime.runtime import Runtime
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("learned_once")]
+pytestmark = pytest.mark.model
 PROMPTS = chat_prompts(4)
 ITEM = {
     "type": "object",

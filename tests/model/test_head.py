@@ -5,10 +5,12 @@ the head knows how its trunk goes on.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kit.head_models import FAMILIES, Lesson, Part, make_with_head
+from kit.learned import exactness_once
 from kit.models import DRAFTS, finish
 from kit.pace import best_of
 from kit.tiny_models import make
@@ -36,6 +38,13 @@ PROMPTS = (
 )
 N = 24
 _CURVE = tuple(CostSample(n, 0, 10.0 + 0.1 * n) for n in (1, 2, 4, 8, 16))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def learned_once() -> Iterator[None]:
+    """Curves are those of `prices`, or measured."""
+    with exactness_once():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kit.learned import learning_once
 from kit.models import DRAFTS, TARGET, Waiter, finish
 from kit.tiny_models import NAMES, Kind, make
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ from uad.llama.model import Model
 from uad.runtime.runtime import Runtime
 from uad.runtime.target import open_target
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("learned_once")]
+pytestmark = pytest.mark.model
 WAYS = ((0.0, 12), (0.8, 3))
 """Temperatures, and how many ids are drafted then."""
 OFF = SpeculativeParams(enabled=False)
@@ -94,7 +93,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def alone(name: str, folder: Path) -> Alone:
-    with learning_once(), Runtime.open(config(make(name, folder), None)) as runtime:
+    with Runtime.open(config(make(name, folder), None)) as runtime:
         plain = {temperature: texts(runtime, temperature, OFF)[0] for temperature in (0.0, 0.8)}
         return Alone(plain, long_texts(runtime), is_exact(runtime))
 
@@ -103,7 +102,7 @@ def alone(name: str, folder: Path) -> Alone:
 def itself(name: str, folder: Path) -> Iterator[Runtime]:
     """The model with itself as its draft."""
     path = make(name, folder)
-    with learning_once(), Runtime.open(config(path, path, 1, (Origin.MODEL, Origin.SUFFIX))) as runtime:
+    with Runtime.open(config(path, path, 1, (Origin.MODEL, Origin.SUFFIX))) as runtime:
         yield runtime
 
 

@@ -13,7 +13,7 @@ from kit.models import DRAFTS, FTYPES, chat_prompts, chat_requests, config, fini
 from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.runtime.runtime import Runtime
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("learned_once")]
+pytestmark = pytest.mark.model
 PROMPTS = (*chat_prompts(8), chat_prompts(10)[9])
 """One of each kind, and one more: without `exact` BF16 changes the second, Q4_K_M the fifth, and the last at 0.8."""
 LENGTHS = (3, 16)

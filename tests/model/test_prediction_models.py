@@ -12,7 +12,7 @@ from kit.tiny_models import make
 from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.runtime.runtime import Runtime
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("learned_once")]
+pytestmark = pytest.mark.model
 PROMPTS = chat_prompts(4)
 
 

@@ -17,7 +17,7 @@ from uad.engine.decode import prompt_cache
 from uad.runtime.parts import room
 from uad.runtime.runtime import Runtime
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("learned_once")]
+pytestmark = pytest.mark.model
 OFF = SpeculativeParams(enabled=False)
 TALKS = ("the river and the stone, the river and the lantern. " * 4, '{"name": "walnut", "price": 12}, {"name": "' * 4)
 

@@ -20,7 +20,7 @@ from uad.llama.context import Context
 from uad.runtime import sleep
 from uad.runtime.runtime import Runtime
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("learned_once")]
+pytestmark = pytest.mark.model
 SECONDS = 60
 FIXED = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=6, p_min=0.0)
 TALK = "the river and the stone, the river and the lantern. " * 4

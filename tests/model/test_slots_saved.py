@@ -22,7 +22,7 @@ from uad.llama.memory import SequenceCopies
 from uad.runtime.runtime import Runtime
 from uad.runtime.slots import actions
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("learned_once")]
+pytestmark = pytest.mark.model
 OFF = SpeculativeParams(enabled=False)
 FIXED = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=6, p_min=0.0)
 SAVE, RESTORE, ERASE = SlotAction

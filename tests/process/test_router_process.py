@@ -116,19 +116,32 @@ async def texts(runtime: Runtime, name: str) -> dict[tuple[str, str], str]:
     return found
 
 
-@pytest.fixture
-def folder(tmp_path: Path, files: dict[str, Path]) -> Path:
-    made = tmp_path / "models"
-    made.mkdir()
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, files: dict[str, Path]) -> Path:
+    made = tmp_path_factory.mktemp("models")
     for name, file in files.items():
         shutil.copy(file, made / f"{name}.gguf")
     return made
 
 
+@pytest.fixture(scope="module")
+def router(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Of all tests that leave it running: a start and a model take a second each."""
+    with Server(tmp_path_factory.mktemp("router") / "log", ["--models-dir", str(folder), *FLAGS]) as server:
+        yield server
+
+
 @pytest.fixture
-def router(folder: Path, tmp_path: Path) -> Iterator[Server]:
+def ending(folder: Path, tmp_path: Path) -> Iterator[Server]:
+    """One that the test ends."""
     with Server(tmp_path / "log", ["--models-dir", str(folder), *FLAGS]) as server:
         yield server
+
+
+def put(file: Path, folder: Path, name: str) -> None:
+    """Put a file in a model's place, at once."""
+    shutil.copy(file, folder / "new")
+    (folder / "new").rename(folder / f"{name}.gguf")
 
 
 def test_a_process_that_is_killed_costs_its_own_requests_and_comes_back(router: Server) -> None:
@@ -145,13 +158,17 @@ def test_a_process_that_is_killed_costs_its_own_requests_and_comes_back(router: 
 
 def test_a_file_that_is_replaced_is_another_model(router: Server, folder: Path) -> None:
     before = text_of(router.url, "gemma", PROMPTS[1])
-    shutil.copy(FILES["zephyr"], folder / "new")
-    (folder / "new").rename(folder / "gemma.gguf")
-    router.process.send_signal(signal.SIGHUP)
-    until(lambda: states(router.url)["gemma"] == "unloaded")
-    after = text_of(router.url, "gemma", PROMPTS[1])
-    assert after == text_of(router.url, "zephyr", PROMPTS[1])
-    assert after != before
+    put(FILES["zephyr"], folder, "gemma")
+    try:
+        router.process.send_signal(signal.SIGHUP)
+        until(lambda: states(router.url)["gemma"] == "unloaded")
+        after = text_of(router.url, "gemma", PROMPTS[1])
+        assert after == text_of(router.url, "zephyr", PROMPTS[1])
+        assert after != before
+    finally:
+        put(FILES["gemma"], folder, "gemma")
+    assert ask(router.url, "GET", "/models?reload=1")[0] == 200
+    assert text_of(router.url, "gemma", PROMPTS[1]) == before
 
 
 def test_a_file_that_cannot_be_loaded_says_why(router: Server, folder: Path) -> None:
@@ -163,16 +180,17 @@ def test_a_file_that_cannot_be_loaded_says_why(router: Server, folder: Path) -> 
     assert "cut.gguf" in body["error"]["message"]
     status, body = ask(router.url, "POST", "/v1/completions", completion("cut", "Count"))
     assert (status, "loaded again on demand" in body["error"]["message"]) == (503, True)
+    (folder / "cut.gguf").unlink()
 
 
-def test_what_runs_is_answered_when_the_router_is_stopped(router: Server) -> None:
-    assert text_of(router.url, "gemma", "Count")
-    pids = children(router.process.pid)
+def test_what_runs_is_answered_when_the_router_is_stopped(ending: Server) -> None:
+    assert text_of(ending.url, "gemma", "Count")
+    pids = children(ending.process.pid)
     with ThreadPoolExecutor() as threads:
         body = completion("gemma", "Count", max_tokens=200, ignore_eos=True)
-        asking = threads.submit(ask, router.url, "POST", "/v1/completions", body)
-        until(lambda: any(slot["is_processing"] for slot in ask_slots(router.url)) or asking.done())
-        code = router.stop()
+        asking = threads.submit(ask, ending.url, "POST", "/v1/completions", body)
+        until(lambda: any(slot["is_processing"] for slot in ask_slots(ending.url)) or asking.done())
+        code = ending.stop()
         status, answer = asking.result()
     assert (status, code, answer["usage"]["completion_tokens"]) == (200, 0, 200)
     assert not any(map(is_there, pids))
@@ -182,12 +200,12 @@ def ask_slots(url: str) -> Any:
     return ask(url, "GET", "/slots?model=gemma")[1]
 
 
-def test_no_process_outlives_a_router_that_is_killed(router: Server) -> None:
-    assert text_of(router.url, "gemma", "Count")
-    pids = children(router.process.pid)
+def test_no_process_outlives_a_router_that_is_killed(ending: Server) -> None:
+    assert text_of(ending.url, "gemma", "Count")
+    pids = children(ending.process.pid)
     assert pids
-    router.process.kill()
-    router.process.wait()
+    ending.process.kill()
+    ending.process.wait()
     until(lambda: not any(map(is_there, pids)))
 
 
@@ -283,6 +301,5 @@ def disturb(router: Server, folder: Path, files: dict[str, Path], chance: random
         os.kill(chance.choice(pids), signal.SIGKILL)
     else:
         name = chance.choice(NAMES)
-        shutil.copy(files[name], folder / "new")
-        (folder / "new").rename(folder / f"{name}.gguf")
+        put(files[name], folder, name)
         assert ask(router.url, "GET", "/models?reload=1")[0] == 200

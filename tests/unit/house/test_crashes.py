@@ -64,6 +64,17 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_files_of_vocabularies_have_a_worker_together_and_others_need_not() -> None:
+    pytest.importorskip("xdist")
+    from kit.crashes import Files
+
+    names = ("model/test_vocab_quick.py", "model/test_vocab_raw.py", "model/test_view.py", "unit/calls/test_calls.py")
+    shared = Files.__new__(Files)
+    quick, raw, *others = (shared._split_scope(f"tests/{name}::test_one[a::b]") for name in names)
+    assert quick == raw
+    assert others == [f"tests/{name}" for name in names[2:]]
+
+
 def test_a_test_that_ends_its_process_or_never_ends_is_one_failed_test_and_all_others_run(tmp_path: Path) -> None:
     texts = {"test_one.py": ENDING, "test_three.py": WAITING, "test_two.py": ENDING}
     for name, text in texts.items():

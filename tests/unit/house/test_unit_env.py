@@ -79,19 +79,25 @@ def test_a_run_without_skips_says_so() -> None:
     assert not_run([], 0) == ["everything that was asked for has run"]
 
 
+def forget() -> None:
+    """As in another process."""
+    for cached in (source_imports._kept, source_imports._at_once, needs_llama):
+        cached.cache_clear()
+    source_imports._needing.clear()
+    source_imports._needless.clear()
+
+
 def test_what_a_file_imports_is_read_again_after_an_edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_imports, "KEPT", tmp_path / "cache" / "imports.json")
     monkeypatch.setattr(source_imports, "_new", [])
     file = tmp_path / "test_edited.py"
     for text, needs in (("import json\n", False), ("import llama_cpp\n", True), ("import json  \n", False)):
-        for cached in (source_imports._kept, source_imports._at_once, needs_llama):
-            cached.cache_clear()
+        forget()
         file.write_text(text)
         assert needs_llama(file) == needs
         source_imports.keep()
         assert str(file) in json.loads(source_imports.KEPT.read_text())
-    for cached in (source_imports._kept, source_imports._at_once, needs_llama):
-        cached.cache_clear()
+    forget()
     monkeypatch.setattr(source_imports, "imports", lambda *args: pytest.fail("it was parsed again"))
     assert not needs_llama(file)
 

@@ -5,7 +5,8 @@ that it uses are in vendor/, as scripts/vendor_page.py fetched them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import PurePath
@@ -47,10 +48,9 @@ def is_page(path: str) -> bool:
 
 def add_routes(app: web.Application, prefix: str) -> None:
     """GET `/` and the files that it names, below `prefix`; without its last slash the prefix leads there."""
-    sent = {name: _File(name, file.read_bytes()) for name, file in _below(files(__name__), "")}
-    app.router.add_get(f"{prefix}/", _sender(sent["index.html"]))
-    for name, file in sent.items():
-        app.router.add_get(f"{prefix}{PATH}{name}", _sender(file))
+    _files()  # read now, not while requests are answered
+    app.router.add_get(f"{prefix}/", _index)
+    app.router.add_get(f"{prefix}{PATH}{{name:.+}}", _named)
     if prefix:
         app.router.add_get(prefix, _to_slash)
 
@@ -73,13 +73,28 @@ def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]
             yield f"{prefix}{entry.name}", entry
 
 
-def _sender(file: _File) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def send(request: web.Request) -> web.Response:
-        if request.headers.get("If-None-Match") == file.tag:
-            return web.Response(status=304, headers=file.kept)
-        return web.Response(body=file.data, headers=file.headers)
+@cache
+def _files() -> dict[str, _File]:
+    """All that is sent, by its name below the folder."""
+    return {name: _File(name, file.read_bytes()) for name, file in _below(files(__name__), "")}
 
-    return send
+
+async def _index(request: web.Request) -> web.Response:
+    return _sent(request, "index.html")
+
+
+async def _named(request: web.Request) -> web.Response:
+    return _sent(request, request.match_info["name"])
+
+
+def _sent(request: web.Request, name: str) -> web.Response:
+    """The file, or that it has not changed. Raises HTTPNotFound."""
+    file = _files().get(name)
+    if file is None:
+        raise web.HTTPNotFound
+    if request.headers.get("If-None-Match") == file.tag:
+        return web.Response(status=304, headers=file.kept)
+    return web.Response(body=file.data, headers=file.headers)
 
 
 async def _to_slash(request: web.Request) -> web.Response:
