@@ -211,8 +211,8 @@ POLICY = (
     ),
     Mutant(
         "engine/policy/drafter.py",
-        "        return n + use.rest\n",
-        "        return n + 1\n",
+        "            self.next_at = n + self.rest\n",
+        "            self.next_at = n + 1\n",
         ("policy_auto", "policy_calls", "policy_recovery"),
         "a drafter that does not pay is asked at once",
     ),

@@ -63,6 +63,18 @@ def test_a_deletion_is_seen_in_other_tabs_and_ends_the_answer_there(visit: Open)
         assert one.evaluate("Object.keys(localStorage)") == []
 
 
+def test_what_a_tab_writes_while_another_deletes_goes_too(visit: Open) -> None:
+    with served(fake("An answer.")) as url:
+        one = visit(url)
+        say(one, "first")
+        answered(one)
+        other = visit(url, beside=one)
+        # A deletion whose news comes late: the messages were written anew before it.
+        other.evaluate("localStorage.removeItem(Object.keys(localStorage).find((key) => key.startsWith('uad.chat.')))")
+        until_titles(one, [])
+        until(one, "Object.keys(localStorage).length === 0")
+
+
 def test_the_same_conversation_in_two_tabs_keeps_the_turns_of_both(visit: Open) -> None:
     runtime = fake(SLOW, pause=0.02)
     with served(runtime) as url:

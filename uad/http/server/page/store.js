@@ -119,6 +119,10 @@ export function dropMessage(chat, message) {
 export function drop(chat) {
   forget(chat);
   remove(CHAT + chat.id); // first, so that other tabs write nothing more
+  removeMessages(chat);
+}
+
+function removeMessages(chat) {
   const prefix = `${TURN}${chat.id}.`;
   for (const key of [...allKeys(), ...unsaved.keys()]) if (key.startsWith(prefix)) remove(key);
 }
@@ -162,6 +166,7 @@ function hear(key, text) {
     hearChat(chat, key, text);
   } else if (chat) {
     forget(chat);
+    removeMessages(chat); // those that this tab wrote while the other one deleted
     tellChange(chat);
   }
 }
