@@ -29,6 +29,7 @@ def draw(documents: Sequence[Document], path: Path) -> None:
     figure, panels = pyplot.subplots(
         len(found), 1, sharex=True, figsize=(7.4, 0.6 + 0.62 * sum(rows)), height_ratios=rows, layout="constrained"
     )
+    title = ""
     for axes, (document, some) in zip([panels] if len(found) == 1 else panels, found, strict=True):
         names = [name for name in COLOURS if name in document.servers()]
         height = 0.8 / len(names)
@@ -44,7 +45,9 @@ def draw(documents: Sequence[Document], path: Path) -> None:
         axes.set_yticks(range(len(some)), [f"{line.weights}, {_requests(line.slots)}" for line in some])
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
-        axes.set_title(short(document.machine), loc="left", size=9.5)
+        if short(document.machine) != title:  # else a panel of the same processor goes on
+            title = short(document.machine)
+            axes.set_title(title, loc="left", size=9.5)
         axes.set_xlim(left=0)
     figure.suptitle("Tokens per second over llama-server's; lines: worst to best category", x=0.01, ha="left")
     handles, labels = figure.axes[0].get_legend_handles_labels()

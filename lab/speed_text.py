@@ -98,7 +98,8 @@ def section(documents: Sequence[Document]) -> str:
     if not documents:
         return ""
     found = [(document, lines(document)) for document in documents]
-    parts = [table(found), "\n".join(f"- {about(document)}" for document in documents)]
+    named = zip(names(documents), documents, strict=True)
+    parts = [table(found), "\n".join(f"- {name}: {about(document)}" for name, document in named)]
     return "\n\n".join(parts)
 
 
@@ -124,7 +125,8 @@ def table(found: Sequence[tuple[Document, Sequence[Line]]]) -> str:
 
 def details(documents: Sequence[Document]) -> str:
     """All else that the documents say, by processor; nothing where there are no documents."""
-    return "\n\n".join(f"### {short(one.machine)}\n\n{_details(one, lines(one))}" for one in documents)
+    named = zip(names(documents), documents, strict=True)
+    return "\n\n".join(f"### {name}\n\n{_details(one, lines(one))}" for name, one in named)
 
 
 def _details(document: Document, found: Sequence[Line]) -> str:
@@ -183,13 +185,22 @@ def short(machine: Machine) -> str:
     return ", ".join(part for part in (machine.processor, cores, unit) if part)
 
 
+def names(documents: Sequence[Document]) -> list[str]:
+    """Processors in a few words; with the weights where several documents are of one processor."""
+    processors = [short(one.machine) for one in documents]
+    return [
+        f"{name}, {' and '.join(one.settings.weights)}" if processors.count(name) > 1 else name
+        for name, one in zip(processors, documents, strict=True)
+    ]
+
+
 def about(document: Document) -> str:
     """What was measured, with what, and when."""
     settings, versions, machine = document.settings, document.versions, document.machine
     uad = f"{versions.uad} ({versions.commit})" if versions.commit else versions.uad
     passes = "one pass" if settings.passes == 1 else f"medians of {settings.passes} passes"
     return (
-        f"{short(machine)}: {machine.memory_gb:.0f} GB, {machine.system}. {measured(settings)}, {passes}. "
+        f"{machine.memory_gb:.0f} GB, {machine.system}. {measured(settings)}, {passes}. "
         f"uad {uad}, llama.cpp of llama-cpp-python {versions.llama_cpp_python}"
         + (f", ik_llama.cpp {versions.ik_llama_cpp}" if versions.ik_llama_cpp else "")
         + f", {document.date}."

@@ -147,6 +147,12 @@ def test_ik_llama_cpp_has_a_column_where_it_was_measured() -> None:
     assert "first token" not in section([found]), "no category"
 
 
+def test_documents_of_one_processor_have_headings_of_their_own() -> None:
+    one, other = (document((record(0, weights, 1, measured(0.5)),)) for weights in ("BF16", "Q8_0"))
+    heads = [line for line in details([one, other]).splitlines() if line.startswith("### ")]
+    assert heads == ["### AMD EPYC, 2 cores, AVX-512, BF16", "### AMD EPYC, 2 cores, AVX-512, Q8_0"]
+
+
 def test_it_says_in_plain_words_for_whom_it_pays() -> None:
     cells = {("BF16", 1): 0.5, ("Q8_0", 1): 0.6, ("BF16", 4): 0.7, ("Q4_K_M", 1): 0.72, ("Q4_K_M", 4): 0.9}
     records = tuple(record(0, weights, n, measured(uad)) for (weights, n), uad in cells.items())
