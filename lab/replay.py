@@ -414,6 +414,9 @@ def main() -> int:
         help="of a draft N ids are taken back at no cost, more for this share of T(1)",
     )
     args = parser.parse_args()
+    if args.seeds < 1:
+        parser.error("--seeds: how many orders of the answers, 1 at least")
+    wanted = args.costs.split(",") if args.costs else []
     make: Callable[[Curve], Policy] = automatic
     params = SpeculativeParams()
     if args.fixed:
@@ -423,7 +426,10 @@ def main() -> int:
     for path in args.recordings:
         recording = read(path)
         origins = [one for one in args.types.split(",") if one in recording.answers[0].guesses]
-        for curve in curves(recording, args.costs.split(",") if args.costs else (), args.curves):
+        fitting = list(curves(recording, wanted, args.curves))
+        if missing := set(wanted) - {curve.name for curve in fitting}:
+            parser.error(f"--costs: there is no curve {', '.join(sorted(missing))}; without --costs all are shown")
+        for curve in fitting:
             if args.memory:
                 curve = curve.with_memory(*args.memory.split(":"))
             scores = [
