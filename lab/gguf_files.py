@@ -84,3 +84,11 @@ def raw_value(field: ReaderField) -> Any:
         texts = [bytes(field.parts[index]) for index in field.data]
         return texts if field.types[0] == GGUFValueType.ARRAY else texts[0]
     return field.contents()
+
+
+def copy_field(writer: GGUFWriter, key: str, field: ReaderField) -> None:
+    """Write a value of another file's metadata."""
+    from gguf import GGUFValueType
+
+    kind, of = field.types[0], field.types[-1]
+    writer.add_key_value(key, raw_value(field), kind, of if kind == GGUFValueType.ARRAY else None)

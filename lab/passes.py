@@ -1,7 +1,7 @@
 """Times passes of a model by their rows, compares rows with those of single rows, and times a prompt: uad's kernels, or
 llama.cpp's own with --no-kernels. The table of docs/kernels.md is made of two such runs.
 
-    python lab/passes.py MODEL.gguf [--no-kernels] [--depth 64] [--rows 1 2 4 8 16] [--prompt 512]
+    python lab/passes.py MODEL.gguf [--no-kernels] [-fa off] [--depth 64] [--rows 1 2 4 8 16] [--prompt 512]
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--no-kernels", action="store_true")
+    parser.add_argument("-fa", "--flash-attn", choices=("on", "off", "auto"), default="auto")
     parser.add_argument("--depth", type=int, default=64)
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--prompt", type=int, default=512)
@@ -72,7 +73,12 @@ def main() -> None:
     most = max(given.rows)
     n = max(given.prompt, given.depth + most)
     config = ModelConfig(
-        given.model, n_ctx=n + UBATCH, n_ubatch=UBATCH, n_threads=usable_cores(), kernels=not given.no_kernels
+        given.model,
+        n_ctx=n + UBATCH,
+        n_ubatch=UBATCH,
+        n_threads=usable_cores(),
+        kernels=not given.no_kernels,
+        flash_attn=given.flash_attn,
     )
     with Model(config) as model, Context(model, config, 1) as context:
         print(kernels.of(config).note())

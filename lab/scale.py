@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import scramble
 from geometry import Geometry, parse_params, plan, short
-from gguf_files import quantizable, raw_value, read_gguf, replacing
+from gguf_files import copy_field, quantizable, read_gguf, replacing
 from numpy.typing import NDArray
 
 from uad.base.common.files import check_room, path_of
@@ -237,17 +237,12 @@ def _write(source: _Source, target: Geometry, kind: GGMLQuantizationType, out: P
 
 
 def _add_metadata(writer: GGUFWriter, source: _Source, target: Geometry, kind: GGMLQuantizationType) -> None:
-    from gguf import GGML_QUANT_VERSION, GGUFValueType, LlamaFileType
+    from gguf import GGML_QUANT_VERSION, LlamaFileType
 
     own = f"{source.architecture}."
     for key, field in source.fields.items():
         if key.startswith((own, *CARRIED)) and key.removeprefix(own) not in REPLACED:
-            writer.add_key_value(
-                key,
-                raw_value(field),
-                field.types[0],
-                field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None,
-            )
+            copy_field(writer, key, field)
     origin = (
         _value(source.path, source.fields, "general.name", str) if "general.name" in source.fields else source.path.stem
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gguf_files import import_gguf, quantizable, raw_value, read_gguf, replacing
+from gguf_files import copy_field, import_gguf, quantizable, read_gguf, replacing
 from numpy.typing import NDArray
 
 from uad.base.common.files import check_room
@@ -96,14 +96,11 @@ def _write(reader: GGUFReader, out: Path, rng: np.random.Generator, confident: b
 
 
 def _add_metadata(writer: GGUFWriter, reader: GGUFReader, seed: int) -> None:
-    from gguf import GGUFValueType
 
     for key, field in reader.fields.items():
         if key.startswith("GGUF.") or key in ("general.architecture", "general.name", "general.description"):
             continue
-        writer.add_key_value(
-            key, raw_value(field), field.types[0], field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
-        )
+        copy_field(writer, key, field)
     name = reader.fields["general.name"].contents() if "general.name" in reader.fields else "model"
     writer.add_name(f"{name} with random weights")
     writer.add_description(

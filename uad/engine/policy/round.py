@@ -45,7 +45,8 @@ class Round:
         self._calls_ms += 1e3 * seen.seconds
         if self._asking is not None:
             self._asking.drafted(seen)
-            self._asked += [self._known.drafter(seen.origin).cost] if self._asking.autos else []
+            if self._asking.autos:
+                self._asked.append(self._known.drafter(seen.origin).cost)
 
     def asked(self, ms: float) -> None:
         """Asking policy and drafters took so long in all: what is beside the drafters' calls is part of their price."""
