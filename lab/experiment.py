@@ -16,7 +16,7 @@ from uad.engine.decode.scheduler import SamplerFactory
 from uad.engine.drafter import Drafter
 from uad.engine.policy.protocol import Policy
 from uad.llama.model import Model
-from uad.runtime.open import Wiring
+from uad.runtime.wiring import Wiring
 from uad.text.grammar.protocol import Matcher
 
 Rounds = dict[int, list[Round]]

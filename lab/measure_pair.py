@@ -37,9 +37,10 @@ from uad.engine.policy.cost import CostCurve
 from uad.llama.context import Context
 from uad.llama.head_file import head_in, refuse_alone
 from uad.runtime.costs import profile
-from uad.runtime.costs.fit import fitted_alone
+from uad.runtime.costs.fit import fitted_beside
 from uad.runtime.costs.profile_store import curve
-from uad.runtime.open import connected, open_model, side, template_options
+from uad.runtime.models import open_model, side, template_options
+from uad.runtime.plan import plan as planned
 from uad.runtime.target import Progress
 from uad.text.mapping.plan import plan
 from uad.text.mapping.rules import CompiledRules, Item, normalise
@@ -118,7 +119,7 @@ def measure_pair(config: Config, samples: Sequence[SampleText], progress: Progre
     """Loads both models and measures. Raises ModelLoadError or MappingError; ConfigError without a draft, or where no
     text can be used.
     """
-    with _OpenPair(connected(config), progress) as pair:
+    with _OpenPair(planned(config).config, progress) as pair:
         return pair.measure(samples)
 
 
@@ -151,11 +152,11 @@ class _OpenPair:
                 open_model(config.draft, "draft", lambda share: progress("loading draft", share))
             )
             n_ctx = min(config.target.n_ctx or _N_CTX, target.info.n_ctx_train)
-            own = fitted_alone(config, replace(config.target, n_ctx=n_ctx * _N_SEQ), "target", _N_SEQ)
+            own = fitted_beside(replace(config.target, n_ctx=n_ctx * _N_SEQ), "target", _N_SEQ, config.fit)
             self._target = stack.enter_context(Context(target, own, _N_SEQ, "target"))
             n_ctx = min(config.draft.n_ctx or n_ctx, draft.info.n_ctx_train)
             self._draft = stack.enter_context(
-                Context(draft, fitted_alone(config, replace(config.draft, n_ctx=n_ctx), "draft", 1), 1, "draft")
+                Context(draft, fitted_beside(replace(config.draft, n_ctx=n_ctx), "draft", 1, config.fit), 1, "draft")
             )
             self._draft.choose_threads(config.draft)
             self._names = target.info.desc, draft.info.desc

@@ -252,9 +252,9 @@ class BareLoop:
     def __init__(self, target: ModelConfig) -> None:
         from uad.llama.context import Context
         from uad.llama.model import Model
-        from uad.runtime.costs.fit import fitted
+        from uad.runtime.plan import plan
 
-        config = fitted(Config(target=target)).config
+        config = plan(Config(target=target)).config
         with ExitStack() as stack:
             model = stack.enter_context(Model(config.target, "target"))
             self._context = stack.enter_context(Context(model, config.target, config.n_parallel, "target"))

@@ -16,7 +16,7 @@ from uad.base.types import PlacedImage, Rows
 from uad.engine.decode.engine import Engine
 from uad.engine.decode.target import Target
 from uad.engine.policy.auto import AutoPolicy
-from uad.runtime.parts import Parts
+from uad.runtime.open import Parts
 
 
 def recital(parts: Parts) -> Parts:

@@ -22,11 +22,12 @@ from uad.base.events import Sink
 from uad.base.types import Origin, Request
 from uad.engine.policy.drafter import CallCost
 from uad.llama.context import Context
-from uad.runtime.costs.fit import fitted_alone
+from uad.runtime.costs.fit import fitted_beside
 from uad.runtime.loaded import Loaded
-from uad.runtime.open import WIRING, Wiring
-from uad.runtime.parts import Parts, build, engine_on, turns_on
+from uad.runtime.open import Parts, engine_on, open_parts, turns_on
+from uad.runtime.plan import plan
 from uad.runtime.target import Progress
+from uad.runtime.wiring import WIRING, Wiring
 
 
 class Stepper(Loaded):
@@ -41,7 +42,8 @@ class Stepper(Loaded):
         """Load everything but a prompt cache; progress(what, share) reports long loads. Raises ModelLoadError,
         MappingError or ConfigError.
         """
-        return cls(build(replace(config, cache_ram=0, cache_disk=None), progress or (lambda what, share: None), wiring))
+        uncached = plan(replace(config, cache_ram=0, cache_disk=None))
+        return cls(open_parts(uncached, progress or (lambda what, share: None), wiring))
 
     def alone(self) -> Self:
         """The same target and nothing that drafts: the same weights, slots of its own. Close it first."""
@@ -76,7 +78,7 @@ def alone(parts: Parts) -> Parts:
     if isinstance(wiring, Experiment):
         wiring = wiring.twin()
     with ExitStack() as stack:
-        own = fitted_alone(parts.config, target.config, "target", info.n_slots)
+        own = fitted_beside(target.config, "target", info.n_slots, parts.config.fit)
         context = stack.enter_context(Context(target.model, own, info.n_slots, "target"))
         target = replace(target, context=context)
         engine = engine_on(target, None, parts.samplers, wiring)

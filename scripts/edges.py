@@ -30,7 +30,7 @@ from uad.engine.decode.drafting import DraftedText, Drafting
 from uad.engine.policy.auto import AutoPolicy
 from uad.engine.policy.protocol import Wish
 from uad.llama.context import Context
-from uad.runtime.open import open_model, side, template_options
+from uad.runtime.models import open_model, side, template_options
 from uad.text.mapping.plan import plan
 from uad.text.vocab.encode import Encoder
 from uad.tools.bench.workloads import WorkloadPrompt

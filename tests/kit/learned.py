@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from uad.base.config import Config, ModelConfig
+from uad.base.config import ModelConfig
 from uad.base.model_files import fingerprint
-from uad.engine.decode.layout import Least
 from uad.engine.policy.cost import CostSample
 
 if TYPE_CHECKING:
     from uad.llama.context import Context
+    from uad.runtime.target import Measured
 
 CURVES: dict[object, tuple[tuple[CostSample, ...], bool]] = {}
-LEAST: dict[object, tuple[Least, tuple[str, ...], bool]] = {}
+LEAST: dict[object, Measured] = {}
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def curves_once() -> Iterator[None]:
     """How long the passes of a model take is measured once, whatever the settings: of one row, and of several. Sizes
     that a curve has not are guessed from those that it has, as those that a start has no time for.
     """
-    from uad.runtime import open as opening
+    from uad.runtime import wiring
     from uad.runtime.costs import profile_store
 
     curve = profile_store.curve
@@ -50,7 +50,7 @@ def curves_once() -> Iterator[None]:
         return CURVES[asked]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "curve", once)
+        patch.setattr(wiring, "curve", once)
         yield
 
 
@@ -60,19 +60,17 @@ def exactness_once() -> Iterator[None]:
     from uad.runtime import target
     from uad.runtime.costs import profile_store
 
-    exactness = target.exactness
+    agreeing = target.agreeing
 
-    def once(context: Context, config: Config) -> tuple[Least, tuple[str, ...], bool]:
+    def once(context: Context, config: ModelConfig) -> Measured:
         asked = (
-            profile_store.key(config.target, "target").name,
-            config.drafting.exact,
-            config.n_parallel,
+            profile_store.key(config, "target").name,
             (context.n_ctx, context.n_seq, context.n_batch, context.n_ubatch, context.rows_are_apart),
         )
         if asked not in LEAST:
-            LEAST[asked] = exactness(context, config)
+            LEAST[asked] = agreeing(context, config)
         return LEAST[asked]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(target, "exactness", once)
+        patch.setattr(target, "agreeing", once)
         yield

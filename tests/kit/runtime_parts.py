@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from kit.toys import TARGET_VOCAB
 from uad.engine.decode.engine import Engine
 from uad.runtime.adapters import AdapterTurns
-from uad.runtime.open import WIRING
+from uad.runtime.wiring import WIRING
 
 
 def parts_on(engine: Engine) -> SimpleNamespace:
-    """What `uad.runtime.parts.build` makes, as far as a runtime asks for it."""
+    """What `uad.runtime.open.open_parts` makes, as far as a runtime asks for it."""
     return SimpleNamespace(
         engine=engine,
         turns=AdapterTurns(engine, lambda scales: None, ()),

@@ -20,7 +20,7 @@ from uad.base.types import Origin
 from uad.drafts.lookup import ngram_map
 from uad.drafts.lookup.build import build_one
 from uad.drafts.lookup.store import fingerprint
-from uad.runtime.parts import build_lookups, lookup_notes
+from uad.runtime.lookups import build_lookups, lookup_notes
 from uad.tools.cli import run
 
 

@@ -23,7 +23,8 @@ from uad.base.errors import ConfigError
 from uad.base.gguf import all_tensors
 from uad.llama.footprint import Footprint, NeedUnknownError, offloaded, read
 from uad.llama.kernels import use
-from uad.runtime.costs.fit import Total, choose, fitted, fitted_alone, room
+from uad.runtime.costs.fit import Part, Total, choose, fitted_beside, room
+from uad.runtime.plan import plan
 
 use.started()  # before a model without them is loaded: llama.cpp reads its list of buffers once
 
@@ -32,7 +33,7 @@ MIB, GIB = 1 << 20, 1 << 30
 
 
 def total(n_ctx, weights=100 * MIB, mapped=0, per_token=100_000):
-    return Total(weights + n_ctx * per_token, mapped, 0, (f"target {n_ctx * per_token} bytes",))
+    return Total((Part("weights", weights, mapped), Part("KV cache", n_ctx * per_token)))
 
 
 def chosen(n_bytes, asked=0, wanted=32768, step=256, **parts):
@@ -56,7 +57,7 @@ def test_without_a_wish_it_is_the_largest_that_fits_and_a_line_says_so(n_bytes):
 def test_a_wish_that_does_not_fit_is_refused_with_sizes_and_the_largest():
     with pytest.raises(
         ConfigError,
-        match=r"--ctx-size 20000 does not fit .*target 2000000000 bytes.* 1 GiB left.*largest that fits is \d{4}",
+        match=r"--ctx-size 20000 does not fit .*KV cache 1.9 GiB.* 1 GiB left.*largest that fits is \d{4}",
     ):
         chosen(GIB, asked=20000, wanted=20000)
 
@@ -85,18 +86,18 @@ def test_address_space_counts_mapped_files_too():
 @pytest.mark.parametrize("part", ["ctx", "draft"])
 def test_target_and_draft_share_what_there_is(part):
     limits = (Limit(256 * MIB, "left"),)
-    alone = fitted(config(draft=None, n_ctx=0), limits).config.target.n_ctx
-    both = fitted(config(n_ctx=0), limits).config.target.n_ctx
+    alone = plan(config(draft=None, n_ctx=0), limits).config.target.n_ctx
+    both = plan(config(n_ctx=0), limits).config.target.n_ctx
     assert both < alone <= 32768
     more = (
         config(n_ctx=0) if part == "ctx" else replace(config(n_ctx=0), draft=ModelConfig(DRAFTS["zephyr"], n_ctx=4096))
     )
-    fitted(more, limits)
+    plan(more, limits)
 
 
 def test_fit_off_takes_it_all_the_same():
     config_ = load_config(["-m", str(TARGET), "-c", "2000000000", "--fit", "off"], {})
-    assert fitted(config_).config.target.n_ctx == 2_000_000_000
+    assert plan(config_).config.target.n_ctx == 2_000_000_000
 
 
 @pytest.mark.parametrize(
@@ -195,8 +196,9 @@ def test_where_a_newer_llama_cpp_has_other_words_a_line_says_so_and_nothing_is_f
     wanted = load_config(["-m", str(TARGET), "-md", str(DRAFTS["zephyr"]), *words], {})
     monkeypatch.setattr("uad.llama.footprint._KV", re.compile("other words"))
     with caplog.at_level("WARNING", "uad"):
-        assert fitted(wanted).config == wanted
-        assert fitted_alone(wanted, wanted.target, "target", 1, 768).n_ctx == (512 if words else 768)
+        planned = plan(wanted)
+        assert (planned.config.target.n_ctx, planned.memory) == (512 if words else 32768, None)
+        assert fitted_beside(wanted.target, "target", 1, True, 768).n_ctx == (512 if words else 768)
     assert len(caplog.records) == 2
     assert "missing: the KV cache" in caplog.text
     assert "--ctx-size" in caplog.text
@@ -249,7 +251,7 @@ def test_a_limited_process_refuses_what_it_cannot_hold(long):
 
 
 def test_what_goes_to_devices_is_compared_with_what_is_free_there():
-    some = Total(0, 0, 100, ())
+    some = Total((Part("weights", device=100),))
     assert some.fits((), with_files=True), "devices that do not say what is free are not asked"
     assert replace(some, device_room=100).fits((), with_files=True)
     assert not replace(some, device_room=99).fits((), with_files=False)

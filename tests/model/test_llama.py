@@ -29,9 +29,10 @@ from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
 from uad.llama.samplers import SamplerChain
 from uad.llama.vocab import load_vocab
-from uad.runtime import target as target_module
-from uad.runtime.parts import build
-from uad.runtime.target import attention_note, open_target
+from uad.runtime import plan as plan_module
+from uad.runtime.open import open_parts
+from uad.runtime.plan import attention_note, plan
+from uad.runtime.target import open_target
 
 pytestmark = pytest.mark.model
 CONFIG = ModelConfig(TARGET, n_ctx=512, n_batch=64, n_threads=2)
@@ -129,13 +130,13 @@ def test_padding_for_exactness_must_fit_into_the_batch(monkeypatch) -> None:
     monkeypatch.setattr("uad.runtime.target.least_agreeing_rows", lambda *_: (8, False))
     config = load_config(["-m", str(TARGET), "-c", "256", "-b", "15", "-np", "2", "--exact"], {})
     with ExitStack() as stack, pytest.raises(ConfigError, match=r"2 slots to 8 rows .* -b 16 or more"):
-        open_target(config, stack, lambda what, share: None)
+        open_target(plan(config), stack, lambda what, share: None)
 
 
 def test_a_bias_on_a_token_that_the_target_has_not_is_found_at_start() -> None:
     config = load_config(["-m", str(TARGET), "-c", "256", "-l", "7+1", "-l", "4096-1"], {})
     with pytest.raises(ConfigError, match=r"--logit-bias 4096: .* \(0 to 4095\)"):
-        build(config, lambda what, share: None)
+        open_parts(plan(config), lambda what, share: None)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_with_attention_of_the_kernels_whole_passes_are_alike(monkeypatch) -> No
     assert attention(replace(CONFIG, flash_attn="off"), on_cpu=True) == ("off", 512)
     parts.remove("activations")
     assert attention(replace(CONFIG, flash_attn="off"), on_cpu=True) == ("off", 128)
-    monkeypatch.setattr("uad.runtime.target.kernels.attends", lambda config: config.kernels)
+    monkeypatch.setattr("uad.runtime.plan.kernels.attends", lambda config: config.kernels)
     assert attention_note(CONFIG, 8192, on_cpu=True) == ()
 
 
@@ -198,10 +199,10 @@ def test_who_can_have_long_texts_on_a_cpu_hears_of_flash_attention() -> None:
     ],
 )
 def test_who_has_a_quota_hears_of_it(quota, words, line, monkeypatch) -> None:
-    monkeypatch.setattr(target_module, "cpu_quota", lambda: quota)
-    monkeypatch.setattr(target_module, "physical_cores", lambda: 4)
-    monkeypatch.setattr(target_module, "usable_cores", lambda: int(min(4.0, quota or 4.0)))
-    said = target_module.quota_note(load_config(["-m", str(TARGET), *words], {}))
+    monkeypatch.setattr(plan_module, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(plan_module, "physical_cores", lambda: 4)
+    monkeypatch.setattr(plan_module, "usable_cores", lambda: int(min(4.0, quota or 4.0)))
+    said = plan_module.quota_note(load_config(["-m", str(TARGET), *words], {}))
     assert (line is None and said == ()) or (line is not None and len(said) == 1 and line in said[0])
 
 
@@ -303,6 +304,6 @@ def test_the_vocabulary_is_a_table_of_bytes(path) -> None:
 def test_drafts_that_cannot_be_as_long_as_was_asked_for_are_named(flags, said) -> None:
     config = load_config(["-m", str(TARGET), "-c", "256", "--no-kernels", *flags], {})
     with ExitStack() as stack:
-        notes = open_target(config, stack, lambda what, share: None).notes
+        notes = open_target(plan(config), stack, lambda what, share: None).notes
     found = [note for note in notes if "drafts have" in note]
     assert found == [] if not said else said in found[0]

@@ -21,6 +21,7 @@ from uad.base.types import Origin, Request, Rows, SamplingParams, SpecPolicy, Sp
 from uad.llama.context import Context
 from uad.llama.memory import TAIL_IDS, Way
 from uad.llama.model import Model
+from uad.runtime.plan import plan
 from uad.runtime.runtime import Runtime
 from uad.runtime.target import open_target
 
@@ -148,10 +149,10 @@ def test_alone_it_writes_the_same_text_in_four_slots_as_in_one(name: str, folder
 @pytest.mark.parametrize("fields", [{}, {"flash_attn": "off"}], ids=str)
 def test_passes_that_are_found_to_be_large_enough_give_the_same_bits(name: str, fields: dict, folder: Path) -> None:
     """Of 1 to 4 sequences with up to 12 rows each, all with texts of their own."""
-    own = config(make(name, folder), None, 4, n_snapshots=8, **fields)
+    own = config(make(name, folder), None, 4, (Origin.SUFFIX,), **fields)
     texts = np.random.default_rng(1).integers(0, 500, (4, 24)).tolist()
     with ExitStack() as stack:
-        target = open_target(own, stack, lambda what, share: None)
+        target = open_target(plan(own), stack, lambda what, share: None)
         context, least = target.context, target.least
         wanted = [logits_in_passes(context, texts[i : i + 1], 12)[0] for i in range(4)]
         for n_seq, n in product((1, 2, 3, 4), (1, 2, 3, 4, 6, 8, 12)):

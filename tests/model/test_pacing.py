@@ -12,8 +12,8 @@ from uad.base.config import Config, DraftingConfig, ModelConfig
 from uad.base.types import Request, SamplingParams
 from uad.engine.policy.cost import CostSample
 from uad.runtime import pacing
-from uad.runtime.open import Wiring
 from uad.runtime.runtime import Runtime
+from uad.runtime.wiring import Wiring
 
 CONFIG = SimpleNamespace(drafting=DraftingConfig(), n_parallel=1)
 TARGET = SimpleNamespace(

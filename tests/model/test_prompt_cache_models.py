@@ -14,7 +14,7 @@ from uad.base.config import Config, DraftingConfig, ModelConfig
 from uad.base.events import CacheCounts
 from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.engine.decode import prompt_cache
-from uad.runtime.parts import room
+from uad.runtime.caches import room
 from uad.runtime.runtime import Runtime
 
 pytestmark = pytest.mark.model

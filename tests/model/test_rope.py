@@ -17,7 +17,8 @@ from uad.base.errors import ConfigError
 from uad.base.types import Rows
 from uad.llama.context import Context, context_params
 from uad.llama.model import Model, trained_context, training_note
-from uad.runtime.parts import build
+from uad.runtime.open import open_parts
+from uad.runtime.plan import plan
 from uad.runtime.target import open_target
 
 PLAIN = {"general.architecture": "llama"}
@@ -116,7 +117,8 @@ def test_a_line_says_so_for_both_roles_and_names_the_way_out():
 
 def opened(stack: ExitStack, **changes: object) -> tuple[str, ...]:
     given = config(draft=None, n_ctx=33024)
-    return open_target(replace(given, target=replace(given.target, **changes)), stack, lambda what, share: None).notes
+    planned = plan(replace(given, target=replace(given.target, **changes)))
+    return open_target(planned, stack, lambda what, share: None).notes
 
 
 def test_the_target_says_it_at_start_unless_it_is_stretched():
@@ -144,8 +146,7 @@ def test_stretching_changes_what_the_model_computes():
 
 def test_a_draft_beyond_its_training_is_named():
     given = config(n_ctx=512)
-    parts = build(
-        replace(given, draft=ModelConfig(DRAFTS["zephyr"], n_ctx=40960, n_threads=1)), lambda what, share: None
-    )
+    planned = plan(replace(given, draft=ModelConfig(DRAFTS["zephyr"], n_ctx=40960, n_threads=1)))
+    parts = open_parts(planned, lambda what, share: None)
     with parts.stack:
         assert any(line.startswith("the draft's context of 40960 tokens is beyond") for line in parts.info.notes)

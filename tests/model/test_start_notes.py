@@ -13,7 +13,7 @@ from kit.tiny_models import make
 
 from uad.base.config import ModelConfig
 from uad.llama.backend.devices import Device, every
-from uad.runtime.open import device_notes
+from uad.runtime.plan import device_notes
 from uad.runtime.runtime import Runtime
 
 GAINS_NOTHING = "drafts that cost as much as what they replace gain nothing"
@@ -86,7 +86,7 @@ def test_it_is_told_what_computes_on_several_devices_at_once(
     n_devices: int, n_gpu_layers: int, is_told: bool, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some = tuple(Device(f"CUDA{i}", "a GPU", takes_layers=True, is_remote=False, handle=i) for i in range(n_devices))
-    monkeypatch.setattr("uad.runtime.open.used", lambda model: some)
+    monkeypatch.setattr("uad.runtime.plan.used", lambda model: some)
     given = config(small, None, n_ctx=256)
     told = device_notes(replace(given, target=replace(given.target, n_gpu_layers=n_gpu_layers)))
     assert any("docs/vllm.md" in note for note in told) is is_told

@@ -8,7 +8,7 @@ import ctypes
 import os
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 
 import llama_cpp.llama_cpp as lib
 
@@ -22,7 +22,7 @@ from uad.llama.backend.devices import offloads
 from uad.llama.context import context_params
 from uad.llama.kernels import use as kernels
 from uad.llama.kernels.sizes import copied
-from uad.llama.model import cannot_load, model_params, n_ctx_trained
+from uad.llama.model import cannot_load, header_params, n_ctx_trained
 from uad.llama.rearranged import rearranged
 
 _MIB = 1 << 20
@@ -50,16 +50,19 @@ class NeedUnknownError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Bytes that one context takes in the machine's memory and on devices, and which part of the former is KV cache."""
+    """Bytes that one context takes in the machine's memory and on devices; of them the KV cache, wherever it lies, and
+    its part on devices.
+    """
 
     host: int
     device: int
     kv: int
+    kv_device: int = 0
 
 
 class Footprint(native.Owner):
-    """One model's header. Raises ModelLoadError where the file is none that llama.cpp knows, NeedUnknownError where it
-    does not say how many layers are on devices.
+    """One model's header, for contexts of n_seq sequences. Raises ModelLoadError where llama.cpp does not know the
+    file.
     """
 
     device: int
@@ -70,7 +73,9 @@ class Footprint(native.Owner):
     """Bytes of a mapped file, which the system can drop and read again."""
 
     def __init__(self, config: ModelConfig, role: str, n_seq: int) -> None:
-        self._config, self._n_seq = config, n_seq
+        self._config, self.n_seq = config, n_seq
+        self.n_snapshots = config.n_snapshots
+        """Earlier values of a recurrent state that contexts keep from now on."""
         self._log = native.start()
         check_files(config, role)
         self._name = f"{role} {config.path}"
@@ -83,11 +88,13 @@ class Footprint(native.Owner):
         self.has_state = bool(lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
         size = int(lib.llama_model_size(self._model))
         size_there = size - placement.bytes_beside_cpu(config.path, config.places)
-        try:
-            self.device = int(size_there * offloaded(lines)) if offloads(config) else 0
-        except NeedUnknownError:
-            self.close()
-            raise
+        self._unknown: NeedUnknownError | None = None
+        self.device = 0
+        if offloads(config):
+            try:
+                self.device = int(size_there * offloaded(lines))
+            except NeedUnknownError as error:
+                self._unknown = error
         # weights that are copied into another order are no mapped file any more, as far as the file's type shows which
         ftype = int(lib.llama_model_ftype(self._model)) if hasattr(lib, "llama_model_ftype") else -1
         is_copied = rearranged(config).is_on and ftype not in _FLOATS
@@ -107,17 +114,19 @@ class Footprint(native.Owner):
 
     def of(self, n_ctx: int, is_head: bool = False) -> Need:
         """What a context of n_ctx positions in all takes; is_head: one of the model's head. Raises ModelLoadError where
-        llama.cpp makes none, and NeedUnknownError.
+        llama.cpp makes none, and NeedUnknownError where its log does not say what is asked.
 
         Far beyond usual contexts it is on a straight line through two smaller ones: llama.cpp takes memory for each
         position even so.
         """
+        if self._unknown is not None:
+            raise self._unknown
         if n_ctx > _EXACT_POSITIONS:
             a, b = self.of(_EXACT_POSITIONS // 2, is_head), self.of(_EXACT_POSITIONS, is_head)
             share = n_ctx / (_EXACT_POSITIONS // 2) - 2  # at three times the half it is 1: as much again as from a to b
-            return Need(*(int(y + share * (y - x)) for x, y in ((a.host, b.host), (a.device, b.device), (a.kv, b.kv))))
+            return Need(*(int(y + share * (y - x)) for x, y in zip(astuple(a), astuple(b), strict=True)))
         self._log.clear()
-        params = context_params(self._config, n_ctx, self._n_seq)
+        params = context_params(replace(self._config, n_snapshots=self.n_snapshots), n_ctx, self.n_seq)
         if is_head:
             nextn.make_head(params, None)
         with self._log.collecting() as lines, abort.starting(self._name):
@@ -128,12 +137,13 @@ class Footprint(native.Owner):
             )
         lib.llama_free(handle)
         n_caches = 2 if lib.llama_model_is_hybrid(self._model) and not is_head else 1  # a cache and a state
-        need = read(lines, self._n_seq, n_caches, offloads(self._config))
+        need = read(lines, self.n_seq, n_caches, offloads(self._config))
         row = 16 if self._config.backend_sampling else 4  # logits; then also ids, and logits and probabilities of these
         return Need(
-            need.host + _FIXED_BYTES + row * self.n_vocab * max(self._n_seq, min(self._config.n_ubatch, _OUTPUT_ROWS)),
+            need.host + _FIXED_BYTES + row * self.n_vocab * max(self.n_seq, min(self._config.n_ubatch, _OUTPUT_ROWS)),
             need.device,
             need.kv,
+            need.kv_device,
         )
 
     def close(self) -> None:
@@ -143,11 +153,7 @@ class Footprint(native.Owner):
 
 
 def _load(config: ModelConfig) -> ctypes.c_void_p | None:
-    params = model_params(config)
-    params.load_mode = 0
-    params.check_tensors = False
-    params.no_alloc = True
-    handle: ctypes.c_void_p | None = lib.llama_model_load_from_file(os.fsencode(config.path), params)
+    handle: ctypes.c_void_p | None = lib.llama_model_load_from_file(os.fsencode(config.path), header_params(config))
     return handle
 
 
@@ -186,7 +192,7 @@ def read(lines: list[str], n_seq: int, n_caches: int = 1, has_devices: bool = Fa
             raise NeedUnknownError(what)
     # the log has one size for the caches of all layers: with 18 of 24 on a GPU, 3/4 of 192 MiB lie there
     on_devices = int(kv * layers[False] / max(layers.total(), 1))
-    return Need(kv - on_devices + compute + cells * n_seq * _CELL_BYTES, device + on_devices, kv)
+    return Need(kv - on_devices + compute + cells * n_seq * _CELL_BYTES, device + on_devices, kv, on_devices)
 
 
 def _is_host(name: str) -> bool:

@@ -34,16 +34,22 @@ _LOAD_MODES = {(False, False): 0, (True, False): 1, (False, True): 2, (True, Tru
 
 
 class Model(native.Owner):
-    """A model in memory. Use with `with`, or call `close()`; safe to close twice."""
+    """A model in memory. Use with `with`, or call `close()`; safe to close twice. has_weights: False reads the header
+    alone, for what needs the vocabulary and decodes nothing.
+    """
 
     def __init__(
-        self, config: ModelConfig, role: str = "model", progress: Callable[[float], None] | None = None
+        self,
+        config: ModelConfig,
+        role: str = "model",
+        progress: Callable[[float], None] | None = None,
+        has_weights: bool = True,
     ) -> None:
         self.path = config.path
         self._config, self._role = config, role
         self._log = native.start()
         check_files(config, role)
-        self._handle: ctypes.c_void_p | None = _load(config, role, progress, self._log)
+        self._handle: ctypes.c_void_p | None = _load(config, role, progress, self._log, has_weights=has_weights)
         self.native_vocab = ctypes.c_void_p(lib.llama_model_get_vocab(self._handle))
         """The same object as long as this one lives; it points to nothing while the model is closed."""
         try:
@@ -143,14 +149,22 @@ def model_params(config: ModelConfig) -> Any:
     return params
 
 
+def header_params(config: ModelConfig) -> Any:
+    """The same of a model of which the weights are not read. Raises what `model_params` does."""
+    params = model_params(config)
+    params.load_mode, params.check_tensors, params.no_alloc = 0, False, True
+    return params
+
+
 def _load(
     config: ModelConfig,
     role: str,
     progress: Callable[[float], None] | None,
     log: native.Log,
     go_on: Callable[[], bool] = lambda: True,
+    has_weights: bool = True,
 ) -> ctypes.c_void_p:
-    params = model_params(config)
+    params = model_params(config) if has_weights else header_params(config)
     if progress is not None:
         report = progress
 

@@ -26,6 +26,7 @@ from uad.llama.backend.ggml import type_name
 from uad.llama.context import Context
 from uad.llama.kernels import use as kernels
 from uad.llama.memory import Way
+from uad.runtime.caches import room
 from uad.runtime.check_rows import (
     Passes,
     PromptCompared,
@@ -36,9 +37,10 @@ from uad.runtime.check_rows import (
     stretches,
 )
 from uad.runtime.loaded import Loaded
-from uad.runtime.open import Wiring
-from uad.runtime.parts import Parts, build, room
-from uad.runtime.target import Progress, exactness
+from uad.runtime.open import Parts, open_parts
+from uad.runtime.plan import plan as planned
+from uad.runtime.target import Measured, Progress, agreeing
+from uad.runtime.wiring import Wiring
 
 _ALWAYS = frozenset(("Q8_0", "Q5_0", "Q4_1", "Q4_0"))
 """Weights whose rows llama.cpp's own kernels for CPUs compute alike in any pass."""
@@ -318,10 +320,10 @@ class OpenWay(Loaded):
         target = parts.target
         own = replace(target.config, n_ctx=target.config.n_ctx // target.context.n_seq)
         context = parts.stack.enter_context(Context(target.model, own, 1, "target"))
-        least, own_notes, _ = exactness(context, parts.config)
-        self.alone, self.beside = Passes(context, least), Passes(target.context, target.least)
+        measured = agreeing(context, own) if exact else Measured()
+        self.alone, self.beside = Passes(context, measured.least), Passes(target.context, target.least)
         self.notes = tuple(note for note in target.notes if note.startswith("--exact"))
-        has_effect = exact and not any("has no effect" in note for note in (*self.notes, *own_notes))
+        has_effect = exact and not any("has no effect" in note for note in (*self.notes, *measured.notes))
         self._promised = has_effect or (not exact and _are_alike(context, target.config, kinds))
         self.any_batch = has_effect or (not exact and _are_ours(target.config, kinds))
         longest = min(
@@ -335,7 +337,7 @@ class OpenWay(Loaded):
     def open(cls, config: Config, exact: bool, plan: CheckPlan, kinds: set[str], progress: Progress) -> Self:
         """Load everything. Raises ModelLoadError, MappingError or ConfigError."""
         config = replace(config, drafting=replace(config.drafting, exact=exact))
-        parts = build(config, progress, _Uncounted())
+        parts = open_parts(planned(config), progress, _Uncounted())
         try:
             return cls(parts, exact, plan, kinds, progress)
         except BaseException:

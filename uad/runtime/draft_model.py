@@ -19,9 +19,10 @@ from uad.llama.context import Context
 from uad.llama.model import Model, training_note
 from uad.llama.rearranged import notes as rearranged_notes
 from uad.runtime.costs.profile import most_singly
-from uad.runtime.open import Wiring, open_model, side, template_options, tokenizer_notes
+from uad.runtime.models import open_model, side, template_options, tokenizer_notes
 from uad.runtime.pacing import Steps, draft_steps
 from uad.runtime.target import LoadedTarget, Progress
+from uad.runtime.wiring import Wiring
 from uad.text.mapping.plan import plan
 from uad.text.mapping.recognise import Side
 from uad.text.vocab.encode import Encoder
@@ -83,9 +84,7 @@ def draft_on(
     """The part of a loaded draft model, on the stack: for a target of which no more is known than its vocabulary, its
     template, and that each of its slots has n_ctx positions. Raises what loading and mapping do.
     """
-    # unless the configuration says otherwise, as many positions per slot as the target, or as the draft was trained on
-    sized = own if own.n_ctx else replace(own, n_ctx=min(n_ctx, model.info.n_ctx_train) * config.n_parallel)
-    draft = stack.enter_context(Context(model, sized, config.n_parallel, "draft"))
+    draft = stack.enter_context(Context(model, own, config.n_parallel, "draft"))
     if not draft.can_take_back:
         note = f"the memory of the draft {model.info.desc} cannot take back ids: plain decoding"
         return OpenedDraft((note,), context=draft)

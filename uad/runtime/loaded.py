@@ -9,7 +9,7 @@ from typing import Self
 from uad.base.events import AdapterInfo, EngineSnapshot, RuntimeInfo
 from uad.base.token_ids import check_ids
 from uad.base.types import Clock, Request
-from uad.runtime.parts import Parts
+from uad.runtime.open import Parts
 from uad.text.prompts import TextService
 from uad.text.sight import no_sight
 

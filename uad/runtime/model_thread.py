@@ -12,8 +12,8 @@ from uad.base.errors import UadError, UnavailableError
 from uad.base.stats import DrafterStats
 from uad.engine.decode.guard import logged
 from uad.runtime.commands import Commands
+from uad.runtime.open import Parts
 from uad.runtime.pacing import Remeasurement
-from uad.runtime.parts import Parts
 from uad.runtime.sleep import Sleeper
 from uad.runtime.slots.actions import SlotActions
 

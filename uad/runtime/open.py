@@ -1,167 +1,250 @@
-"""What the parts of a runtime are opened with: devices, models with their tokenizers, what rules between chat formats
-need of them, and what joins the parts. Knows no roles beyond error texts, and no drafting.
-"""
+"""Opens what a plan says: loads the models, joins the parts of a runtime, and takes them down again in order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from time import perf_counter
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 
-from uad.base.common.files import size_text
-from uad.base.config import Config, ModelConfig
-from uad.drafts.model.head import Head
-from uad.engine.decode.drafting import NO_MATCHERS, Drafting
+from uad.base.config import Config
+from uad.base.errors import ConfigError, InvalidRequestError, NotSupportedError
+from uad.base.events import ModelInfo, RuntimeInfo
+from uad.base.types import BY_REQUEST, Request
+from uad.drafts.lookup.lookup_drafter import GrammarDrafter, LookupDrafter
+from uad.drafts.model.model_drafter import ModelDrafter
+from uad.engine.decode.drafting import Drafting
+from uad.engine.decode.engine import Engine
+from uad.engine.decode.prompt_cache import PromptCache
 from uad.engine.decode.scheduler import SamplerFactory
-from uad.engine.decode.target import Target
+from uad.engine.decode.sequence import ends_of, name_of
 from uad.engine.drafter import Drafter
-from uad.engine.policy.cost import CostSample
-from uad.engine.policy.protocol import Policy
-from uad.llama.backend import rpc
-from uad.llama.backend.devices import every, named, used
+from uad.engine.policy.auto import AutoPolicy
+from uad.engine.sampling.dry import BreakersOf, breakers_of
+from uad.engine.sampling.noise import token_keys
+from uad.engine.sampling.sampler import Sampler
+from uad.engine.sampling.stages import Stage
+from uad.llama.backend import native
 from uad.llama.context import Context
-from uad.llama.head import HeadContext
+from uad.llama.memory import SavedSequence
 from uad.llama.model import Model
-from uad.runtime.costs.profile_store import curve
+from uad.llama.samplers import SamplerChain
+from uad.runtime.adapters import AdapterTurns
+from uad.runtime.caches import disk_notes, open_copies, open_disk, open_prompt_cache
+from uad.runtime.draft_model import open_draft
+from uad.runtime.heads import open_head
+from uad.runtime.lookups import build_lookups, close_lookup, lookup_notes
+from uad.runtime.pacing import Policies, Remeasurement, open_policy
+from uad.runtime.plan import Plan
+from uad.runtime.sight import open_sight
+from uad.runtime.slots.disk import DiskTexts
+from uad.runtime.slots.disk_files import make_folder
+from uad.runtime.slots.file import SavedSlot
+from uad.runtime.slots.keeper import SlotKeeper
+from uad.runtime.target import LoadedTarget, Progress, open_target
+from uad.runtime.wiring import WIRING, Wiring
+from uad.text.grammar.grammars import Grammars
 from uad.text.grammar.protocol import Matcher
-from uad.text.mapping.plan import Options
-from uad.text.mapping.recognise import Side
-from uad.text.vocab.hf import hf_tokenize
+from uad.text.grammar.vocabulary import GrammarVocabulary
+from uad.text.mapping.recognise import bos_name, eos_name
+from uad.text.prompts import TextService
+from uad.text.vocab.encode import Encoder
 
 
-def open_model(config: ModelConfig, role: str, progress: Callable[[float], None] | None = None) -> Model:
-    """The model, with text to ids by `config.tokenizer` where one is named. Raises ModelLoadError, or ConfigError if
-    the two disagree.
+@dataclass(frozen=True)
+class Parts:
+    """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target.
+    drafter: the draft model's. again: measures costs again while nothing runs. wiring: how they were joined.
+    keeper: copies slots, with --slot-save-path. contexts: all that are open, in the order in which they were made.
+    disk: the prompt cache's level on a disk, with --cache-disk.
     """
-    model = Model(config, role, progress)
-    if config.tokenizer is None:
-        return model
-    try:
-        model.vocab = replace(model.vocab, tokenize=hf_tokenize(config.tokenizer, model.vocab))
-    except BaseException:
-        model.close()
-        raise
-    return model
+
+    config: Config
+    engine: Engine
+    turns: AdapterTurns
+    text: TextService
+    target: LoadedTarget
+    samplers: SamplerFactory
+    info: RuntimeInfo
+    drafter: ModelDrafter | None
+    policies: Policies | None
+    again: Remeasurement | None
+    wiring: Wiring
+    keeper: SlotKeeper | None
+    contexts: tuple[Context, ...]
+    stack: ExitStack
+    disk: DiskTexts | None = None
 
 
-def tokenizer_notes(config: ModelConfig, role: str) -> tuple[str, ...]:
-    """The line at start that says which tokenizer cuts this model's text; none for llama.cpp's own."""
-    return (
-        ()
-        if config.tokenizer is None
-        else (f"{role} tokenizer: {config.tokenizer}; its tokens agree with the model's",)
+def open_parts(plan: Plan, progress: Progress, wiring: Wiring = WIRING) -> Parts:
+    """Loads the models as planned and wires the parts.
+
+    Raises ModelLoadError, MappingError or ConfigError; nothing stays loaded then.
+    """
+    config = plan.config
+    if config.cache_disk is not None:
+        make_folder(config.cache_disk)
+    with ExitStack() as stack:
+        target = open_target(plan, stack, progress)
+        model, context = target.model, target.context
+        _check_bias(config, model.info.n_vocab)
+        encoder = Encoder(model.vocab)
+        grammars, matchers, breakers = _grammars(config, model, encoder), dict[int, Matcher](), _breakers(model)
+        template, name = model.info.chat_template, model.info.desc
+        text = TextService(model.vocab, encoder, config.templates, template, name, context.n_ctx, grammars, breakers)
+        text.sight, sight_notes = open_sight(config, stack, target, encoder.encode)
+        head = open_head(plan, stack, target, progress, wiring)
+        draft = open_draft(config, stack, target, encoder, progress, wiring)
+        free = _open_lookup(config, stack, target, encoder)
+        every: list[Drafter] = [*free, *(drafter for drafter in (head.drafter, draft.drafter) if drafter is not None)]
+        forced = _forced(config, target, matchers)
+        policies, policy_notes, again = None, tuple[str, ...](), None
+        if every:
+            is_seldom = all(drafter.origin in BY_REQUEST for drafter in every)
+            policies, policy_notes, again = open_policy(config, target, draft.steps, head.steps, wiring, is_seldom)
+        drafts = (*forced, *every)
+        drafting = wiring.drafting(drafts, policies or AutoPolicy, model, matchers) if drafts else None
+        samplers = wiring.samplers(_samplers(context, model, grammars, breakers), model)
+        copies = open_copies(config, target, draft, lambda: turns.active)
+        disk = open_disk(config, stack, target, copies, wiring.clock)
+        cache = open_prompt_cache(config, context, wiring.clock, copies, disk, drafting)
+        engine = engine_on(target, drafting, samplers, wiring, matchers, cache)
+        notes = (
+            *plan.notes,
+            *target.notes,
+            *sight_notes,
+            *text.notes,
+            text.answers_note(),
+            *grammars.notes,
+            *head.notes,
+            *draft.notes,
+            *lookup_notes(free, config.drafting.lookup),
+            *policy_notes,
+            *disk_notes(disk, config),
+        )
+        turns = turns_on(engine, target)
+        contexts = tuple(opened for opened in (context, head.context, draft.context) if opened is not None)
+        return Parts(
+            config,
+            engine,
+            turns,
+            text,
+            target,
+            samplers,
+            _info(target, every, draft.info, notes),
+            draft.drafter,
+            policies,
+            again,
+            wiring,
+            SlotKeeper(engine, copies, turns) if copies is not None and config.server.slot_save_path else None,
+            contexts,
+            stack.pop_all(),
+            disk,
+        )
+
+
+def _info(
+    target: LoadedTarget, every: Sequence[Drafter], draft: ModelInfo | None, notes: tuple[str, ...]
+) -> RuntimeInfo:
+    """What a runtime in which all of these draft says of itself."""
+    context, vocab = target.context, target.model.vocab
+    return RuntimeInfo(
+        target=target.model.info,
+        draft=draft,
+        n_ctx=context.n_ctx,
+        n_slots=context.n_seq,
+        build=native.build_info(),
+        notes=notes,
+        drafters=tuple(drafter.origin for drafter in every),
+        eog={id_: name_of(id_, vocab) for id_ in sorted(vocab.eog)},
+        fim=vocab.fim,
+        bos_token=bos_name(vocab),
+        eos_token=eos_name(vocab),
     )
 
 
-def end_note(model: Model) -> tuple[str, ...]:
-    """The line at start where nothing that the target writes ends an answer."""
-    key = "tokenizer.ggml.eos_token_id"
-    if model.vocab.eog:
+def _check_bias(config: Config, n_vocab: int) -> None:
+    for id_, _ in config.sampling.logit_bias:
+        if not 0 <= id_ < n_vocab:
+            raise ConfigError(f"--logit-bias {id_}: the target has no such token id (0 to {n_vocab - 1})")
+
+
+def turns_on(engine: Engine, target: LoadedTarget) -> AdapterTurns:
+    """Requests to this engine, by the adapters that they want."""
+    return AdapterTurns(engine, target.context.add_adapters, target.model.adapters.scales)
+
+
+def engine_on(
+    target: LoadedTarget,
+    drafting: Drafting | None,
+    samplers: SamplerFactory,
+    wiring: Wiring,
+    matchers: dict[int, Matcher] | None = None,
+    cache: PromptCache[SavedSequence] | PromptCache[SavedSlot] | None = None,
+) -> Engine:
+    """The loop on this target."""
+    decoder, seeds = wiring.target(target.context), lambda: secrets.randbits(32)
+    return Engine(
+        decoder, drafting, samplers, seeds, least=target.least, clock=wiring.clock, matchers=matchers, cache=cache
+    )
+
+
+def _grammars(config: Config, model: Model, encoder: Encoder) -> Grammars:
+    grammars = Grammars(GrammarVocabulary(model.vocab, encoder.encode))
+    if config.constraint is not None:
+        try:
+            grammars.check(config.constraint)
+        except (InvalidRequestError, NotSupportedError) as error:
+            raise ConfigError(f"the {config.constraint.kind} given for all requests: {error}") from None
+    return grammars
+
+
+def _forced(config: Config, target: LoadedTarget, matchers: Mapping[int, Matcher]) -> tuple[Drafter, ...]:
+    """The drafter of what constraints force. Where it is the only one, its drafts are taken as they come: no costs are
+    weighed.
+    """
+    if not (target.context.can_take_back and config.drafting.grammar and config.drafting.defaults.enabled):
         return ()
-    return (
-        f"no token ends an answer of {model.path}: {key} is {model.meta(key) or 'missing'}, which is no special token. "
-        f"Answers go on up to max_tokens or a stop text (--override-kv {key}=int:ID names the token)",
-    )
+    return (GrammarDrafter(matchers),)
 
 
-def template_options(config: Config) -> Options:
-    """The slice of the configuration that rules are made of."""
-    t = config.templates
-    return Options(mappings=t.mappings, replace=t.replace, target_family=t.target_family, draft_family=t.draft_family)
+def _open_lookup(config: Config, stack: ExitStack, target: LoadedTarget, encoder: Encoder) -> tuple[LookupDrafter, ...]:
+    """The drafters that need no model. Closing them writes their files."""
+    if not target.context.can_take_back or not config.drafting.defaults.enabled:
+        return ()
+    free = build_lookups(config.drafting, target.model.vocab, config.n_parallel, encoder.sharing())
+    for drafter in free:
+        stack.callback(close_lookup, drafter)
+    return free
 
 
-def side(model: Model, template: str | None = None) -> Side:
-    """What recognition and rules need of a model; `template` replaces the chat template of its file."""
-    return Side(model.vocab, template or model.info.chat_template, model.info.desc)
+def _breakers(model: Model) -> BreakersOf:
+    names = model.vocab.special_names
+    words = [piece or names.get(id_, "").encode() for id_, piece in enumerate(model.vocab.pieces)]
+    return breakers_of(words, model.vocab.tokenize)
 
 
-# --- devices
+def _samplers(context: Context, model: Model, grammars: Grammars, breakers: BreakersOf) -> SamplerFactory:
+    keys = token_keys(model.vocab.texts)
+    n_vocab = model.info.n_vocab
 
+    def chain(stages: Sequence[Stage]) -> SamplerChain:
+        return SamplerChain(n_vocab, stages, model.native_vocab)
 
-def connected(config: Config) -> Config:
-    """The configuration with its workers added.
-
-    A draft without devices of its own stays on this machine's devices: each of its ids would wait for the network.
-    Raises ConfigError for workers that cannot be used and for names that no device has.
-    """
-    if config.rpc:
-        rpc.connect(config.rpc)
-    draft = config.draft
-    if config.rpc and draft is not None and draft.devices is None:
-        draft = replace(
-            draft, devices=tuple(device.name for device in every() if device.takes_layers and not device.is_remote)
+    def sampler(request: Request, seed: int) -> Sampler:
+        ends, matcher = ends_of(request, model.vocab), grammars.matcher_of(request)
+        return Sampler(
+            request.sampling,
+            seed,
+            ends.never,
+            context.n_ctx,
+            chain,
+            keys,
+            request.text_ids,
+            ends.late,
+            request.min_tokens,
+            matcher,
+            breakers,
         )
-    for model, flag in ((config.target, "--device"), (draft, "--device-draft")):
-        if model is not None and model.devices:
-            named(model.devices, [device for device in every() if device.takes_layers], flag)
-    return replace(config, draft=draft)
 
-
-def device_notes(config: Config) -> tuple[str, ...]:
-    """The lines at start that name the devices of each model, where they were chosen or there are workers; the one
-    that says that there is no GPU, where the flags count on one; and when to move to vLLM.
-    """
-    lines = []
-    asked = [model.n_gpu_layers for model in (config.target, config.draft) if model is not None]
-    if max(asked) > 0 and not any(device.takes_layers for device in every()):
-        lines.append(
-            f"--gpu-layers {max(asked)} has no effect: this llama.cpp finds no GPU, or was built without support for "
-            "one (make clean; make serve CMAKE_ARGS=-DGGML_CUDA=on)"
-        )
-    for role, model in (("target", config.target), ("draft", config.draft)):
-        if model is not None and (config.rpc or model.devices is not None):
-            shown = [f"{device.name} ({device.description}, {size_text(device.free)} free)" for device in used(model)]
-            names = ", ".join(shown) or "this machine's CPU"
-            lines.append(f"devices of the {role}: {names}")
-    if config.target.n_gpu_layers and (n := len(used(config.target))) > 1:
-        lines.append(
-            f"the target's layers are on {n} devices, which compute one after the other; vLLM computes on all at once, "
-            "and uad drafts there, too (docs/vllm.md)"
-        )
-    return tuple(lines)
-
-
-# --- the place of experiments
-
-
-class Wiring:
-    """How parts are joined in a server: with nothing between them. A subclass may change any of it; this is the one
-    place where experiments may put something of their own.
-    """
-
-    clock: Callable[[], float] = staticmethod(perf_counter)
-
-    def target(self, context: Context) -> Target:
-        """What the loop decodes on."""
-        return context
-
-    def draft(self, context: Context) -> Target:
-        """What the draft model is run on."""
-        return context
-
-    def head(self, context: HeadContext) -> Head:
-        """What a head is run on."""
-        return context
-
-    def curve(
-        self, context: Context, config: ModelConfig, role: str, sizes: Sequence[int], seconds: float
-    ) -> tuple[tuple[CostSample, ...], bool]:
-        """What passes cost, for the policy, and whether that was stored. Raises what decoding does."""
-        return curve(context, config, role, sizes, seconds)
-
-    def drafting(
-        self,
-        drafters: Sequence[Drafter],
-        policies: Callable[[], Policy],
-        model: Model,
-        matchers: Mapping[int, Matcher] = NO_MATCHERS,
-    ) -> Drafting:
-        """Drafters and policy as one. matchers: of the running sequences that are constrained."""
-        return Drafting(drafters, policies, model.info.n_vocab, model.vocab.eog, self.clock, matchers)
-
-    def samplers(self, usual: SamplerFactory, model: Model) -> SamplerFactory:
-        """What makes a sampler for each request; usual: from its parameters."""
-        return usual
-
-
-WIRING = Wiring()
+    return sampler

@@ -16,8 +16,8 @@ from uad.engine.policy.cost import CostCurve, CostSample
 from uad.engine.policy.machine import Machine
 from uad.llama.context import Context
 from uad.runtime.costs.profile import alike, as_at_rest, disturbance, quick
-from uad.runtime.open import Wiring
 from uad.runtime.target import LoadedTarget
+from uad.runtime.wiring import Wiring
 
 _TARGET_SECONDS, _DRAFT_SECONDS = 1.7, 0.3
 _MOST_SEQUENCES = 16

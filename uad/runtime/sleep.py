@@ -16,7 +16,7 @@ from uad.base.model_files import fingerprint
 from uad.engine.decode.guard import reason
 from uad.llama.backend import abort, native
 from uad.runtime.commands import Commands
-from uad.runtime.parts import Parts
+from uad.runtime.open import Parts
 from uad.runtime.slots.actions import SlotActions
 
 _log = logging.getLogger("uad")

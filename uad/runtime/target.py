@@ -1,126 +1,88 @@
-"""Opens the target: model, context, and how large its passes must be so that every batch computes the same bits
-(`--exact`).
+"""Opens the target, model and context, and measures how large its passes must be so that every batch computes the same
+bits (`--exact`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
-from uad.base.common.cores import cpu_quota, physical_cores, usable_cores
 from uad.base.config import Config, ModelConfig
 from uad.base.errors import ConfigError
 from uad.engine.decode.layout import Least, longest_draft
-from uad.llama.backend import amx
-from uad.llama.backend.devices import has_cpu_kernels, offloads
-from uad.llama.context import Context, attention
-from uad.llama.kernels import use as kernels
+from uad.llama.context import Context
 from uad.llama.memory import Way
 from uad.llama.model import Model, training_note
 from uad.llama.probe import least_agreeing_rows
-from uad.llama.rearranged import notes as rearranged_notes
 from uad.llama.rearranged import rearranged
-from uad.runtime.open import end_note, open_model, tokenizer_notes
+from uad.runtime.models import end_note, open_model, tokenizer_notes
+from uad.runtime.plan import Plan
 
-_LONG_IDS = 4096  # tokens
-_WITHOUT_IT = ("f32", "f16", "bf16")  # cache types of V that do not need flash attention
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share of it that is done."""
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Facts of the target that only its open context shows. least: rows that a pass must have so that all agree;
+    agrees: whether there is such a number, True where nobody asks for one; notes: lines to print.
+    """
+
+    least: Least = field(default_factory=Least)
+    agrees: bool = True
+    notes: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class LoadedTarget:
-    """A loaded target. `config` is the one it was really loaded with; `notes` are lines to print."""
+    """A loaded target. `config` is the one it was loaded with; `notes` are lines to print."""
 
     model: Model
     context: Context
     config: ModelConfig
-    least: Least
+    measured: Measured
     notes: tuple[str, ...]
 
+    @property
+    def least(self) -> Least:
+        """Rows that a pass must have."""
+        return self.measured.least
 
-def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedTarget:
-    """Load it onto the stack. `--exact` loads it again without rearranged weights where only those stand in the way.
-    Raises ModelLoadError, or ConfigError for a tokenizer that disagrees with it and for a batch too small for
-    `--exact`.
+
+def open_target(plan: Plan, stack: ExitStack, progress: Progress) -> LoadedTarget:
+    """The first of the plan's attempts whose passes agree, or else the last one, on the stack. Raises ModelLoadError,
+    or ConfigError for a tokenizer that disagrees with it and for a batch too small for `--exact`.
     """
-    with ExitStack() as attempt:
-        model = attempt.enter_context(
-            open_model(config.target, "target", lambda share: progress("loading target", share))
-        )
-        own = as_wanted(config)
-        context = attempt.enter_context(Context(model, own, config.n_parallel, "target"))
-        is_ruled_out = config.target.backend_sampling and config.drafting.exact
-        notes = (
-            f"context: {context.n_ctx} tokens" + (f" in each of {context.n_seq} slots" if context.n_seq > 1 else ""),
-            *training_note(config.target, "target", context.n_ctx, model.info.n_ctx_train, model.meta),
-            *context.notes,
-            *(["--backend-sampling has no effect with --exact"] if is_ruled_out else []),
-            *end_note(model),
-            *memory_note(context),
-            *quota_note(config),
-            *attention_note(config.target, context.n_ctx, on_cpu=not offloads(config.target)),
-            *amx.notes(),
-            *kernel_notes(own),
-            *rearranged_notes(own, "target"),
-            *tokenizer_notes(config.target, "target"),
-            *(f"adapter {adapter.id}: {adapter.path}, scale {adapter.scale:g}" for adapter in model.adapters.infos),
-        )
-        if config.drafting.exact:
-            progress("measuring which passes agree, for --exact", 0.0)
-        least, exact_notes, again = exactness(context, config)
-        if config.drafting.exact:
-            progress("measuring which passes agree, for --exact", 1.0)
-        if not again:
-            stack.enter_context(attempt.pop_all())
-            return LoadedTarget(
-                model, context, own, least, (*notes, *exact_notes, *_length_note(config, context, least))
-            )
-    return open_target(replace(config, target=replace(config.target, repack=False)), stack, progress)
+    for own in plan.targets:
+        with ExitStack() as attempt:
+            target = _opened(plan.config, own, attempt, progress)
+            if target.measured.agrees or own is plan.targets[-1]:
+                stack.enter_context(attempt.pop_all())
+                return target
+    raise AssertionError("a plan has a target")
 
 
-def as_wanted(config: Config) -> ModelConfig:
-    """With --exact no pass may have more rows than give the same bits."""
-    if not config.drafting.exact:
-        return config.target
-    n_alike = attention(config.target, on_cpu=has_cpu_kernels(config.target))[1]
-    return replace(config.target, n_ubatch=min(config.target.n_ubatch, n_alike), backend_sampling=False)
-
-
-def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, ...]:
-    """A line where there is room for long texts and neither setting was chosen: of llama.cpp's two kinds of attention
-    neither is best for all lengths on a CPU.
-    """
-    is_chosen = config.flash_attn != "auto" or config.type_v not in _WITHOUT_IT
-    if not on_cpu or is_chosen or n_ctx < _LONG_IDS or kernels.attends(config):
-        return ()
-    return (
-        (
-            "flash attention is on, as suits short texts; on CPUs -fa off drafts faster from some 1,000 tokens on "
-            "(--exact for equal bits)"
-        ),
+def _opened(config: Config, own: ModelConfig, stack: ExitStack, progress: Progress) -> LoadedTarget:
+    model = stack.enter_context(open_model(own, "target", lambda share: progress("loading target", share)))
+    context = stack.enter_context(Context(model, own, config.n_parallel, "target"))
+    measured = Measured()
+    if config.drafting.exact:
+        progress("measuring which passes agree, for --exact", 0.0)
+        measured = agreeing(context, own)
+        progress("measuring which passes agree, for --exact", 1.0)
+    notes = (
+        f"context: {context.n_ctx} tokens" + (f" in each of {context.n_seq} slots" if context.n_seq > 1 else ""),
+        *training_note(config.target, "target", context.n_ctx, model.info.n_ctx_train, model.meta),
+        *context.notes,
+        *end_note(model),
+        *memory_note(context),
+        *tokenizer_notes(own, "target"),
+        *(f"adapter {adapter.id}: {adapter.path}, scale {adapter.scale:g}" for adapter in model.adapters.infos),
+        *measured.notes,
+        *(_length_note(config, context, measured.least) if measured.agrees else ()),
     )
-
-
-def kernel_notes(config: ModelConfig) -> tuple[str, ...]:
-    """The line that says which kernels compute a model, where CPUs do."""
-    return (kernels.of(config).note(),) if has_cpu_kernels(config) else ()
-
-
-def quota_note(config: Config) -> tuple[str, ...]:
-    """A line where the quota of this process's control groups allows fewer threads than there are cores, or than were
-    asked for.
-    """
-    quota, n = cpu_quota(), usable_cores()
-    models = [model for model in (config.target, config.draft) if model is not None]
-    asked = max(n_threads for model in models for n_threads in (model.n_threads, model.n_threads_batch))
-    if quota is None or max(asked, physical_cores()) <= quota:
-        return ()
-    share = f"the control group has the time of {quota:g} processor{'' if quota == 1 else 's'}"
-    if asked > quota:
-        return (f"threads: {asked} were asked for, but {share}, so they wait for each other; --threads {n} suits it",)
-    return () if config.target.n_threads else (f"threads: {n}, since {share} (--threads says otherwise)",)
+    return LoadedTarget(model, context, own, measured, notes)
 
 
 def memory_note(context: Context) -> tuple[str, ...]:
@@ -157,22 +119,15 @@ def _length_note(config: Config, context: Context, least: Least) -> tuple[str, .
     )
 
 
-def exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...], bool]:
-    """How large a pass must be for `--exact`, the line that says so, and whether another attempt without rearranged
-    weights is due.
-    """
-    if not config.drafting.exact:
-        return Least(), (), False
+def agreeing(context: Context, config: ModelConfig) -> Measured:
+    """How large a pass must be for `--exact`, measured. Raises ConfigError for a batch that is too small for it."""
     if not context.can_take_back:
-        return Least(), ("--exact has no effect: the model's memory cannot take back dummy rows",), False
+        return Measured(notes=("--exact has no effect: the model's memory cannot take back dummy rows",))
     # without flash attention single rows have a kernel of their own, whose bits differ too seldom for a sample
     least_rows = least_agreeing_rows(context, 1 if context.rows_are_apart else 2)
     if least_rows is None:
-        return (
-            Least(),
-            ("--exact has no effect: on this backend no batch sizes compute the same bits for this model",),
-            rearranged(config.target).is_on,
-        )
+        no = "--exact has no effect: on this backend no batch sizes compute the same bits for this model"
+        return Measured(agrees=False, notes=(no,))
     least = Least(least_rows[0], of_each=least_rows[1] or _are_apart(context))
     if context.n_batch < (n_rows := context.n_seq * least.rows):
         raise ConfigError(
@@ -180,8 +135,8 @@ def exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...],
             f"{context.n_batch}; "
             f"give -b {n_rows} or more"
         )
-    how = "" if rearranged(config.target).is_on else " (weights are not rearranged for this processor: slower prompts)"
-    return least, (f"--exact: {_why(least, context.n_seq)}{how}",), False
+    how = "" if rearranged(config).is_on else " (weights are not rearranged for this processor: slower prompts)"
+    return Measured(least, notes=(f"--exact: {_why(least, context.n_seq)}{how}",))
 
 
 def _are_apart(context: Context) -> bool:

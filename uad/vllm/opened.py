@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from uad.base.config import Config
 from uad.base.errors import ConfigError
@@ -17,9 +17,10 @@ from uad.engine.drafter import Drafter
 from uad.engine.policy.auto import AutoPolicy
 from uad.engine.policy.cost import CostSample
 from uad.runtime.draft_model import draft_on
-from uad.runtime.open import WIRING, open_model
-from uad.runtime.parts import build_lookups, close_lookup, lookup_notes
-from uad.runtime.target import kernel_notes
+from uad.runtime.lookups import build_lookups, close_lookup, lookup_notes
+from uad.runtime.models import open_model
+from uad.runtime.plan import kernel_notes
+from uad.runtime.wiring import WIRING
 from uad.text.mapping.recognise import Side
 from uad.text.vocab.encode import Encoder
 from uad.text.vocab.table import VocabTable
@@ -68,8 +69,12 @@ def open_drafters(config: Config, vocab: VocabTable, template: str, max_len: int
             loaded = stack.enter_context(open_model(config.draft, "draft"))
             own = Side(vocab, config.templates.template(template) or None, vocab.name)
             n_ctx = min(max_len, _MOST_POSITIONS)
-            opened = draft_on(config, config.draft, stack, loaded, own, n_ctx, encoder, WIRING)
-            notes, model = (*kernel_notes(config.draft), *opened.notes), opened.drafter
+            sized = replace(
+                config.draft,
+                n_ctx=config.draft.n_ctx or min(n_ctx, loaded.info.n_ctx_train) * config.n_parallel,
+            )
+            opened = draft_on(config, sized, stack, loaded, own, n_ctx, encoder, WIRING)
+            notes, model = (*kernel_notes(sized), *opened.notes), opened.drafter
             steps = opened.steps.samples if opened.steps is not None else ()
             if model is not None:
                 _warm_up(model, encoder)

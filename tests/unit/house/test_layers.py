@@ -139,7 +139,7 @@ def test_imports_follow_the_table(module):
         ("uad.drafts.lookup.suffix", "from uad.drafts.model import mirror", "uad.drafts.model.mirror"),
         ("uad.tools.bench.ratios", "import matplotlib.pyplot", "matplotlib.pyplot"),
         ("uad.tools.bench.ratios", "from uad.engine.policy.cost import CostCurve", "uad.engine.policy.cost"),
-        ("uad.runtime.parts", "from experiment import Experiment", "experiment"),
+        ("uad.runtime.open", "from experiment import Experiment", "experiment"),
         ("uad.http.server.app", "import uad.llama.model", "uad.llama.model"),
         ("uad.http.requests.job", "from uad.http.server import app", "uad.http.server.app"),
         ("uad.tools.cli.serve", "from uad.runtime.runtime import Runtime", "only inside functions"),

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import unit_env  # noqa: E402
 
 
-@pytest.mark.parametrize("name", ["uad.llama.context", "uad.runtime.parts", "uad.runtime.runtime"])
+@pytest.mark.parametrize("name", ["uad.llama.context", "uad.runtime.open", "uad.runtime.runtime"])
 def test_modules_that_load_llama_cpp_are_found(name: str) -> None:
     assert needs_llama(MODULES[name])
 

@@ -1,23 +1,21 @@
-"""Contexts that fit into memory: what they take is computed before anything is loaded and compared with what there
-is.
+"""Contexts that fit into memory: the bytes that they take are computed before anything is loaded, and compared with
+what is free.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from uad.base.common.available import Limit, available
 from uad.base.common.files import size_text
-from uad.base.config import Config, ModelConfig
+from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError
 from uad.llama.backend import native
-from uad.llama.backend.devices import memory_left
 from uad.llama.footprint import Footprint, NeedUnknownError
 
-_STEP_POSITIONS = 256  # llama.cpp's grain of contexts, in positions of a sequence
+GRAIN_POSITIONS = 256  # llama.cpp's step of contexts, in positions of a sequence
 # positions that are chosen though weights have to be read from the file again and again, as in llama-server's --fit-ctx
 _MIN_POSITIONS = 4096
 _MARGIN_BYTES, _SHARE = 128 << 20, 0.02  # bytes left for the rest of this process: its requests, texts and libraries
@@ -26,16 +24,43 @@ _log = logging.getLogger("uad")
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
-    """Bytes that contexts and weights take: `host` in memory whatever happens, `mapped` of files, `device` on devices,
-    of device_room there (0: not known); and the parts.
+class Part:
+    """Bytes of one part: `host` in this machine's memory whatever happens, `mapped` of a file, which the system can
+    drop and read again, `device` on devices.
     """
 
-    host: int
-    mapped: int
-    device: int
-    parts: tuple[str, ...]
+    name: str
+    host: int = 0
+    mapped: int = 0
+    device: int = 0
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes wherever they lie."""
+        return self.host + self.mapped + self.device
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """All parts together. device_room: bytes that are free on the devices, 0 where that is not known."""
+
+    parts: tuple[Part, ...]
     device_room: int = 0
+
+    @property
+    def host(self) -> int:
+        """Bytes that stay in this machine's memory."""
+        return sum(part.host for part in self.parts)
+
+    @property
+    def mapped(self) -> int:
+        """Bytes of mapped files."""
+        return sum(part.mapped for part in self.parts)
+
+    @property
+    def device(self) -> int:
+        """Bytes on devices."""
+        return sum(part.device for part in self.parts)
 
     def fits(self, limits: Sequence[Limit], with_files: bool) -> bool:
         """Whether it stays below every limit; with_files: so that mapped files stay in memory, too."""
@@ -44,13 +69,17 @@ class Total:
             not self.device_room or self.device <= self.device_room
         )
 
+    def text(self) -> str:
+        """The parts and their sizes in one line."""
+        return ", ".join(f"{part.name} {size_text(part.n_bytes)}" for part in self.parts)
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """A configuration whose contexts fit, and lines about it."""
 
-    config: Config
-    notes: tuple[str, ...]
+class NoRoomError(ConfigError):
+    """A context does not fit into memory. wanted: bytes that it would take beside all else."""
+
+    def __init__(self, text: str, wanted: Total) -> None:
+        super().__init__(text)
+        self.wanted = wanted
 
 
 def room(limit: Limit) -> int:
@@ -58,20 +87,110 @@ def room(limit: Limit) -> int:
     return limit.n_bytes - _MARGIN_BYTES - int(limit.n_bytes * _SHARE) - (_THREADS_BYTES if limit.counts_mapped else 0)
 
 
-def fitted(config: Config, limits: Sequence[Limit] | None = None, head: ModelConfig | None = None) -> Fitted:
-    """The configuration with a target's context that fits beside those of the draft and the head. Raises ConfigError
-    where none does, or the one asked for does not, and ModelLoadError for files that are no models.
-
-    head: the head's file, where it has one of its own. Where llama.cpp does not say what they take, the configuration
-    stays as it is, and the log says so.
+class Sizes:
+    """Bytes that target, draft and head take together, by the target's context. The head may be part of the target, and
+    is the same object then. n_ctx_draft: positions of the draft's context in all; 0: as many per slot as the target, up
+    to those of its training. device_room: bytes free on devices.
     """
-    if not config.fit:
-        return Fitted(config, ())
+
+    def __init__(
+        self,
+        target: Footprint,
+        draft: Footprint | None = None,
+        head: Footprint | None = None,
+        n_ctx_draft: int = 0,
+        device_room: int = 0,
+    ) -> None:
+        self.target = target
+        self._draft, self._head, self._n_ctx_draft, self._device_room = draft, head, n_ctx_draft, device_room
+        self._totals: dict[tuple[int, int], Total] = {}
+
+    def of(self, n_ctx: int) -> Total:
+        """With a target's context of n_ctx positions in all. Raises what `Footprint.of` does."""
+        key = n_ctx, self.target.n_snapshots
+        if key not in self._totals:
+            self._totals[key] = Total(tuple(self._parts(n_ctx)), self._device_room)
+        return self._totals[key]
+
+    def draft_positions(self, n_ctx: int) -> int:
+        """Positions of the draft's context in all, beside a target's of n_ctx."""
+        if self._draft is None:
+            return 0
+        n_seq = self.target.n_seq
+        # beside 4 slots of 8,192 a draft that was trained on 2,048 has 4 times 2,048
+        return self._n_ctx_draft or max(min(slot_positions(n_ctx, n_seq), self._draft.n_ctx_train), 1) * n_seq
+
+    def _parts(self, n_ctx: int) -> list[Part]:
+        contexts = [("target", self.target, n_ctx, False)]
+        if self._draft is not None:
+            contexts.append(("draft", self._draft, self.draft_positions(n_ctx), False))
+        if self._head is not None:
+            contexts.append(("head", self._head, n_ctx, True))
+        parts: list[Part] = []
+        for role, file, n, is_head in contexts:
+            need = file.of(n, is_head)
+            if not (is_head and file is self.target):
+                parts.append(Part(f"{role} weights", file.weights, file.mapped, file.device))
+            parts.append(Part(f"{role} KV cache", need.kv - need.kv_device, 0, need.kv_device))
+            parts.append(Part(f"{role} buffers", need.host - need.kv + need.kv_device, 0, need.device - need.kv_device))
+        return parts
+
+
+def slot_positions(n_ctx: int, n_seq: int) -> int:
+    """Positions of one of n_seq sequences in a context of n_ctx in all: llama.cpp makes them in steps."""
+    return max(-(-n_ctx // (n_seq * GRAIN_POSITIONS)), 1) * GRAIN_POSITIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """The target's context in positions, how many snapshots of a recurrent state it keeps, the memory that all takes
+    (None: llama.cpp does not say, or nobody asked), and lines to print.
+    """
+
+    n_ctx: int
+    n_snapshots: int
+    memory: Total | None = None
+    notes: tuple[str, ...] = ()
+
+
+def fitted(sizes: Sizes, asked: int, limits: Sequence[Limit]) -> Fitted:
+    """The largest context that fits, up to `asked` positions (0: those of the target's training). Snapshots become
+    fewer where only they stand in the way. Raises NoRoomError where nothing fits, or not what was asked for.
+    """
+    target = sizes.target
+    wanted, n = target.n_snapshots, asked or target.n_ctx_train
     try:
-        return _fitted(config, available() if limits is None else limits, head)
+        while True:
+            try:
+                n_ctx, notes = choose(sizes.of, asked, n, GRAIN_POSITIONS * target.n_seq, limits)
+                break
+            except NoRoomError:
+                if not (target.n_snapshots and target.has_state):
+                    raise
+                # snapshots take as much as the state each: 30 of 50 MB for 4 slots are 6 GB. Half of them are tried
+                target.n_snapshots //= 2
     except NeedUnknownError as error:
         _warn(error)
-        return Fitted(config, ())
+        return Fitted(n, wanted)
+    if target.n_snapshots < wanted:
+        notes = (*notes, f"memory: snapshots of {target.n_snapshots} tokens instead of {wanted}: more do not fit")
+    return Fitted(n_ctx, target.n_snapshots, sizes.of(n_ctx), notes)
+
+
+def fitted_beside(model: ModelConfig, role: str, n_seq: int, is_bounded: bool, n_ctx: int = 0) -> ModelConfig:
+    """Settings of another context of a model that is loaded; n_ctx: positions that it gets where it names none and the
+    memory is there. is_bounded: whether memory bounds it.
+    """
+    if is_bounded:
+        try:
+            with Footprint(model, role, n_seq) as footprint:
+                footprint.leave_out_weights()
+                wanted, step = model.n_ctx or n_ctx or footprint.n_ctx_train, GRAIN_POSITIONS * n_seq
+                chosen = choose(Sizes(footprint).of, model.n_ctx, wanted, step, available())[0]
+                return replace(model, n_ctx=chosen)
+        except NeedUnknownError as error:
+            _warn(error)
+    return replace(model, n_ctx=model.n_ctx or n_ctx)
 
 
 def _warn(error: NeedUnknownError) -> None:
@@ -83,102 +202,11 @@ def _warn(error: NeedUnknownError) -> None:
     )
 
 
-def _fitted(config: Config, known: Sequence[Limit], head: ModelConfig | None) -> Fitted:
-    """See `fitted`. Raises NeedUnknownError."""
-    wanted = config.target.n_snapshots
-    while True:
-        n = config.target.n_snapshots
-        with ExitStack() as stack:
-            target = stack.enter_context(Footprint(config.target, "target", config.n_parallel))
-            draft = (
-                stack.enter_context(Footprint(config.draft, "draft", config.n_parallel))
-                if config.draft is not None
-                else None
-            )
-            of_head = target if config.target.with_head else None
-            if head is not None:
-                of_head = stack.enter_context(Footprint(head, "head", config.n_parallel))
-            sums = _ContextSums(config, target, draft, of_head)
-            asked = config.target.n_ctx
-            try:
-                n_ctx, notes = choose(
-                    sums.of, asked, asked or target.n_ctx_train, _STEP_POSITIONS * config.n_parallel, known
-                )
-            except ConfigError:
-                if not (n and target.has_state):
-                    raise
-                # snapshots take as much as the state each: 30 of 50 MB for 4 slots are 6 GB. Half as many are tried
-                config = replace(config, target=replace(config.target, n_snapshots=n // 2))
-                continue
-        if n < wanted:
-            notes = (*notes, f"memory: snapshots of {n} tokens instead of {wanted}: more do not fit")
-        return Fitted(replace(config, target=replace(config.target, n_ctx=n_ctx)), notes)
-
-
-def fitted_alone(config: Config, model: ModelConfig, role: str, n_seq: int, n_ctx: int = 0) -> ModelConfig:
-    """The same for another context of a model that is loaded; n_ctx: what it gets where it names none and the memory is
-    there.
-    """
-    if config.fit:
-        try:
-            with Footprint(model, role, n_seq) as footprint:
-                footprint.leave_out_weights()
-                sums = _ContextSums(replace(config, target=model, draft=None, n_parallel=n_seq), footprint, None)
-                wanted = model.n_ctx or n_ctx or footprint.n_ctx_train
-                return replace(
-                    model, n_ctx=choose(sums.of, model.n_ctx, wanted, _STEP_POSITIONS * n_seq, available())[0]
-                )
-        except NeedUnknownError as error:
-            _warn(error)
-    return replace(model, n_ctx=model.n_ctx or n_ctx)
-
-
-class _ContextSums:
-    """What target, draft and head take together, by the target's context. The head may be part of the target."""
-
-    def __init__(
-        self, config: Config, target: Footprint, draft: Footprint | None, head: Footprint | None = None
-    ) -> None:
-        self._config, self._target, self._draft, self._head = config, target, draft, head
-        self._known: dict[int, Total] = {}
-        self._device_room = memory_left([config.target, *([config.draft] if config.draft is not None else [])])
-
-    def of(self, n_ctx: int) -> Total:
-        if n_ctx not in self._known:
-            self._known[n_ctx] = self._reckon(n_ctx)
-        return self._known[n_ctx]
-
-    def _reckon(self, n_ctx: int) -> Total:
-        needs = {"target": self._target.of(n_ctx)}
-        if self._draft is not None:
-            # a draft without a context of its own gets as many positions per slot, up to those of its training: beside
-            # 4 slots of 8,192 one that was trained on 2,048 has 4 times 2,048
-            n_seq, own = self._config.n_parallel, self._config.draft
-            given = own.n_ctx if own is not None else 0
-            usual = min(n_ctx // n_seq, self._draft.n_ctx_train) * n_seq
-            needs["draft"] = self._draft.of(max(given or usual, n_seq))
-        if self._head is not None:
-            needs["head"] = self._head.of(n_ctx, is_head=True)
-        files = {file for file in (self._target, self._draft, self._head) if file is not None}
-        weights, mapped = sum(file.weights for file in files), sum(file.mapped for file in files)
-        on_devices = sum(file.device for file in files)
-        sizes = {role: size_text(need.host + need.device) for role, need in needs.items()}
-        sizes["target"] += f" (KV cache {size_text(needs['target'].kv)})"
-        sizes["weights"] = size_text(weights + mapped + on_devices)
-        return Total(
-            weights + sum(need.host for need in needs.values()),
-            mapped,
-            on_devices + sum(need.device for need in needs.values()),
-            tuple(f"{role} {size}" for role, size in sizes.items()),
-            self._device_room,
-        )
-
-
 def choose(
     total: Callable[[int], Total], asked: int, wanted: int, step: int, limits: Sequence[Limit]
 ) -> tuple[int, tuple[str, ...]]:
     """The context in tokens, and a line where there is something to say. asked: what the user named, 0 for nothing;
-    wanted: what is taken where it fits. Raises ConfigError with the sizes and the largest that fits.
+    wanted: what is taken where it fits. Raises NoRoomError with the sizes and the largest that fits.
     """
     wanted = max(wanted, 1)
     in_files = largest(total, wanted, step, limits, with_files=True)
@@ -196,15 +224,15 @@ def choose(
             ),
         )
     if not asked and (n_ctx := max(in_files, min(at_most, _MIN_POSITIONS))):
-        parts = ", ".join(total(n_ctx).parts)
         return n_ctx, (
-            f"the context is {n_ctx} tokens, the largest that fits, of the model's {wanted}: {parts}; {have}",
+            f"the context is {n_ctx} tokens, the largest that fits, of the model's {wanted}: {total(n_ctx).text()}; "
+            f"{have}",
         )
     fits = f"the largest that fits is {at_most}" if at_most else "not even the smallest fits"
     shown = f"--ctx-size {asked}" if asked else f"a context of {step} tokens"
-    sizes = ", ".join(total(asked or step).parts)
     more = "--fit off takes it all the same; for several machines see docs/rpc.md and docs/vllm.md"
-    raise ConfigError(f"{shown} does not fit into memory: {sizes}; {have}; {fits} ({more})")
+    takes = total(asked or step)
+    raise NoRoomError(f"{shown} does not fit into memory: {takes.text()}; {have}; {fits} ({more})", takes)
 
 
 def largest(total: Callable[[int], Total], wanted: int, step: int, limits: Sequence[Limit], with_files: bool) -> int:

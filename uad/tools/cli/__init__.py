@@ -18,7 +18,7 @@ from uad import __version__
 from uad.base.common.names import did_you_mean
 from uad.base.console import note, prepare_streams, say, set_up_logging
 from uad.base.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError, UadError
-from uad.tools.cli import check, generate, inspect, kernels, mapping, profile, rpc_worker, serve, trim
+from uad.tools.cli import check, generate, inspect, kernels, mapping, plan, profile, rpc_worker, serve, trim
 
 __all__ = ["main"]
 
@@ -50,6 +50,7 @@ def _bench(argv: Sequence[str]) -> int:
 COMMANDS = {
     "serve": Command("serve a target model, sped up by a draft model, over HTTP", serve.main),
     "generate": Command("answer one prompt in the terminal", generate.main),
+    "plan": Command("say what `uad serve` would open, and the memory it takes, without opening it", plan.main),
     "inspect": Command("show what two models have in common and how text is translated", inspect.main),
     "profile": Command("measure what decodes cost on this machine, for `uad serve` to find", profile.main),
     "kernels": Command("measure uad's kernels for CPUs beside llama.cpp's own and memory", kernels.main),

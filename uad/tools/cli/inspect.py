@@ -194,21 +194,22 @@ Sections = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 
 
 def inspect_pair(config: Config) -> Sections:
-    """Loads both models and compares them. Raises ModelLoadError or MappingError; ConfigError where no draft is
+    """Reads both headers and compares them. Raises ModelLoadError or MappingError; ConfigError where no draft is
     given.
     """
-    from uad.runtime.open import connected, device_notes, open_model, side, template_options
+    from uad.runtime.models import open_model, side, template_options
     from uad.text.mapping.plan import plan
 
-    config = connected(config)
     if config.draft is None:
         raise ConfigError("inspect needs a target and a draft")
-    with open_model(config.target, "target") as target, open_model(config.draft, "draft") as draft:
+    with (
+        open_model(config.target, "target", has_weights=False) as target,
+        open_model(config.draft, "draft", has_weights=False) as draft,
+    ):
         rules = plan(side(target, config.templates.chat_template), side(draft), template_options(config))
         return (
             ("Target", _model_rows(target)),
             ("Draft", (*_model_rows(draft), *_trim_rows(draft))),
-            *([("Devices", devices)] if (devices := tuple(_split(note) for note in device_notes(config))) else []),
             ("Overlap", _overlap_rows(target, draft)),
             ("Chat formats", tuple(_split(note) for note in rules.notes)),
             (

@@ -333,7 +333,7 @@ def check_mapping(config: Config, messages: Sequence[Mapping[str, object]]) -> C
     """What the draft sees of a conversation against what its own template writes. Raises MappingError or
     InvalidRequestError.
     """
-    from uad.runtime.open import template_options
+    from uad.runtime.models import template_options
     from uad.text.mapping.check import compare
 
     with _sides(config) as (target, draft):
@@ -357,12 +357,14 @@ def _format_of(side: Side) -> Derived:
 @contextmanager
 def _sides(config: Config) -> Iterator[tuple[Side, Side]]:
     from uad.llama.model import Model
-    from uad.runtime.open import connected, side
+    from uad.runtime.models import side
 
-    config = connected(config)
     if config.draft is None:
         raise ConfigError("a target and a draft are needed")
-    with Model(config.target, "target") as target, Model(config.draft, "draft") as draft:
+    with (
+        Model(config.target, "target", has_weights=False) as target,
+        Model(config.draft, "draft", has_weights=False) as draft,
+    ):
         yield side(target, config.templates.chat_template), side(draft)
 
 

@@ -28,7 +28,7 @@ from uad.tools.hub import fetched
 
 if TYPE_CHECKING:
     from uad.llama.context import Context
-    from uad.runtime.heads import PlannedHead
+    from uad.runtime.plan import Plan
 
 _DESCRIPTION = """Measure what a pass of n rows costs with these models on this machine, after texts of several
 lengths.
@@ -184,47 +184,40 @@ def measure_profiles(
 
     Raises ModelLoadError or ConfigError; what was measured before is stored.
     """
-    from uad.llama.backend import native
-    from uad.runtime.heads import plan_head
-    from uad.runtime.open import connected
+    from uad.runtime.plan import plan
 
-    native.start().verbose = config.verbose
-    planned = plan_head(connected(config))
-    native.use_numa(config.numa)
-    measuring = _Measuring(n_max, depths, progress)
-    curves, n_ctx = _measure_target(planned, measuring)
+    planned, measuring = plan(config), _Measuring(n_max, depths, progress)
+    curves = _measure_target(planned, measuring)
     if (draft := planned.config.draft) is not None:
-        curves.append(_measure_draft(planned.config, draft, n_ctx, measuring))
+        curves.append(_measure_draft(replace(draft, n_ctx=draft.n_ctx // config.n_parallel), measuring))
     return tuple(curves)
 
 
-def _measure_target(planned: PlannedHead, measuring: _Measuring) -> tuple[list[MeasuredCurve], int]:
-    """The curves of the target and of its head, and the context of a slot."""
-    from uad.runtime.costs.fit import fitted
+def _measure_target(plan: Plan, measuring: _Measuring) -> list[MeasuredCurve]:
+    """The curves of the target and of its head."""
     from uad.runtime.heads import open_context
     from uad.runtime.target import open_target
 
-    config = fitted(replace(planned.config, draft=None), head=planned.file).config
     with ExitStack() as stack:
-        target = open_target(config, stack, measuring.progress)
+        target = open_target(plan, stack, measuring.progress)
         name = target.model.info.desc
         curves = [measuring.curve(target.context, target.config, "target", name, measuring.depths)]
-        if planned.is_wanted:
-            head, own = open_context(planned, stack, target, _HEAD_WINDOW, measuring.progress)
+        if plan.has_head:
+            head, own = open_context(plan, stack, target, _HEAD_WINDOW, measuring.progress)
             curves.append(measuring.curve(head, own, "head", name, measuring.fitting(head)))
-        return curves, target.context.n_ctx
+        return curves
 
 
-def _measure_draft(whole: Config, config: ModelConfig, n_ctx: int, measuring: _Measuring) -> MeasuredCurve:
-    """The draft's curve, with the threads and the context that a server would choose: it may have less room than the
-    target, and then drafts from a window.
+def _measure_draft(own: ModelConfig, measuring: _Measuring) -> MeasuredCurve:
+    """The draft's curve, with the threads and the context of one slot that a server would choose: it may have less room
+    than the target, and then drafts from a window.
     """
     from uad.llama.context import Context
     from uad.llama.model import Model
-    from uad.runtime.costs.fit import fitted_alone
 
-    with Model(config, "draft", lambda share: measuring.progress("loading draft", share)) as model:
-        own = fitted_alone(whole, config, "draft", 1, min(n_ctx, model.info.n_ctx_train))
-        with Context(model, own, 1, "draft") as context:
-            context.choose_threads(own)
-            return measuring.curve(context, config, "draft", model.info.desc, measuring.fitting(context))
+    with (
+        Model(own, "draft", lambda share: measuring.progress("loading draft", share)) as model,
+        Context(model, own, 1, "draft") as context,
+    ):
+        context.choose_threads(own)
+        return measuring.curve(context, own, "draft", model.info.desc, measuring.fitting(context))

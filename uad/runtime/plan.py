@@ -1,0 +1,206 @@
+"""Decides what a start opens, before any weight is loaded: files, what drafts, where layers lie, contexts that fit, and
+the bytes of each part. `runtime/open.py` opens it as it stands here.
+
+It reads headers, asks llama.cpp what a context would take, and tries in other processes what may end one. All settings
+that opening needs are settled here; nothing is changed in them afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from uad.base.common.available import Limit, available
+from uad.base.common.cores import cpu_quota, physical_cores, usable_cores
+from uad.base.common.files import size_text
+from uad.base.config import Config, ModelConfig
+from uad.base.types import Origin
+from uad.llama.backend import amx, native, rpc
+from uad.llama.backend.devices import every, has_cpu_kernels, memory_left, named, offloads, used
+from uad.llama.context import attention
+from uad.llama.footprint import Footprint
+from uad.llama.kernels import use as kernels
+from uad.llama.rearranged import notes as rearranged_notes
+from uad.llama.rearranged import rearranged
+from uad.runtime.costs.fit import Fitted, Sizes, Total, fitted, slot_positions
+from uad.runtime.draft_files import DraftFiles, draft_files
+
+_SNAPSHOT_IDS = 8  # ids of most drafts that pay; each takes as much memory as the state
+_LONG_IDS = 4096  # tokens
+_WITHOUT_FLASH = ("f32", "f16", "bf16")  # cache types of V that do not need flash attention
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a start opens. config: the user's, with the settled models and drafters in it. targets: the target, and
+    where --exact may need it a second attempt, without rearranged weights. head_file: of a head that drafts, where it
+    has one of its own. memory: bytes of each part, None where llama.cpp does
+    not say. limits: what there is. notes: lines to print.
+    """
+
+    config: Config
+    targets: tuple[ModelConfig, ...]
+    head_file: ModelConfig | None
+    memory: Total | None
+    limits: tuple[Limit, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def has_head(self) -> bool:
+        """Whether a head for multi-token prediction drafts."""
+        return self.config.target.with_head or self.head_file is not None
+
+    @property
+    def n_ctx(self) -> int:
+        """Positions of one slot of the target."""
+        return slot_positions(self.config.target.n_ctx, self.config.n_parallel)
+
+
+def plan(config: Config, limits: Sequence[Limit] | None = None) -> Plan:
+    """What to open for this configuration. limits: of memory; None: as they are now.
+
+    Raises ConfigError where it cannot be opened so, ModelLoadError for files that are no models.
+    """
+    native.start().verbose = config.verbose
+    native.use_numa(config.numa)
+    if config.rpc:
+        rpc.connect(config.rpc)
+    files = draft_files(config)
+    target, draft, head_file = _target(config, files), _draft(config, files.draft), _draft(config, files.head)
+    _check_devices(target, draft, head_file)
+    limits = tuple(available() if limits is None else limits)
+    with ExitStack() as stack:
+        of_target, of_draft, of_head = (
+            None if model is None else stack.enter_context(Footprint(model, role, config.n_parallel))
+            for model, role in ((target, "target"), (draft, "draft"), (head_file, "head"))
+        )
+        assert of_target is not None
+        sizes = Sizes(
+            of_target,
+            of_draft,
+            of_target if target.with_head else of_head,
+            draft.n_ctx if draft is not None else 0,
+            memory_left([model for model in (target, draft) if model is not None]),
+        )
+        asked = target.n_ctx
+        fit = fitted(sizes, asked, limits) if config.fit else Fitted(asked or of_target.n_ctx_train, target.n_snapshots)
+        if draft is not None:
+            draft = replace(draft, n_ctx=sizes.draft_positions(fit.n_ctx))
+    target = replace(target, n_ctx=fit.n_ctx, n_snapshots=fit.n_snapshots)
+    may_need_plain = config.drafting.exact and rearranged(target).is_on
+    drafting = replace(config.drafting, types=files.types)
+    settled = replace(config, target=target, draft=draft, drafting=drafting)
+    return Plan(
+        config=settled,
+        targets=(target, replace(target, repack=False)) if may_need_plain else (target,),
+        head_file=head_file,
+        memory=fit.memory,
+        limits=limits,
+        notes=(*device_notes(settled), *_target_notes(config, target), *fit.notes, *files.notes),
+    )
+
+
+# --- the settings of each model
+
+
+def _target(config: Config, files: DraftFiles) -> ModelConfig:
+    """Loaded for all slots, with --exact for any number, since the text must not depend on it. Where something drafts,
+    a recurrent state keeps its last values, which cost memory each.
+    """
+    drafting, own = config.drafting, config.target
+    drafts = config.draft is not None or bool(set(drafting.types) - {Origin.MODEL})
+    n_snapshots = min(_SNAPSHOT_IDS, drafting.defaults.longest) if drafting.defaults.enabled and drafts else 0
+    own = replace(own, n_snapshots=n_snapshots, n_seq=config.n_parallel, with_head=files.is_in_target)
+    if not drafting.exact:
+        return own
+    # no pass may have more rows than give the same bits
+    n_alike = attention(own, on_cpu=has_cpu_kernels(own))[1]
+    return replace(own, n_seq=0, n_ubatch=min(own.n_ubatch, n_alike), backend_sampling=False)
+
+
+def _draft(config: Config, own: ModelConfig | None) -> ModelConfig | None:
+    """A draft without devices of its own stays on this machine's: each of its ids would wait for the network."""
+    if own is None:
+        return None
+    if config.rpc and own.devices is None:
+        local = tuple(device.name for device in every() if device.takes_layers and not device.is_remote)
+        own = replace(own, devices=local)
+    return replace(own, n_seq=config.n_parallel)
+
+
+def _check_devices(target: ModelConfig, *drafts: ModelConfig | None) -> None:
+    """Raises ConfigError for names that no device has."""
+    for model, flag in ((target, "--device"), *((draft, "--device-draft") for draft in drafts)):
+        if model is not None and model.devices:
+            named(model.devices, [device for device in every() if device.takes_layers], flag)
+
+
+# --- lines at start
+
+
+def device_notes(config: Config) -> Iterator[str]:
+    """The devices of each model, where they were chosen or there are workers; that there is no GPU, where the flags
+    count on one; and when to move to vLLM.
+    """
+    asked = [model.n_gpu_layers for model in (config.target, config.draft) if model is not None]
+    if max(asked) > 0 and not any(device.takes_layers for device in every()):
+        yield (
+            f"--gpu-layers {max(asked)} has no effect: this llama.cpp finds no GPU, or was built without support for "
+            "one (make clean; make serve CMAKE_ARGS=-DGGML_CUDA=on)"
+        )
+    for role, model in (("target", config.target), ("draft", config.draft)):
+        if model is not None and (config.rpc or model.devices is not None):
+            shown = [f"{device.name} ({device.description}, {size_text(device.free)} free)" for device in used(model)]
+            names = ", ".join(shown) or "this machine's CPU"
+            yield f"devices of the {role}: {names}"
+    if config.target.n_gpu_layers and (n := len(used(config.target))) > 1:
+        yield (
+            f"the target's layers are on {n} devices, which compute one after the other; vLLM computes on all at once, "
+            "and uad drafts there, too (docs/vllm.md)"
+        )
+
+
+def _target_notes(config: Config, target: ModelConfig) -> Iterator[str]:
+    if config.target.backend_sampling and not target.backend_sampling:
+        yield "--backend-sampling has no effect with --exact"
+    yield from quota_note(config)
+    yield from attention_note(target, slot_positions(target.n_ctx, config.n_parallel), on_cpu=not offloads(target))
+    yield from amx.notes()
+    yield from kernel_notes(target)
+    yield from rearranged_notes(target, "target")
+
+
+def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, ...]:
+    """A line where there is room for long texts and neither setting was chosen: of llama.cpp's two kinds of attention
+    neither is best for all lengths on a CPU.
+    """
+    is_chosen = config.flash_attn != "auto" or config.type_v not in _WITHOUT_FLASH
+    if not on_cpu or is_chosen or n_ctx < _LONG_IDS or kernels.attends(config):
+        return ()
+    return (
+        (
+            "flash attention is on, as suits short texts; on CPUs -fa off drafts faster from some 1,000 tokens on "
+            "(--exact for equal bits)"
+        ),
+    )
+
+
+def kernel_notes(config: ModelConfig) -> tuple[str, ...]:
+    """The line that says which kernels compute a model, where CPUs do."""
+    return (kernels.of(config).note(),) if has_cpu_kernels(config) else ()
+
+
+def quota_note(config: Config) -> tuple[str, ...]:
+    """A line where the quota of this process's control groups allows fewer threads than there are cores, or than were
+    asked for.
+    """
+    quota, n = cpu_quota(), usable_cores()
+    models = [model for model in (config.target, config.draft) if model is not None]
+    asked = max(n_threads for model in models for n_threads in (model.n_threads, model.n_threads_batch))
+    if quota is None or max(asked, physical_cores()) <= quota:
+        return ()
+    share = f"the control group has the time of {quota:g} processor{'' if quota == 1 else 's'}"
+    if asked > quota:
+        return (f"threads: {asked} were asked for, but {share}, so they wait for each other; --threads {n} suits it",)
+    return () if config.target.n_threads else (f"threads: {n}, since {share} (--threads says otherwise)",)

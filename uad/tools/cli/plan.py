@@ -1,0 +1,214 @@
+"""`uad plan`: what `uad serve` would open with the same words, and why, without opening it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from uad.base.common.available import Limit, available
+from uad.base.common.files import size_text
+from uad.base.config import Config
+from uad.base.config.argv import Parser
+from uad.base.config.flags import GROUPS
+from uad.base.console import console_on
+from uad.base.errors import ConfigError
+from uad.tools.cli.models import add_models, parse
+
+if TYPE_CHECKING:
+    from uad.pairs.choose import PairView
+    from uad.runtime.costs.fit import Total
+    from uad.runtime.plan import Plan
+
+_DESCRIPTION = """Say in about a second what `uad serve` would open with these words: files, drafts, kernels, context,
+slots, and the memory of each part beside what is free. Nothing is loaded.
+
+Exit code 0: it fits. 2: it does not, or wrong usage; what could be changed is listed."""
+_EPILOG = """examples: uad plan TARGET.gguf DRAFT.gguf -c 32768 -np 4
+          uad plan TARGET.gguf --draft auto --json"""
+_FITS, _TOO_LARGE = 0, 2
+_CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
+    ("-ctk q8_0 -ctv q8_0", {"type_k": "q8_0", "type_v": "q8_0"}),
+    ("-ctk q4_0 -ctv q4_0", {"type_k": "q4_0", "type_v": "q4_0"}),
+)
+"""Settings of the cache that take less memory, smallest loss first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """All that is printed. plan: None where it does not fit, with the reason; pair: what is expected of the draft
+    model; ways_out: changes with which it fits.
+    """
+
+    config: Config
+    plan: Plan | None
+    memory: Total | None
+    limits: Sequence[Limit]
+    reason: str = ""
+    pair: PairView | None = None
+    formats: Sequence[tuple[str, str]] = ()
+    ways_out: Sequence[str] = ()
+
+    def as_json(self) -> dict[str, object]:
+        """For programs; sizes in bytes."""
+        plan = self.plan
+        parts = self.memory.parts if self.memory is not None else ()
+        pair = self.pair
+        return {
+            "target": str(self.config.target.path),
+            "draft": None if self.config.draft is None else str(self.config.draft.path),
+            "head": plan is not None and plan.has_head,
+            "fits": plan is not None,
+            "reason": self.reason,
+            "n_ctx_slot": None if plan is None else plan.n_ctx,
+            "n_slots": self.config.n_parallel,
+            "memory": [
+                {"part": part.name, "host": part.host, "mapped": part.mapped, "device": part.device} for part in parts
+            ],
+            "host_bytes": sum(part.host for part in parts),
+            "mapped_bytes": sum(part.mapped for part in parts),
+            "device_bytes": sum(part.device for part in parts),
+            "limits": [{"name": limit.name, "bytes": limit.n_bytes} for limit in self.limits],
+            "chat_formats": dict(self.formats),
+            "expected_gain": None if pair is None else round(pair.prediction.gain, 3),
+            "measured_gain": None if pair is None or pair.record.gain is None else round(pair.record.gain, 3),
+            "ways_out": list(self.ways_out),
+            "notes": list(plan.notes) if plan is not None else [],
+        }
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the plan, and say by the exit code whether it fits. Raises UadError."""
+    parser = Parser("uad plan", _DESCRIPTION, _EPILOG, "[TARGET [DRAFT]]")
+    add_models(parser, "?")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON instead of a table")
+    args, config = parse(parser, argv, tuple(GROUPS), ("target", "draft"), logging.WARNING)
+    for model in (config.target, config.draft):
+        if model is not None and model.hub is not None:
+            raise ConfigError("uad plan reads files that are here; `uad serve` fetches those of --hf-repo first")
+    shown = look(config)
+    if args.json:
+        print(json.dumps(shown.as_json()))
+    else:
+        show(shown)
+    return _FITS if shown.plan is not None else _TOO_LARGE
+
+
+def look(config: Config) -> Shown:
+    """Everything about a start of this configuration. Raises ConfigError or ModelLoadError."""
+    from uad.runtime.costs.fit import NoRoomError
+    from uad.runtime.plan import plan
+
+    limits = available()
+    formats, pair = tuple(_formats(config)), _pair(config)
+    try:
+        planned = plan(config, limits)
+    except NoRoomError as error:
+        out = tuple(_ways_out(config, limits))
+        return Shown(config, None, error.wanted, limits, str(error), pair, formats, out)
+    return Shown(planned.config, planned, planned.memory, limits, "", pair, formats)
+
+
+def _ways_out(config: Config, limits: Sequence[Limit]) -> Iterator[str]:
+    """Changes of the command line with which it fits, each tried."""
+    from uad.runtime.costs.fit import NoRoomError
+    from uad.runtime.plan import plan
+
+    usual = replace(config, target=replace(config.target, n_ctx=0))
+    tries = [("without -c", usual)] if config.target.n_ctx else []
+    for words, changes in _CHANGES:
+        less = replace(config.target, **changes)  # type: ignore[arg-type]
+        tries.append((words, replace(config, target=less)))
+    if config.draft is not None:
+        tries.append(("--no-draft", replace(config, draft=None)))
+    for words, changed in tries:
+        try:
+            n_ctx = plan(changed, limits).n_ctx
+        except NoRoomError:
+            continue
+        slots = f" in each of {config.n_parallel} slots" if config.n_parallel > 1 else ""
+        yield f"{words}: a context of {n_ctx:,} tokens{slots} fits"
+
+
+def _pair(config: Config) -> PairView | None:
+    """What is expected of the draft model."""
+    if config.draft is None:
+        return None
+    from uad.pairs.choose import views
+
+    return next(iter(views(config.target.path, [config.draft.path])), None)
+
+
+def _formats(config: Config) -> Iterator[tuple[str, str]]:
+    """Role and chat format of each model."""
+    from uad.pairs.formats import chat_format
+    from uad.pairs.header import stamp
+
+    models: list[tuple[str, Path]] = [("target", config.target.path)]
+    if config.draft is not None:
+        models.append(("draft", config.draft.path))
+    for role, path in models:
+        found = chat_format(path, stamp(path)).recognised
+        yield role, found.family.name if found.family is not None else f"none ({found.reason})"
+
+
+# --- for people
+
+
+def show(shown: Shown) -> None:
+    """A table of memory, what is opened, and what to change where it does not fit; on stdout."""
+    console, config, plan = console_on(), shown.config, shown.plan
+    for role, value in _rows(shown):
+        console.print(Text.assemble((f"{role:<12}", "bold"), value), soft_wrap=True)
+    if shown.memory is not None:
+        console.print(_table(shown.memory, shown.limits))
+    else:
+        console.print("memory: not computed (--fit off, or llama.cpp does not say)")
+    if plan is None:
+        console.print(Text(f"does not fit: {shown.reason}", "bold red"), soft_wrap=True)
+        for line in shown.ways_out or ("no change of the context is enough: a smaller model, or fewer bits a weight",):
+            console.print(f"  {line}", soft_wrap=True)
+        return
+    if config.draft is None and not plan.has_head:
+        console.print("no draft model: --draft auto looks for one beside the target", style="dim", soft_wrap=True)
+    for line in plan.notes:
+        console.print(Text(line, "dim"), soft_wrap=True)
+
+
+def _rows(shown: Shown) -> Iterator[tuple[str, str]]:
+    config, pair, formats = shown.config, shown.pair, dict(shown.formats)
+    yield "target", f"{config.target.path}, chat format {formats['target']}"
+    if config.draft is not None:
+        gain = "" if pair is None else f", expected {pair.prediction.gain:.2f} times as fast as the target alone"
+        if pair is not None and pair.record.gain is not None:
+            gain = f", measured {pair.record.gain:.2f} times as fast as the target alone"
+        yield "draft", f"{config.draft.path}, chat format {formats['draft']}{gain}"
+    if (plan := shown.plan) is not None:
+        if plan.has_head:
+            yield "head", str(plan.head_file.path if plan.head_file is not None else "in the target's file")
+        slots = f"{config.n_parallel} slot{'s' if config.n_parallel > 1 else ''}"
+        yield "context", f"{plan.n_ctx:,} tokens in each of {slots}"
+
+
+def _table(memory: Total, limits: Sequence[Limit]) -> Table:
+    """Bytes by part: in memory whatever happens, mapped from files, and on devices."""
+    has_devices = memory.device > 0
+    table = Table("part", "memory", "mapped file", *(["devices"] if has_devices else []), box=None)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for part in memory.parts:
+        cells = [part.host, part.mapped, *([part.device] if has_devices else [])]
+        table.add_row(Text(part.name), *(size_text(n) if n else "" for n in cells))
+    sums = [memory.host, memory.mapped, *([memory.device] if has_devices else [])]
+    table.add_row(Text("sum", "bold"), *(Text(size_text(n), "bold") for n in sums))
+    for limit in limits:
+        table.add_row(Text(limit.name, "dim"), Text(size_text(limit.n_bytes), "dim"))
+    if memory.device_room:
+        table.add_row(Text("free on devices", "dim"), "", "", Text(size_text(memory.device_room), "dim"))
+    return table
