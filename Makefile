@@ -2,7 +2,7 @@
 # make demo    fetch a real pair of models (1.2 GB, once) and serve it   make check   format, lint, types, fast tests, coverage
 # make models  fetch all real models that tests and bench use            make unit    the tests that need no llama.cpp (two minutes)
 # make vocabs  fetch real vocabularies and chat templates for the tests  make lint    format, lint and types only
-# make bench   plain against drafted, on a scaled target                 make clean   remove environments and caches
+# make clean   remove environments and caches
 # make table   README's table of speeds, measured here: fetches models, builds llama-server (ARGS=--plan says how long, ARGS=--quick is short)
 # make test-no-kernels  the tests that decode with a model once more, in llama.cpp's own kernels
 # make test-kernels  the kernels on other processors, which are emulated (three minutes): after edits in kernels/
@@ -18,7 +18,6 @@ PORT ?= 8080
 SAMPLES := samples/target-chatml.gguf samples/draft-zephyr.gguf
 TARGET ?= $(word 1,$(SAMPLES))
 DRAFT ?= $(word 2,$(SAMPLES))
-BENCH_TARGET := .cache/target-1b-bf16.gguf
 DEMO_TARGET ?= qwen2.5-coder-1.5b-q8_0
 DEMO_DRAFT ?= smollm2-135m
 
@@ -48,7 +47,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 endif
 
-.PHONY: serve demo test test-no-kernels test-kernels check unit lint bench table models vocabs clients vllm mutants clean
+.PHONY: serve demo test test-no-kernels test-kernels check unit lint table models vocabs clients vllm mutants clean
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.installed
@@ -80,9 +79,6 @@ lint: $(UNIT_MADE)
 
 unit: $(UNIT_MADE)
 	@$(UNIT)/bin/python -m pytest $(XDIST) --dist worksteal -m unit $(TESTS)
-
-bench: $(VENV)/.installed-lab $(BENCH_TARGET)
-	@$(BIN)/python lab/bench_servers.py --target $(BENCH_TARGET) --draft $(DRAFT)
 
 table: $(VENV)/.installed
 	@$(BIN)/python lab/speed_table.py $(ARGS)
@@ -122,7 +118,3 @@ $(VENV)/.installed-%: $(SETUP) $(KERNELS)
 .venv-vllm/.installed: pyproject.toml scripts/vllm_env.py | $(VENV)/.installed-dev
 	@$(BIN)/python scripts/vllm_env.py .venv-vllm
 	@touch $@
-
-$(BENCH_TARGET): samples/target-chatml.gguf | $(VENV)/.installed-lab
-	@mkdir -p $(dir $@)
-	@$(BIN)/python lab/scale.py $< $@ --params 1b --type bf16

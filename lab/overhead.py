@@ -25,11 +25,10 @@ from pathlib import Path
 from statistics import median
 from typing import Self
 
-from bench_measure import turns
-from bench_options import OWN, context_for, served_environ
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from serving import OWN, context_for, served_environ, turns
 from words import words_of
 
 from uad.base.config import Config, ModelConfig, load_config

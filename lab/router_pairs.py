@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from bench_measure import turns
+from serving import turns
 
 from uad.base.errors import ConfigError
 from uad.pairs.choose import N_TRIED, views

@@ -29,8 +29,8 @@ from typing import Any, TextIO
 
 import ik_server
 import overhead
-from bench_options import context_for
 from platformdirs import user_cache_path
+from serving import context_for
 from speed_cells import (
     BYTES_PER_TOKEN,
     DRAFT,

@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from bench_options import context_for
+from serving import context_for
 
 from uad.base.config.argv import Parser, typed
 from uad.base.config.kinds import choice, integer, number, several

@@ -34,7 +34,7 @@ def curves_once() -> Iterator[None]:
     """How long the passes of a model take is measured once, whatever the settings: of one row, and of several. Sizes
     that a curve has not are guessed from those that it has, as those that a start has no time for.
     """
-    from uad.runtime import wiring
+    from uad.runtime import timing
     from uad.runtime.costs import profile_store
 
     curve = profile_store.curve
@@ -50,7 +50,7 @@ def curves_once() -> Iterator[None]:
         return CURVES[asked]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wiring, "curve", once)
+        patch.setattr(timing, "curve", once)
         yield
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from kit.toys import TARGET_VOCAB
 from uad.engine.decode.engine import Engine
 from uad.runtime.adapters import AdapterTurns
-from uad.runtime.wiring import WIRING
+from uad.runtime.timing import TIMING
 
 
 def parts_on(engine: Engine) -> SimpleNamespace:
@@ -22,6 +22,6 @@ def parts_on(engine: Engine) -> SimpleNamespace:
         keeper=None,
         contexts=(),
         disk=None,
-        wiring=WIRING,
+        timing=TIMING,
         stack=ExitStack(),
     )

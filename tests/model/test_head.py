@@ -14,7 +14,6 @@ from kit.learned import exactness_once
 from kit.models import DRAFTS, finish
 from kit.pace import best_of
 from kit.tiny_models import make
-from measure_pair import Form, SampleText, measure_pair
 
 from uad.base.config import Config, DraftingConfig, ModelConfig
 from uad.base.errors import ConfigError
@@ -180,14 +179,6 @@ def test_what_is_no_head_is_named(folder: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=re.escape(reason)):
             Runtime.open(config(target, draft=draft, types=types))
-
-
-@pytest.mark.parametrize("role", ["target", "draft"])
-def test_a_head_alone_is_not_compared_with_a_model(role: str, folder: Path) -> None:
-    trunk, head = (make_with_head("qwen35", folder, part=part) for part in (Part.TRUNK, Part.HEAD))
-    target, draft = (head, trunk) if role == "target" else (trunk, head)
-    with pytest.raises(ConfigError, match=f"^{role} {re.escape(str(head))}: it holds a head"):
-        measure_pair(config(target, draft=draft), [SampleText("text", "a b c", Form.READ)], lambda what, share: None)
 
 
 def test_a_head_that_nobody_asked_for_is_mentioned(folder: Path) -> None:

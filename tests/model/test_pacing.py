@@ -13,7 +13,7 @@ from uad.base.types import Request, SamplingParams
 from uad.engine.policy.cost import CostSample
 from uad.runtime import pacing
 from uad.runtime.runtime import Runtime
-from uad.runtime.wiring import Wiring
+from uad.runtime.timing import Timing
 
 CONFIG = SimpleNamespace(drafting=DraftingConfig(), n_parallel=1)
 TARGET = SimpleNamespace(
@@ -28,7 +28,7 @@ TARGET = SimpleNamespace(
     [((10, 10, 11), False, False), ((10, 30, 60), False, True), ((10, 30, 60), True, False)],
 )
 def test_costs_of_a_busy_machine_are_called_rough(times, stored, is_rough):
-    class Measured(Wiring):
+    class Measured(Timing):
         def curve(self, *_):
             return tuple(CostSample(n, 0, float(ms)) for n in (1, 2, 4) for ms in times), stored
 
@@ -43,7 +43,7 @@ def test_costs_of_a_busy_machine_are_called_rough(times, stored, is_rough):
 def test_where_only_predictions_draft_single_rows_alone_are_measured(is_seldom, wanted):
     asked = []
 
-    class Measured(Wiring):
+    class Measured(Timing):
         def curve(self, context, config, role, sizes, seconds):
             asked.append((list(sizes), seconds))
             return (CostSample(1, 0, 10.0),), False
@@ -77,7 +77,7 @@ def opened():
     """A server that began on a busy machine: what is measured in turn, and where; its policies."""
     found, places, now = [], [], Now()
 
-    class Measured(Wiring):
+    class Measured(Timing):
         clock = now
 
         def curve(self, *_):

@@ -40,7 +40,7 @@ from uad.runtime.loaded import Loaded
 from uad.runtime.open import Parts, open_parts
 from uad.runtime.plan import plan as planned
 from uad.runtime.target import Measured, Progress, agreeing
-from uad.runtime.wiring import Wiring
+from uad.runtime.timing import Timing
 
 _ALWAYS = frozenset(("Q8_0", "Q5_0", "Q4_1", "Q4_0"))
 """Weights whose rows llama.cpp's own kernels for CPUs compute alike in any pass."""
@@ -281,7 +281,7 @@ def _fits_again(config: Config) -> bool:
 # --- one way
 
 
-class _Uncounted(Wiring):
+class _Uncounted(Timing):
     """Costs are not measured at start: drafts have a fixed length."""
 
     def curve(

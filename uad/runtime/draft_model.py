@@ -22,7 +22,7 @@ from uad.runtime.costs.profile import most_singly
 from uad.runtime.models import open_model, side, template_options, tokenizer_notes
 from uad.runtime.pacing import Steps, draft_steps
 from uad.runtime.target import LoadedTarget, Progress
-from uad.runtime.wiring import Wiring
+from uad.runtime.timing import Timing
 from uad.text.mapping.plan import plan
 from uad.text.mapping.recognise import Side
 from uad.text.vocab.encode import Encoder
@@ -43,7 +43,7 @@ class OpenedDraft:
 
 
 def open_draft(
-    config: Config, stack: ExitStack, target: LoadedTarget, encoder: Encoder, progress: Progress, wiring: Wiring
+    config: Config, stack: ExitStack, target: LoadedTarget, encoder: Encoder, progress: Progress, timing: Timing
 ) -> OpenedDraft:
     """The draft model's part on the stack; where it loads and then fails, none, and the line that says so."""
     if config.draft is None:
@@ -61,7 +61,7 @@ def open_draft(
         model = attempt.enter_context(open_model(config.draft, "draft", lambda share: progress("loading draft", share)))
         try:
             own = side(target.model, config.templates.chat_template)
-            opened = draft_on(config, config.draft, attempt, model, own, target.context.n_ctx, encoder, wiring)
+            opened = draft_on(config, config.draft, attempt, model, own, target.context.n_ctx, encoder, timing)
         except (ConfigError, ModelLoadError, MappingError):  # the user's
             raise
         except Exception as error:
@@ -79,7 +79,7 @@ def draft_on(
     target: Side,
     n_ctx: int,
     encoder: Encoder,
-    wiring: Wiring,
+    timing: Timing,
 ) -> OpenedDraft:
     """The part of a loaded draft model, on the stack: for a target of which no more is known than its vocabulary, its
     template, and that each of its slots has n_ctx positions. Raises what loading and mapping do.
@@ -91,11 +91,11 @@ def draft_on(
     draft.choose_threads(own)
     rules = plan(target, side(model), template_options(config))
     drafter = ModelDrafter(
-        _row_by_row(wiring.draft(draft), draft, own),
+        _row_by_row(draft, own),
         encoder.sharing(),
         rules.rules,
         window=config.drafting.window,
-        clock=wiring.clock,
+        clock=timing.clock,
     )
     notes = (
         *rearranged_notes(own, "draft"),
@@ -107,15 +107,15 @@ def draft_on(
     if draft.n_ctx < n_ctx:
         has = f"the draft's context has {draft.n_ctx} of the target's {n_ctx} tokens"
         notes += (f"{has}: past that it drafts from a window",)
-    return OpenedDraft(notes, drafter, draft_steps(config, draft, own, wiring), model.info, draft)
+    return OpenedDraft(notes, drafter, draft_steps(config, draft, own, timing), model.info, draft)
 
 
-def _row_by_row(context: DraftContext, draft: Context, config: ModelConfig) -> DraftContext:
-    """The draft's context, where a device computes it and few rows cost less one by one."""
+def _row_by_row(draft: Context, config: ModelConfig) -> DraftContext:
+    """The draft's context; row by row where a device computes it and few rows cost less one by one."""
     if not (draft.can_stop and offloads(config) and draft.n_ctx > 1):
-        return context
+        return draft
     most = most_singly(draft)
-    return context if most == 1 else RowByRow(context, most)
+    return draft if most == 1 else RowByRow(draft, most)
 
 
 def _pair_note(target: Model, draft: Model) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from uad.runtime.models import open_model
 from uad.runtime.pacing import Steps, draft_steps
 from uad.runtime.plan import Plan
 from uad.runtime.target import LoadedTarget, Progress
-from uad.runtime.wiring import Wiring
+from uad.runtime.timing import Timing
 
 _log = logging.getLogger("uad")
 _BATCH_ROWS = 512  # rows of a head's pass at most: hidden rows take room
@@ -40,7 +40,7 @@ class OpenedHead:
     """The drafter's."""
 
 
-def open_head(plan: Plan, stack: ExitStack, target: LoadedTarget, progress: Progress, wiring: Wiring) -> OpenedHead:
+def open_head(plan: Plan, stack: ExitStack, target: LoadedTarget, progress: Progress, timing: Timing) -> OpenedHead:
     """The head on the stack, where the plan has one; none, and the line that says so, where it fails otherwise than by
     the user's fault. Raises ModelLoadError, or ConfigError for a head of another model.
     """
@@ -50,7 +50,7 @@ def open_head(plan: Plan, stack: ExitStack, target: LoadedTarget, progress: Prog
         return OpenedHead(notes=("the target's memory cannot take drafts back: its head is not used",))
     with ExitStack() as attempt:
         try:
-            opened = _opened(plan, attempt, target, progress, wiring)
+            opened = _opened(plan, attempt, target, progress, timing)
         except (ConfigError, ModelLoadError):
             raise
         except Exception as error:
@@ -60,16 +60,14 @@ def open_head(plan: Plan, stack: ExitStack, target: LoadedTarget, progress: Prog
         return opened
 
 
-def _opened(plan: Plan, stack: ExitStack, target: LoadedTarget, progress: Progress, wiring: Wiring) -> OpenedHead:
+def _opened(plan: Plan, stack: ExitStack, target: LoadedTarget, progress: Progress, timing: Timing) -> OpenedHead:
     config = plan.config
     window = config.drafting.window or target.context.n_ctx
     context, own = open_context(plan, stack, target, window, progress)
-    drafter = HeadDrafter(
-        wiring.head(context), _choosers(target.model), target.model.vocab, config.drafting.window, wiring.clock
-    )
+    drafter = HeadDrafter(context, _choosers(target.model), target.model.vocab, config.drafting.window, timing.clock)
     where = plan.head_file.path.name if plan.head_file is not None else "the target's file"
     note = f"head of {where}: drafts from the target's hidden rows, of the last {window} tokens at first"
-    return OpenedHead(drafter, draft_steps(config, context, own, wiring, "head"), (note,), context)
+    return OpenedHead(drafter, draft_steps(config, context, own, timing, "head"), (note,), context)
 
 
 def open_context(

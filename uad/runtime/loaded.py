@@ -39,7 +39,7 @@ class Loaded:
     @property
     def clock(self) -> Clock:
         """What requests are timed with."""
-        return self._parts.wiring.clock
+        return self._parts.timing.clock
 
     @property
     def sees_images(self) -> bool:

@@ -32,7 +32,7 @@ class ModelThread:
         self.between_rounds.set()
         self.slots: SlotActions | None = None
         if parts.keeper is not None and folder is not None:
-            self.slots = SlotActions(parts.keeper, folder, commands.post, parts.wiring.clock)
+            self.slots = SlotActions(parts.keeper, folder, commands.post, parts.timing.clock)
         self.sleeper = Sleeper(parts, self.slots, commands)
         if parts.disk is not None:
             parts.disk.wake = lambda: commands.post(lambda: None)  # have it look whether there is something to do

@@ -42,7 +42,7 @@ from uad.runtime.slots.disk_files import make_folder
 from uad.runtime.slots.file import SavedSlot
 from uad.runtime.slots.keeper import SlotKeeper
 from uad.runtime.target import LoadedTarget, Progress, open_target
-from uad.runtime.wiring import WIRING, Wiring
+from uad.runtime.timing import TIMING, Timing
 from uad.text.grammar.grammars import Grammars
 from uad.text.grammar.protocol import Matcher
 from uad.text.grammar.vocabulary import GrammarVocabulary
@@ -54,7 +54,7 @@ from uad.text.vocab.encode import Encoder
 @dataclass(frozen=True)
 class Parts:
     """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target.
-    drafter: the draft model's. again: measures costs again while nothing runs. wiring: how they were joined.
+    drafter: the draft model's. again: measures costs again while nothing runs. timing: how they were joined.
     keeper: copies slots, with --slot-save-path. contexts: all that are open, in the order in which they were made.
     disk: the prompt cache's level on a disk, with --cache-disk.
     """
@@ -69,14 +69,14 @@ class Parts:
     drafter: ModelDrafter | None
     policies: Policies | None
     again: Remeasurement | None
-    wiring: Wiring
+    timing: Timing
     keeper: SlotKeeper | None
     contexts: tuple[Context, ...]
     stack: ExitStack
     disk: DiskTexts | None = None
 
 
-def open_parts(plan: Plan, progress: Progress, wiring: Wiring = WIRING) -> Parts:
+def open_parts(plan: Plan, progress: Progress, timing: Timing = TIMING) -> Parts:
     """Loads the models as planned and wires the parts.
 
     Raises ModelLoadError, MappingError or ConfigError; nothing stays loaded then.
@@ -93,22 +93,25 @@ def open_parts(plan: Plan, progress: Progress, wiring: Wiring = WIRING) -> Parts
         template, name = model.info.chat_template, model.info.desc
         text = TextService(model.vocab, encoder, config.templates, template, name, context.n_ctx, grammars, breakers)
         text.sight, sight_notes = open_sight(config, stack, target, encoder.encode)
-        head = open_head(plan, stack, target, progress, wiring)
-        draft = open_draft(config, stack, target, encoder, progress, wiring)
+        head = open_head(plan, stack, target, progress, timing)
+        draft = open_draft(config, stack, target, encoder, progress, timing)
         free = _open_lookup(config, stack, target, encoder)
         every: list[Drafter] = [*free, *(drafter for drafter in (head.drafter, draft.drafter) if drafter is not None)]
         forced = _forced(config, target, matchers)
         policies, policy_notes, again = None, tuple[str, ...](), None
         if every:
             is_seldom = all(drafter.origin in BY_REQUEST for drafter in every)
-            policies, policy_notes, again = open_policy(config, target, draft.steps, head.steps, wiring, is_seldom)
+            policies, policy_notes, again = open_policy(config, target, draft.steps, head.steps, timing, is_seldom)
         drafts = (*forced, *every)
-        drafting = wiring.drafting(drafts, policies or AutoPolicy, model, matchers) if drafts else None
-        samplers = wiring.samplers(_samplers(context, model, grammars, breakers), model)
+        drafting = None
+        if drafts:
+            makes_policy, n_vocab, ends = policies or AutoPolicy, model.info.n_vocab, model.vocab.eog
+            drafting = Drafting(drafts, makes_policy, n_vocab, ends, timing.clock, matchers)
+        samplers = _samplers(context, model, grammars, breakers)
         copies = open_copies(config, target, draft, lambda: turns.active)
-        disk = open_disk(config, stack, target, copies, wiring.clock)
-        cache = open_prompt_cache(config, context, wiring.clock, copies, disk, drafting)
-        engine = engine_on(target, drafting, samplers, wiring, matchers, cache)
+        disk = open_disk(config, stack, target, copies, timing.clock)
+        cache = open_prompt_cache(config, context, timing.clock, copies, disk, drafting)
+        engine = engine_on(target, drafting, samplers, timing, matchers, cache)
         notes = (
             *plan.notes,
             *target.notes,
@@ -135,7 +138,7 @@ def open_parts(plan: Plan, progress: Progress, wiring: Wiring = WIRING) -> Parts
             draft.drafter,
             policies,
             again,
-            wiring,
+            timing,
             SlotKeeper(engine, copies, turns) if copies is not None and config.server.slot_save_path else None,
             contexts,
             stack.pop_all(),
@@ -178,14 +181,20 @@ def engine_on(
     target: LoadedTarget,
     drafting: Drafting | None,
     samplers: SamplerFactory,
-    wiring: Wiring,
+    timing: Timing,
     matchers: dict[int, Matcher] | None = None,
     cache: PromptCache[SavedSequence] | PromptCache[SavedSlot] | None = None,
 ) -> Engine:
     """The loop on this target."""
-    decoder, seeds = wiring.target(target.context), lambda: secrets.randbits(32)
     return Engine(
-        decoder, drafting, samplers, seeds, least=target.least, clock=wiring.clock, matchers=matchers, cache=cache
+        target.context,
+        drafting,
+        samplers,
+        lambda: secrets.randbits(32),
+        least=target.least,
+        clock=timing.clock,
+        matchers=matchers,
+        cache=cache,
     )
 
 

@@ -17,7 +17,7 @@ from uad.engine.policy.machine import Machine
 from uad.llama.context import Context
 from uad.runtime.costs.profile import alike, as_at_rest, disturbance, quick
 from uad.runtime.target import LoadedTarget
-from uad.runtime.wiring import Wiring
+from uad.runtime.timing import Timing
 
 _TARGET_SECONDS, _DRAFT_SECONDS = 1.7, 0.3
 _MOST_SEQUENCES = 16
@@ -99,11 +99,11 @@ class Steps:
 
 
 def draft_steps(
-    config: Config, draft: Context, draft_config: ModelConfig, wiring: Wiring, role: str = "draft"
+    config: Config, draft: Context, draft_config: ModelConfig, timing: Timing, role: str = "draft"
 ) -> Steps:
     """Stored, else as a short look shows. Raises what decoding does."""
     sizes = range(1, min(config.n_parallel, _MOST_SEQUENCES) + 1)
-    samples, stored = wiring.curve(draft, draft_config, role, sizes, _DRAFT_SECONDS)
+    samples, stored = timing.curve(draft, draft_config, role, sizes, _DRAFT_SECONDS)
     return Steps(samples, not stored and bool(disturbance(samples)))
 
 
@@ -112,7 +112,7 @@ def open_policy(
     target: LoadedTarget,
     steps: Steps | None,
     head_steps: Steps | None,
-    wiring: Wiring,
+    timing: Timing,
     is_seldom: bool = False,
 ) -> tuple[Policies, tuple[str, ...], Remeasurement | None]:
     """The policies, the lines that say what decoding several tokens at once costs here, and what measures it again
@@ -126,7 +126,7 @@ def open_policy(
     usual = replace(config.drafting.defaults, policy=SpecPolicy.FIXED).longest
     n_max = min(context.n_alike, config.n_parallel * (1 + usual))
     sizes, seconds = (_SINGLE, 0.0) if is_seldom else (range(1, n_max + 1), _TARGET_SECONDS)
-    samples, stored = wiring.curve(context, target.config, "target", sizes, seconds)
+    samples, stored = timing.curve(context, target.config, "target", sizes, seconds)
     why = "" if stored else disturbance(samples)
     used = as_at_rest(samples) if why else samples
 
@@ -151,8 +151,8 @@ def open_policy(
         again = Remeasurement(
             policies,
             samples,
-            lambda seq, depth, stop: quick(context, sizes, seconds, wiring.clock, seq=seq, depth=depth, stop=stop),
-            wiring.clock,
+            lambda seq, depth, stop: quick(context, sizes, seconds, timing.clock, seq=seq, depth=depth, stop=stop),
+            timing.clock,
         )
         line = (
             f"one token takes about {policies.last.known.machine.target.ms(1):.2g} ms; the machine is busy, and this "

@@ -28,7 +28,7 @@ class Sleeper:
     """
 
     def __init__(self, parts: Parts, slots: SlotActions | None, commands: Commands) -> None:
-        self._engine, self._contexts, self._clock = parts.engine, parts.contexts, parts.wiring.clock
+        self._engine, self._contexts, self._clock = parts.engine, parts.contexts, parts.timing.clock
         self._slots, self._commands = slots, commands
         self._models = tuple(dict.fromkeys(context.model for context in self._contexts))
         self._projectors = tuple(context.projector for context in self._contexts if context.projector is not None)

@@ -20,7 +20,7 @@ from uad.runtime.draft_model import draft_on
 from uad.runtime.lookups import build_lookups, close_lookup, lookup_notes
 from uad.runtime.models import open_model
 from uad.runtime.plan import kernel_notes
-from uad.runtime.wiring import WIRING
+from uad.runtime.timing import TIMING
 from uad.text.mapping.recognise import Side
 from uad.text.vocab.encode import Encoder
 from uad.text.vocab.table import VocabTable
@@ -73,7 +73,7 @@ def open_drafters(config: Config, vocab: VocabTable, template: str, max_len: int
                 config.draft,
                 n_ctx=config.draft.n_ctx or min(n_ctx, loaded.info.n_ctx_train) * config.n_parallel,
             )
-            opened = draft_on(config, sized, stack, loaded, own, n_ctx, encoder, WIRING)
+            opened = draft_on(config, sized, stack, loaded, own, n_ctx, encoder, TIMING)
             notes, model = (*kernel_notes(sized), *opened.notes), opened.drafter
             steps = opened.steps.samples if opened.steps is not None else ()
             if model is not None:

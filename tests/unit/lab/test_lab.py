@@ -6,14 +6,11 @@ from pathlib import Path
 
 import pytest
 from curves import GPUS, Curve
-from predictions import CHANGES, count
 from replay import MODEL, automatic, calibrated_ms, hindsight_of, oracle_ms, score
 from rounds import Answer, Guess, Recording, read, write
 
 from uad.base.types import SpecPolicy, SpeculativeParams
 from uad.engine.policy.auto import AutoPolicy
-from uad.text.vocab.encode import Encoder
-from uad.text.vocab.table import VocabTable
 
 FLAT = Curve("flat", tuple(20.0 for _ in range(64)), step=1.0, read_ms=0.1)
 STEEP = Curve("steep", tuple(20.0 * n for n in range(1, 65)), step=10.0, read_ms=5.0)
@@ -77,13 +74,3 @@ def test_curves_of_gpus_are_flat_and_then_rise() -> None:
     for curve in GPUS:
         costs = [curve.target_ms(n) for n in range(1, 100)]
         assert costs[0] == costs[7] < costs[40] < costs[98]
-
-
-def test_rounds_of_predicted_answers_are_counted() -> None:
-    encoder = Encoder(VocabTable("bytes", tuple(bytes([byte]) for byte in range(256)), {}, list))
-    lines = [f"line {i} of the prediction\n" for i in range(20)]
-    counts = {name: count(encoder, lines, change, 20) for name, change in CHANGES.items()}
-    same = counts["nothing"]
-    assert same.n_ids == len("".join(lines))
-    assert (same.n_rounds, same.n_wrong) == (1 + -((17 - same.n_ids) // 21), 0), "the first draft has 16"
-    assert same.n_rounds < counts["eight lines changed"].n_rounds < counts["another text"].n_rounds

@@ -41,7 +41,7 @@ _NO_PACE = NoPace()
 
 class ModelDrafter:
     """Drafts with a model through bytes. heal: re-choose the ids after the edge; salvage: keep guesses that the target
-    re-cut. `scripts/edges.py` measures what each of the two gains.
+    re-cut. lab/translation.md has what each of the two gains.
     """
 
     origin: ClassVar[Origin] = Origin.MODEL
