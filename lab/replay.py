@@ -13,11 +13,12 @@ import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, count
 from math import exp
 from operator import mul
 from pathlib import Path
 from statistics import geometric_mean, mean
+from zlib import crc32
 
 from curves import KERNELS, Curve, curves
 from hindsight import Hindsight
@@ -31,6 +32,9 @@ from uad.engine.policy.protocol import Chosen, Decoded, Drafted, Ended, Policy, 
 
 MODEL = str(Origin.MODEL)
 NOISE = 0.03  # of the logarithm of a decode's time
+_LUCK = 65_521
+"""Times that are drawn for one order of the answers; a prime, so that places do not repeat in step."""
+_DECODE, _LOOK, _CALL, _READ, _STEP = range(5)
 LONGEST = 48
 WINDOW = 256
 READ_AGAIN = 16  # as in uad.llama.memory
@@ -53,6 +57,12 @@ class Text:
     n_accepted: int = 0
     n_passes: int = 0
 
+    key: int = field(init=False)
+    """A number of the answer, for its luck."""
+
+    def __post_init__(self) -> None:
+        self.key = crc32(self.answer.name.encode())
+
     @property
     def is_over(self) -> bool:
         return self.t >= len(self.answer.ids)
@@ -73,7 +83,8 @@ class Replay:
         self._policy = policy
         self._curve = curve
         self._params = params
-        self._rng = random.Random(seed)
+        rng = random.Random(seed)
+        self._luck = [exp(rng.gauss(0.0, NOISE)) for _ in range(_LUCK)]
         self._origins = origins
         self._temperature = temperature
         self._changes: list[float] = []  # what the next single rows take longer
@@ -112,8 +123,11 @@ class Replay:
         self._policy.observe(Commit(seq, text.answer.ids[:1]))
         return text
 
-    def _noise(self) -> float:
-        return exp(self._rng.gauss(0.0, NOISE))
+    def _noise(self, what: int, text: Text, n: int = 0) -> float:
+        """How much longer than usual something takes at this place of a text: the same for every policy, so that two of
+        them are compared under the same luck. n: of several such things there.
+        """
+        return self._luck[(text.key + 7919 * text.t + 104729 * what + 1299709 * n) % _LUCK]
 
     def _round(self, live: Sequence[Text]) -> float:
         wishes = [
@@ -154,7 +168,7 @@ class Replay:
         for n in sorted(set(rows.values())):  # equal lengths share a pass
             n_seq = sum(one >= n for one in rows.values())
             passes.append((n_seq, n - done))
-            decode += self._decode_ms(n_seq * (n - done)) * self._noise()
+            decode += self._decode_ms(n_seq * (n - done)) * self._noise(_DECODE, live[0], n_seq * (n - done))
             done = n
         depth = sum(one.answer.n_prompt + one.t for one in live) // len(live)
         self._policy.observe(Decoded(passes, depth, decode / 1e3))
@@ -175,7 +189,8 @@ class Replay:
 
     def _propose(self, origin: str, asks: Sequence[Ask], texts: dict[int, Text]) -> tuple[float, list[Draft]]:
         if origin != MODEL:
-            return self._curve.look_ms * self._noise(), [self._looked_up(origin, texts[ask.seq], ask) for ask in asks]
+            ms = self._curve.look_ms * self._noise(_LOOK, texts[asks[0].seq])
+            return ms, [self._looked_up(origin, texts[ask.seq], ask) for ask in asks]
         return self._write(asks, texts)
 
     def _looked_up(self, origin: str, text: Text, ask: Ask) -> Draft:
@@ -186,13 +201,14 @@ class Replay:
         """The draft model reads what it has not read, then writes for all of them in lockstep, as long as the policy
         lets it.
         """
-        ms, n_read, n_written, live = self._curve.call_ms * self._noise(), {}, {}, []
+        first_text = texts[asks[0].seq]
+        ms, n_read, n_written, live = self._curve.call_ms * self._noise(_CALL, first_text), {}, {}, []
         more, wrote, steps = self._policy.more, list[tuple[int, float]](), list[tuple[int, float]]()
         for ask in asks:
             text, guess = texts[ask.seq], texts[ask.seq].answer.guesses[MODEL][texts[ask.seq].t]
             n_read[ask.seq] = n = min(text.unread, ask.n_read or text.unread)
             text.unread -= n
-            ms += self._curve.read_ms * max(n - 1, 0) * self._noise()
+            ms += self._curve.read_ms * max(n - 1, 0) * self._noise(_READ, text)
             n_written[ask.seq] = 0
             if text.unread or ask.n_max <= 0:
                 continue
@@ -201,9 +217,9 @@ class Replay:
             n_written[ask.seq] = free
             live.append(ask)
         if not live:  # the last id that was read is a decode of its own
-            ms += self._curve.step_ms(1) * self._noise()
+            ms += self._curve.step_ms(1) * self._noise(_STEP, first_text)
         first = True
-        while True:
+        for n_step in count(1):
             live = [ask for ask in live if self._has_more(texts[ask.seq], n_written[ask.seq], ask)]
             left = [ask.seq for ask in live if n_written[ask.seq] or not first]  # else an id is written in any case
             goes_on = dict(zip(left, more(left, wrote, steps), strict=True))
@@ -211,7 +227,7 @@ class Replay:
             live = [ask for ask in live if goes_on.get(ask.seq, True)]
             if not live:
                 break
-            step = self._curve.step_ms(len(live)) * self._noise()
+            step = self._curve.step_ms(len(live)) * self._noise(_STEP, first_text, n_step)
             ms += step
             if not first:
                 steps.append((len(live), step / 1e3))

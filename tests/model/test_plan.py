@@ -1,0 +1,130 @@
+"""A plan says what a start opens without opening it, and `uad plan` prints it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+from kit.head_models import make_with_head
+from kit.models import DRAFTS, TARGET, config
+from kit.tiny_models import make
+
+from uad.base.common.available import Limit
+from uad.base.config import ModelConfig
+from uad.base.types import Origin
+from uad.llama.model import Model
+from uad.runtime.open import open_parts
+from uad.runtime.plan import plan
+from uad.tools.cli import plan as plan_command
+from uad.tools.cli import run
+
+pytestmark = pytest.mark.model
+MIB = 1 << 20
+
+
+def uad_plan(*words: str) -> int:
+    return run(plan_command.main, [str(word) for word in words])
+
+
+def test_a_plan_loads_no_weights_and_cannot_be_changed(monkeypatch):
+    monkeypatch.setattr(Model, "__init__", None)
+    made = plan(config())
+    with pytest.raises(FrozenInstanceError):
+        made.memory = None  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_contexts_are_opened_as_they_were_planned(slots):
+    made = plan(config(slots=slots, n_ctx=0))
+    parts = open_parts(made, lambda what, share: None)
+    with parts.stack:
+        assert parts.target.context.n_ctx == made.n_ctx
+        assert parts.config is made.config
+        assert parts.drafter is not None
+        draft = made.config.draft
+        assert draft is not None
+        assert parts.contexts[-1].n_ctx * slots == draft.n_ctx
+
+
+def test_every_part_has_its_bytes():
+    made = plan(config(n_ctx=0))
+    assert made.memory is not None
+    names = [part.name for part in made.memory.parts]
+    assert names == [f"{role} {part}" for role in ("target", "draft") for part in ("weights", "KV cache", "buffers")]
+    assert all(part.n_bytes > 0 for part in made.memory.parts)
+    cache = next(part for part in made.memory.parts if part.name == "target KV cache")
+    assert cache.host == pytest.approx(32768 * 3072, rel=0.01)
+
+
+def test_without_fit_the_context_is_what_was_asked_for_and_nothing_is_computed():
+    made = plan(replace(config(n_ctx=0), fit=False))
+    assert (made.config.target.n_ctx, made.memory) == (32768, None)
+
+
+def test_a_head_in_the_targets_file_is_part_of_the_plan(tmp_path):
+    own = config(n_ctx=512, draft=None, types=(str(Origin.HEAD),))
+    made = plan(replace(own, target=replace(own.target, path=make_with_head("qwen35", tmp_path))))
+    assert made.has_head
+    assert made.head_file is None
+    assert made.memory is not None
+    assert {"head KV cache", "head buffers"} <= {part.name for part in made.memory.parts}
+    assert "head weights" not in {part.name for part in made.memory.parts}, "they are in the target's file"
+
+
+def test_exact_plans_a_second_attempt_only_where_weights_are_rearranged(monkeypatch):
+    own = config(n_ctx=512, exact=True)
+    for is_on, n in ((True, 2), (False, 1)):
+        monkeypatch.setattr("uad.runtime.plan.rearranged", lambda model, is_on=is_on: type("R", (), {"is_on": is_on}))
+        targets = plan(own).targets
+        assert len(targets) == n
+        assert [target.repack for target in targets] == [True, False][:n]
+
+
+def test_recurrent_states_keep_fewer_snapshots_where_memory_is_short(tmp_path):
+    path = make("qwen35", tmp_path)
+    own = replace(config(n_ctx=512, draft=None, types=("suffix",)), target=ModelConfig(path, n_ctx=512, n_threads=1))
+    roomy = plan(own, (Limit(1 << 40, "left"),))
+    assert roomy.memory is not None
+    short = plan(own, (Limit(int((roomy.memory.host + roomy.memory.mapped) / 0.98) + 128 * MIB - 1, "left"),))
+    assert short.config.target.n_snapshots < roomy.config.target.n_snapshots
+    assert any("snapshots of" in note for note in short.notes)
+
+
+# --- uad plan
+
+
+def test_it_prints_memory_by_part_beside_what_is_free(capsys):
+    assert uad_plan(TARGET, DRAFTS["zephyr"], "-c", "8192", "-np", "2") == 0
+    out = capsys.readouterr().out
+    for words in ("target weights", "draft KV cache", "sum", "available in this machine", "4,096 tokens in each of 2"):
+        assert words in out
+    assert "chat format chatml" in out
+    assert "times as fast as the target alone" in out
+
+
+def test_it_says_the_same_in_json(capsys):
+    assert uad_plan(TARGET, DRAFTS["zephyr"], "-c", "8192", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["fits"], said["n_ctx_slot"], said["n_slots"]) == (True, 8192, 1)
+    assert sum(part["host"] for part in said["memory"]) == said["host_bytes"] > 10 * MIB
+    assert said["limits"][0]["bytes"] > 0
+    assert said["expected_gain"] > 0
+
+
+def test_where_it_does_not_fit_it_says_with_which_changes_it_does(capsys, monkeypatch):
+    monkeypatch.setattr(plan_command, "available", lambda: (Limit(300 * MIB, "left"),))
+    assert uad_plan(TARGET, DRAFTS["zephyr"], "-c", "32768", "--json") == 2
+    said = json.loads(capsys.readouterr().out)
+    assert not said["fits"]
+    assert "--ctx-size 32768 does not fit" in said["reason"]
+    assert said["host_bytes"] > 100 * MIB
+    assert any(line.startswith("without -c: a context of") for line in said["ways_out"])
+    assert any(line.startswith("-ctk q8_0 -ctv q8_0: a context of 32,768 tokens fits") for line in said["ways_out"])
+    assert uad_plan(TARGET, "-c", "32768") == 2
+    assert "does not fit" in capsys.readouterr().out
+
+
+def test_a_model_of_a_hub_is_not_here(capsys):
+    assert uad_plan("--hf-repo", "some/model") == 2
+    assert "uad serve" in capsys.readouterr().err
