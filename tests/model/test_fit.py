@@ -57,7 +57,7 @@ def test_without_a_wish_it_is_the_largest_that_fits_and_a_line_says_so(n_bytes):
 def test_a_wish_that_does_not_fit_is_refused_with_sizes_and_the_largest():
     with pytest.raises(
         ConfigError,
-        match=r"--ctx-size 20000 does not fit .*KV cache 1.9 GiB.* 1 GiB left.*largest that fits is \d{4}",
+        match=r"--ctx-size 20000 does not fit .*KV cache 1.86 GiB.* 1 GiB left.*largest that fits is \d{4}",
     ):
         chosen(GIB, asked=20000, wanted=20000)
 

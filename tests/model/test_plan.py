@@ -23,6 +23,11 @@ pytestmark = pytest.mark.model
 MIB = 1 << 20
 
 
+def limit_of(n_bytes: int) -> Limit:
+    """A limit that leaves so much for weights and contexts."""
+    return Limit(int((n_bytes + 128 * MIB) / 0.98), "left")
+
+
 def uad_plan(*words: str) -> int:
     return run(plan_command.main, [str(word) for word in words])
 
@@ -86,7 +91,7 @@ def test_recurrent_states_keep_fewer_snapshots_where_memory_is_short(tmp_path):
     own = replace(config(n_ctx=512, draft=None, types=("suffix",)), target=ModelConfig(path, n_ctx=512, n_threads=1))
     roomy = plan(own, (Limit(1 << 40, "left"),))
     assert roomy.memory is not None
-    short = plan(own, (Limit(int((roomy.memory.host + roomy.memory.mapped) / 0.98) + 128 * MIB - 1, "left"),))
+    short = plan(own, (limit_of(roomy.memory.host - 1024),))
     assert short.config.target.n_snapshots < roomy.config.target.n_snapshots
     assert any("snapshots of" in note for note in short.notes)
 
@@ -113,7 +118,9 @@ def test_it_says_the_same_in_json(capsys):
 
 
 def test_where_it_does_not_fit_it_says_with_which_changes_it_does(capsys, monkeypatch):
-    monkeypatch.setattr(plan_command, "available", lambda: (Limit(300 * MIB, "left"),))
+    whole = plan(config(n_ctx=32768)).memory
+    assert whole is not None
+    monkeypatch.setattr(plan_command, "available", lambda: (limit_of(whole.host - 20 * MIB),))
     assert uad_plan(TARGET, DRAFTS["zephyr"], "-c", "32768", "--json") == 2
     said = json.loads(capsys.readouterr().out)
     assert not said["fits"]
@@ -121,7 +128,7 @@ def test_where_it_does_not_fit_it_says_with_which_changes_it_does(capsys, monkey
     assert said["host_bytes"] > 100 * MIB
     assert any(line.startswith("without -c: a context of") for line in said["ways_out"])
     assert any(line.startswith("-ctk q8_0 -ctv q8_0: a context of 32,768 tokens fits") for line in said["ways_out"])
-    assert uad_plan(TARGET, "-c", "32768") == 2
+    assert uad_plan(TARGET, DRAFTS["zephyr"], "-c", "32768") == 2
     assert "does not fit" in capsys.readouterr().out
 
 

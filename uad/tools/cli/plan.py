@@ -192,8 +192,8 @@ def _rows(shown: Shown) -> Iterator[tuple[str, str]]:
     if (plan := shown.plan) is not None:
         if plan.has_head:
             yield "head", str(plan.head_file.path if plan.head_file is not None else "in the target's file")
-        slots = f"{config.n_parallel} slot{'s' if config.n_parallel > 1 else ''}"
-        yield "context", f"{plan.n_ctx:,} tokens in each of {slots}"
+        slots = f" in each of {config.n_parallel} slots" if config.n_parallel > 1 else ""
+        yield "context", f"{plan.n_ctx:,} tokens{slots}"
 
 
 def _table(memory: Total, limits: Sequence[Limit]) -> Table:
