@@ -21,8 +21,7 @@ from uad.base.events import Delta, Done, Event
 from uad.base.types import Ask, Commit, Origin, Request, SamplingParams, SpeculativeParams
 from uad.engine.drafter import Drafter
 from uad.runtime.lookups import build_lookups
-from uad.runtime.open import Parts, open_parts
-from uad.runtime.plan import plan
+from uad.runtime.open import Parts, build
 from uad.tools.bench.workloads import WorkloadPrompt, category_names, load
 
 N_DRAFT, LEAST = 20, 0.003
@@ -124,7 +123,7 @@ def main() -> int:
         for prompt in one.prompts[i : i + 1]
     ]
     known = {one.name: one.ids for one in read(args.answers).answers} if args.answers else {}
-    parts = open_parts(plan(config), lambda what, share: None)
+    parts = build(config, lambda what, share: None)
     with parts.stack:
         answers = tuple(record(parts, prompts, SamplingParams(temperature=args.temperature, seed=1), args.n, known))
         info = parts.info

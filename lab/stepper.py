@@ -15,8 +15,7 @@ from uad.base.types import Request
 from uad.llama.context import Context
 from uad.runtime.costs.fit import fitted_beside
 from uad.runtime.loaded import Loaded
-from uad.runtime.open import Parts, engine_on, open_parts, turns_on
-from uad.runtime.plan import plan
+from uad.runtime.open import Parts, build, engine_on, turns_on
 from uad.runtime.target import Progress
 from uad.runtime.timing import TIMING, Timing
 
@@ -33,8 +32,7 @@ class Stepper(Loaded):
         """Load everything but a prompt cache; progress(what, share) reports long loads. Raises ModelLoadError,
         MappingError or ConfigError.
         """
-        uncached = plan(replace(config, cache_ram=0, cache_disk=None))
-        return cls(open_parts(uncached, progress or (lambda what, share: None), timing))
+        return cls(build(replace(config, cache_ram=0, cache_disk=None), progress or (lambda what, share: None), timing))
 
     def alone(self) -> Self:
         """The same target and nothing that drafts: the same weights, slots of its own. Close it first."""

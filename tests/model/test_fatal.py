@@ -25,7 +25,7 @@ from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, Speculat
 from uad.drafts.lookup.store import StoreFile
 from uad.llama.context import Context
 from uad.runtime import draft_model, parts, runtime
-from uad.runtime import open as opening
+from uad.runtime import timing
 from uad.runtime.costs import profile_store
 from uad.runtime.runtime import Runtime
 
@@ -183,7 +183,7 @@ def test_a_draft_that_fails_at_start_is_left_out_with_one_line(where: str, monke
         case "threads":
             monkeypatch.setattr(Context, "choose_threads", fail)
         case "measuring":
-            monkeypatch.setattr(opening, "curve", fails_for_the_draft(opening.curve, 2))
+            monkeypatch.setattr(timing, "curve", fails_for_the_draft(timing.curve, 2))
         case "rules":
             monkeypatch.setattr(draft_model, "plan", fail)
         case "first decode":

@@ -37,8 +37,7 @@ from uad.runtime.check_rows import (
     stretches,
 )
 from uad.runtime.loaded import Loaded
-from uad.runtime.open import Parts, open_parts
-from uad.runtime.plan import plan as planned
+from uad.runtime.open import Parts, build
 from uad.runtime.target import Measured, Progress, agreeing
 from uad.runtime.timing import Timing
 
@@ -337,7 +336,7 @@ class OpenWay(Loaded):
     def open(cls, config: Config, exact: bool, plan: CheckPlan, kinds: set[str], progress: Progress) -> Self:
         """Load everything. Raises ModelLoadError, MappingError or ConfigError."""
         config = replace(config, drafting=replace(config.drafting, exact=exact))
-        parts = open_parts(planned(config), progress, _Uncounted())
+        parts = build(config, progress, _Uncounted())
         try:
             return cls(parts, exact, plan, kinds, progress)
         except BaseException:

@@ -35,7 +35,7 @@ from uad.runtime.draft_model import open_draft
 from uad.runtime.heads import open_head
 from uad.runtime.lookups import build_lookups, close_lookup, lookup_notes
 from uad.runtime.pacing import Policies, Remeasurement, open_policy
-from uad.runtime.plan import Plan
+from uad.runtime.plan import Plan, plan
 from uad.runtime.sight import open_sight
 from uad.runtime.slots.disk import DiskTexts
 from uad.runtime.slots.disk_files import make_folder
@@ -74,6 +74,11 @@ class Parts:
     contexts: tuple[Context, ...]
     stack: ExitStack
     disk: DiskTexts | None = None
+
+
+def build(config: Config, progress: Progress, timing: Timing = TIMING) -> Parts:
+    """Plan, and open what was planned. Raises what both do."""
+    return open_parts(plan(config), progress, timing)
 
 
 def open_parts(plan: Plan, progress: Progress, timing: Timing = TIMING) -> Parts:

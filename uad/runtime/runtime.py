@@ -21,8 +21,7 @@ from uad.llama.backend import abort, rpc
 from uad.runtime.commands import Commands
 from uad.runtime.loaded import Loaded
 from uad.runtime.model_thread import ModelThread
-from uad.runtime.open import open_parts
-from uad.runtime.plan import plan
+from uad.runtime.open import build
 from uad.runtime.target import Progress
 
 _log = logging.getLogger("uad")
@@ -63,7 +62,7 @@ class Runtime(Loaded):
         """
         try:
             with abort.starting():
-                parts = open_parts(plan(self.config), progress)
+                parts = build(self.config, progress)
         except BaseException as error:
             built.set_exception(error)
             return
