@@ -24,8 +24,7 @@ from uad.base.errors import ConfigError, DecodeError, ModelLoadError, Unavailabl
 from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.drafts.lookup.store import StoreFile
 from uad.llama.context import Context
-from uad.runtime import draft_model, parts, runtime
-from uad.runtime import timing
+from uad.runtime import draft_model, lookups, runtime, timing
 from uad.runtime.costs import profile_store
 from uad.runtime.runtime import Runtime
 
@@ -215,7 +214,7 @@ def test_a_draft_that_cannot_be_loaded_is_the_users_error(tmp_path: Path, monkey
 def test_a_drafter_that_cannot_write_its_file_is_named_and_keeps_nothing_else_from_being_closed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    parts.close_lookup(SimpleNamespace(origin=Origin.SUFFIX, close=lambda: 1 / 0))
+    lookups.close_lookup(SimpleNamespace(origin=Origin.SUFFIX, close=lambda: 1 / 0))
     assert "suffix could not write what it has learned (ZeroDivisionError" in caplog.text
 
 

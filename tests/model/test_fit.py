@@ -23,7 +23,7 @@ from uad.base.errors import ConfigError
 from uad.base.gguf import all_tensors
 from uad.llama.footprint import Footprint, NeedUnknownError, offloaded, read
 from uad.llama.kernels import use
-from uad.runtime.costs.fit import Part, Total, choose, fitted_beside, room
+from uad.runtime.costs.fit import MemoryPart, Total, choose, fitted_beside, room
 from uad.runtime.plan import plan
 
 use.started()  # before a model without them is loaded: llama.cpp reads its list of buffers once
@@ -33,7 +33,7 @@ MIB, GIB = 1 << 20, 1 << 30
 
 
 def total(n_ctx, weights=100 * MIB, mapped=0, per_token=100_000):
-    return Total((Part("weights", weights, mapped), Part("KV cache", n_ctx * per_token)))
+    return Total((MemoryPart("weights", weights, mapped), MemoryPart("KV cache", n_ctx * per_token)))
 
 
 def chosen(n_bytes, asked=0, wanted=32768, step=256, **parts):
@@ -251,7 +251,7 @@ def test_a_limited_process_refuses_what_it_cannot_hold(long):
 
 
 def test_what_goes_to_devices_is_compared_with_what_is_free_there():
-    some = Total((Part("weights", device=100),))
+    some = Total((MemoryPart("weights", device=100),))
     assert some.fits((), with_files=True), "devices that do not say what is free are not asked"
     assert replace(some, device_room=100).fits((), with_files=True)
     assert not replace(some, device_room=99).fits((), with_files=False)

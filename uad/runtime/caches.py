@@ -77,6 +77,7 @@ def open_disk(
 
 
 def disk_notes(disk: DiskTexts | None, config: Config) -> tuple[str, ...]:
+    """The line at start about the level on a disk."""
     if disk is None:
         return ()
     counts, size = disk.counts(), config.cache_disk_size

@@ -23,7 +23,7 @@ from uad.llama.footprint import Footprint
 from uad.llama.kernels import use as kernels
 from uad.llama.rearranged import notes as rearranged_notes
 from uad.llama.rearranged import rearranged
-from uad.runtime.costs.fit import Fitted, Sizes, Total, fitted, slot_positions
+from uad.runtime.costs.fit import ContextSizes, Fitted, Total, fitted, slot_positions
 from uad.runtime.draft_files import DraftFiles, draft_files
 
 _SNAPSHOT_IDS = 8  # ids of most drafts that pay; each takes as much memory as the state
@@ -76,7 +76,7 @@ def plan(config: Config, limits: Sequence[Limit] | None = None) -> Plan:
             for model, role in ((target, "target"), (draft, "draft"), (head_file, "head"))
         )
         assert of_target is not None
-        sizes = Sizes(
+        sizes = ContextSizes(
             of_target,
             of_draft,
             of_target if target.with_head else of_head,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -55,20 +53,6 @@ def anchors(markdown: str) -> set[str]:
     """What links to its headings are called."""
     headings = re.findall(r"^#+ (.+)$", markdown, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
-
-
-def draw_speed() -> ModuleType:
-    pytest.importorskip("matplotlib")
-    spec = importlib.util.spec_from_file_location("draw_speed", ROOT / "lab" / "draw_speed.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def run(ratio: float, share: float | None, same: bool = True) -> dict[str, object]:
-    return {"ratio": ratio, "oracle_ratio": None, "oracle_share": share, "same_text": same}
 
 
 def test_the_readme_shows_the_curl_line_that_make_serve_prints() -> None:
@@ -139,24 +123,3 @@ def test_a_missing_plotting_library_is_said_with_the_extra_that_has_it(monkeypat
 def test_remedies_name_extras_and_versions_never_a_bare_package() -> None:
     for path in (ROOT / "uad").rglob("*.py"):
         assert not re.findall(r"pip install \w+", path.read_text(encoding="utf-8")), path
-
-
-def test_a_cell_is_the_median_of_all_its_runs() -> None:
-    draw = draw_speed()
-    assert draw.combined([run(0.97, 0.8), run(1.01, None), run(0.98, 0.9, same=False)]) == (
-        0.98,
-        None,
-        pytest.approx(0.85),
-        False,
-        (0.97, 1.01, 0.98),
-    )
-
-
-def test_no_run_is_left_out_of_the_table() -> None:
-    draw = draw_speed()
-    cells = draw.read(ROOT / "lab" / "speed.jsonl")
-    n_runs = (ROOT / "lab" / "speed.jsonl").read_text(encoding="utf-8").count('"policy": "auto"')
-    assert sum(len(cell.runs) for cell in cells.values()) == n_runs
-    assert draw.table(cells) in (ROOT / "lab" / "toys.md").read_text(encoding="utf-8"), (
-        "run python lab/draw_speed.py, copy its table"
-    )

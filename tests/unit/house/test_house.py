@@ -96,7 +96,6 @@ def test_the_wheel_lacks_the_laboratory_and_developers_have_all_that_it_needs() 
     assert PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["uad"]
     extras = PROJECT["project"]["optional-dependencies"]
     assert set(extras["lab"]) <= set(extras["dev"])
-    assert "python lab/scale.py samples/target-chatml.gguf" in recipe("-B", "bench")
 
 
 def test_every_target_is_phony_and_told_at_the_top() -> None:

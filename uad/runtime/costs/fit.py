@@ -24,7 +24,7 @@ _log = logging.getLogger("uad")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MemoryPart:
     """Bytes of one part: `host` in this machine's memory whatever happens, `mapped` of a file, which the system can
     drop and read again, `device` on devices.
     """
@@ -44,7 +44,7 @@ class Part:
 class Total:
     """All parts together. device_room: bytes that are free on the devices, 0 where that is not known."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[MemoryPart, ...]
     device_room: int = 0
 
     @property
@@ -87,7 +87,7 @@ def room(limit: Limit) -> int:
     return limit.n_bytes - _MARGIN_BYTES - int(limit.n_bytes * _SHARE) - (_THREADS_BYTES if limit.counts_mapped else 0)
 
 
-class Sizes:
+class ContextSizes:
     """Bytes that target, draft and head take together, by the target's context. The head may be part of the target, and
     is the same object then. n_ctx_draft: positions of the draft's context in all; 0: as many per slot as the target, up
     to those of its training. device_room: bytes free on devices.
@@ -120,19 +120,21 @@ class Sizes:
         # beside 4 slots of 8,192 a draft that was trained on 2,048 has 4 times 2,048
         return self._n_ctx_draft or max(min(slot_positions(n_ctx, n_seq), self._draft.n_ctx_train), 1) * n_seq
 
-    def _parts(self, n_ctx: int) -> list[Part]:
+    def _parts(self, n_ctx: int) -> list[MemoryPart]:
         contexts = [("target", self.target, n_ctx, False)]
         if self._draft is not None:
             contexts.append(("draft", self._draft, self.draft_positions(n_ctx), False))
         if self._head is not None:
             contexts.append(("head", self._head, n_ctx, True))
-        parts: list[Part] = []
+        parts: list[MemoryPart] = []
         for role, file, n, is_head in contexts:
             need = file.of(n, is_head)
             if not (is_head and file is self.target):
-                parts.append(Part(f"{role} weights", file.weights, file.mapped, file.device))
-            parts.append(Part(f"{role} KV cache", need.kv - need.kv_device, 0, need.kv_device))
-            parts.append(Part(f"{role} buffers", need.host - need.kv + need.kv_device, 0, need.device - need.kv_device))
+                parts.append(MemoryPart(f"{role} weights", file.weights, file.mapped, file.device))
+            parts.append(MemoryPart(f"{role} KV cache", need.kv - need.kv_device, 0, need.kv_device))
+            parts.append(
+                MemoryPart(f"{role} buffers", need.host - need.kv + need.kv_device, 0, need.device - need.kv_device)
+            )
         return parts
 
 
@@ -153,7 +155,7 @@ class Fitted:
     notes: tuple[str, ...] = ()
 
 
-def fitted(sizes: Sizes, asked: int, limits: Sequence[Limit]) -> Fitted:
+def fitted(sizes: ContextSizes, asked: int, limits: Sequence[Limit]) -> Fitted:
     """The largest context that fits, up to `asked` positions (0: those of the target's training). Snapshots become
     fewer where only they stand in the way. Raises NoRoomError where nothing fits, or not what was asked for.
     """
@@ -186,7 +188,7 @@ def fitted_beside(model: ModelConfig, role: str, n_seq: int, is_bounded: bool, n
             with Footprint(model, role, n_seq) as footprint:
                 footprint.leave_out_weights()
                 wanted, step = model.n_ctx or n_ctx or footprint.n_ctx_train, GRAIN_POSITIONS * n_seq
-                chosen = choose(Sizes(footprint).of, model.n_ctx, wanted, step, available())[0]
+                chosen = choose(ContextSizes(footprint).of, model.n_ctx, wanted, step, available())[0]
                 return replace(model, n_ctx=chosen)
         except NeedUnknownError as error:
             _warn(error)

@@ -20,7 +20,7 @@ from uad.text.mapping.recognise import Recognition, Side, recognise
 from uad.text.mapping.rules import CompiledRules
 from uad.text.templates.sandbox import compile_template
 
-__all__ = ["Options", "Plan", "Recognition", "Side", "format_of", "plan", "usable_template"]
+__all__ = ["MappingPlan", "Options", "Recognition", "Side", "format_of", "plan", "usable_template"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MappingPlan:
     """Compiled rules, what was recognised, and the lines to print at start."""
 
     rules: CompiledRules
@@ -45,7 +45,7 @@ class Plan:
     notes: tuple[str, ...]
 
 
-def plan(target: Side, draft: Side, options: Options) -> Plan:
+def plan(target: Side, draft: Side, options: Options) -> MappingPlan:
     """Finds and compiles the rules. Raises MappingError for broken files and rules, also for those that this pair would
     not use.
     """
@@ -69,7 +69,7 @@ def plan(target: Side, draft: Side, options: Options) -> Plan:
     notes = [_note("target", target, read), _note("draft", draft, write), *skipped]
     notes.append(_source(options, pair, read, rules))
     notes += [f"warning: {warning}" for warning in rules.warnings]
-    return Plan(rules, read, write, tuple(notes))
+    return MappingPlan(rules, read, write, tuple(notes))
 
 
 def usable_template(side: Side, options: Options) -> tuple[str, str]:

@@ -154,8 +154,8 @@ def _formats(config: Config) -> Iterator[tuple[str, str]]:
     if config.draft is not None:
         models.append(("draft", config.draft.path))
     for role, path in models:
-        found = chat_format(path, stamp(path)).recognised
-        yield role, found.family.name if found.family is not None else f"none ({found.reason})"
+        own = chat_format(path, stamp(path)).recognised
+        yield role, own.family.name if own.family is not None else f"none ({own.reason})"
 
 
 # --- for people
