@@ -189,10 +189,10 @@ class Request:
     max_tokens: int | None = None
     """None: until the context is full."""
     min_tokens: int = request_field(
-        0, "among the first so many tokens no end is drawn and no stop counts (see **Stops**)", refused="below"
+        0, "among the first so many tokens no end is drawn and no stop counts", refused="below"
     )
     stop: tuple[str, ...] = request_field(
-        (), "what the answer ends before, a text or several; names of control tokens count (see **Stops**)"
+        (), "what the answer ends before, a text or several; names of control tokens count"
     )
     stop_token_ids: tuple[int, ...] = request_field((), "tokens that the answer ends before")
     include_stop: bool = request_field(
@@ -234,7 +234,7 @@ class Request:
     )
     origins: bool = request_field(
         False,
-        "in streams: which drafter wrote each token, or the target (see **Answers**)",
+        "in streams: which drafter wrote each token, or the target",
         "return_origins",
         is_echoed=False,
     )

@@ -1,4 +1,4 @@
-"""A chat: how its answers are read, and how long their thoughts may be."""
+"""A chat: how its answers are read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uad.base.errors import InvalidRequestError
-from uad.base.types import Constraint, ThoughtBounds
+from uad.base.types import Constraint
 from uad.http.requests.fields import ChatBody
 from uad.http.requests.generation import Backend
 from uad.http.requests.message_fields import AllowedTools, NamedTool
@@ -14,8 +14,6 @@ from uad.http.requests.prompt_ids import answer_begun
 from uad.text.calls.format import AnswerFormat, Keys
 from uad.text.calls.parser import AnswerParser, Start
 from uad.text.calls.tools import Calls, Tool
-
-_KWARG = "thinking_budget"
 
 
 @dataclass(frozen=True)
@@ -86,31 +84,3 @@ def reading_of(engine: Backend, body: ChatBody, tail: str, own: Constraint | Non
     # An answer that the request describes by a schema or a grammar may look like a call, and is what was asked for.
     whole = answers.keys_of_whole(engine.config.server.json_calls) if own is None else None
     return Reading(answers, calls_of(body), start, shows_thoughts, whole)
-
-
-def thought_bounds(engine: Backend, body: ChatBody, start: Start) -> ThoughtBounds | None:
-    """What the loop gets about an answer's thoughts; None where it has none. Tokenizes: for worker threads."""
-    answers, config = engine.text.answers, engine.config.server
-    if not (answers.thinks or answers.channels or start.in_thought):
-        return None
-    marks = answers.marks
-    if start.in_content and not marks.anywhere:
-        return None
-    most = body.thinking_budget if body.thinking_budget is not None else kwarg_budget(body)
-    if most is None or most < 0:  # the request says nothing, or asks for no bound: the server's own
-        most = config.reasoning_budget
-    if most < 0:
-        return ThoughtBounds(marks.start, marks.end, start.in_thought, marks.anywhere)
-    message = body.reasoning_budget_message
-    message = config.reasoning_budget_message if message is None else message
-    closing = engine.text.tokenize(message + marks.end.strip())
-    return ThoughtBounds(marks.start, marks.end, start.in_thought, marks.anywhere, most, tuple(closing))
-
-
-def kwarg_budget(body: ChatBody) -> int | None:
-    """The bound of thoughts among the template's variables, where some clients put it. Raises InvalidRequestError."""
-    value = body.chat_template_kwargs.get(_KWARG)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    where = f"chat_template_kwargs.{_KWARG}"
-    raise InvalidRequestError.at(where, "must be a whole number of tokens, or -1 for no bound")

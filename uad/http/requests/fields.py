@@ -250,6 +250,11 @@ def set_fields(body: TableBody) -> dict[str, Any]:
     return {name: value for name, row, value in given if value is not None and (body.stream or not row.only_streamed)}
 
 
+def set_sampling(body: GenerationBody) -> dict[str, Any]:
+    """What the body sets of `SamplingParams` as it is, by its name there."""
+    return {name: value for name in (*SETTINGS, "ignore_eos") if (value := getattr(body, name)) is not None}
+
+
 class StreamOptions(Body):
     """`stream_options` of OpenAI."""
 

@@ -10,14 +10,14 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from uad.base.checkpoint import checkpoint
 from uad.base.common.request_id import REQUEST_ID
 from uad.base.common.samplers import SAMPLERS, SETTINGS, sampler_names
 from uad.base.errors import InvalidRequestError
 from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
-from uad.http.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody, set_fields
+from uad.http.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody, set_fields, set_sampling
 from uad.http.requests.generation import Backend
 from uad.http.requests.left_out import leave_out
 from uad.http.requests.prompt_ids import Prompt
@@ -70,9 +70,26 @@ class Job:
         return self.requests[0].post_sampling
 
 
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The answers of each prompt. n: answers that are generated; n_best: the likeliest of them, which are returned;
+    n_probs: alternatives of each token; logprobs: whether there are log-probabilities at all.
+    """
+
+    n: int
+    n_best: int
+    n_probs: int
+    logprobs: bool
+
+    @classmethod
+    def of(cls, body: GenerationBody) -> Choices:
+        """Those that a body asks for. Raises InvalidRequestError where its fields contradict each other."""
+        return cls(_n_choices(body), body.n, *_probs(body))
+
+
 def check_counts(body: GenerationBody, n_prompts: int, limit: int) -> int:
     """How many sequences the request asks for, or InvalidRequestError where the server could never run them."""
-    n = n_choices(body)
+    n = _n_choices(body)
     if n > limit:
         name = "n" if n == body.n else "best_of"
         raise InvalidRequestError.at(name, f"must be at most {limit}; start the server with a larger --max-queue")
@@ -81,8 +98,7 @@ def check_counts(body: GenerationBody, n_prompts: int, limit: int) -> int:
     return n_prompts * n
 
 
-def n_choices(body: GenerationBody) -> int:
-    """How many answers are generated for each prompt. Raises InvalidRequestError where best_of makes no sense."""
+def _n_choices(body: GenerationBody) -> int:
     best_of = body.best_of if isinstance(body, CompletionBody) else None
     if best_of is None:
         return body.n
@@ -93,9 +109,8 @@ def n_choices(body: GenerationBody) -> int:
     return best_of
 
 
-def settled(engine: Backend, body: GenerationBody) -> dict[str, Any]:
-    """The fields of a `Request` that need neither its prompt nor a vocabulary. Raises InvalidRequestError."""
-    n_probs, logprobs = probs_of(body)
+def without_prompt(engine: Backend, body: GenerationBody, choices: Choices) -> Request:
+    """The request as far as neither its prompt nor a vocabulary is needed. Raises InvalidRequestError."""
     asked = set_fields(body)
     # -1 is no limit on both sides: of 100 in the request and -1 on the command line 100 counts, of -1 and -1 none.
     lengths = [length for length in (engine.config.n_predict, body.max_tokens) if length is not None and length >= 0]
@@ -107,21 +122,21 @@ def settled(engine: Backend, body: GenerationBody) -> dict[str, Any]:
     if asked.get("origins") and not asked.get("stream"):
         raise InvalidRequestError.at("return_origins", "the chunks of a stream have it; set stream to true")
     slot = asked.get("slot", -1)
-    return {
-        "cache_prompt": engine.config.server.cache_prompt,
-        "name": REQUEST_ID.get(),
-        **asked,
-        "max_tokens": max_tokens,
-        "slot": slot if slot == -1 else slot % engine.info.n_slots,
-        "speculative": speculative_params(engine, body),
-        "logprobs": logprobs or n_choices(body) > body.n,
-        "n_probs": n_probs,
-        "adapters": scales_of(engine, body.lora) if body.lora else None,
-        "prediction": prediction_of(body.prediction),
-    }
+    request = Request(
+        (),
+        speculative=_speculative(engine, body),
+        max_tokens=max_tokens,
+        cache_prompt=engine.config.server.cache_prompt,
+        logprobs=choices.logprobs or choices.n > choices.n_best,
+        adapters=scales_of(engine, body.lora) if body.lora else None,
+        prediction=prediction_of(body.prediction),
+        name=REQUEST_ID.get(),
+    )
+    slot = slot if slot == -1 else slot % engine.info.n_slots
+    return replace(request, **{**asked, "slot": slot, "n_probs": choices.n_probs})
 
 
-def probs_of(body: GenerationBody) -> tuple[int, bool]:
+def _probs(body: GenerationBody) -> tuple[int, bool]:
     """How many alternatives each token has, and whether there are log-probabilities at all. OpenAI's chats have two
     fields for these, its completions one, where 0 means none beside the token itself; llama-server has n_probs.
     """
@@ -144,7 +159,7 @@ def probs_of(body: GenerationBody) -> tuple[int, bool]:
 
 def sampling_params(engine: Backend, body: GenerationBody) -> SamplingParams:
     """Sampling of one request. May tokenize, and look through the vocabulary: for worker threads."""
-    changes = {name: value for name in (*SETTINGS, "ignore_eos") if (value := getattr(body, name)) is not None}
+    changes = set_sampling(body)
     if changes.get("repeat_last_n", 0) < 0:
         changes["repeat_last_n"] = engine.info.n_ctx
     if body.seed is not None:
@@ -162,6 +177,14 @@ def sampling_params(engine: Backend, body: GenerationBody) -> SamplingParams:
     return params
 
 
+def check_sampling(body: GenerationBody) -> None:
+    """Raise InvalidRequestError for what `sampling_params` refuses whatever the vocabulary."""
+    if body.logit_bias is not None:
+        _pairs(body.logit_bias)
+    if body.dry_sequence_breakers is not None:
+        _breakers(body.dry_sequence_breakers)
+
+
 def _chain(words: Sequence[str]) -> dict[str, object]:
     """The samplers of these names or letters, in their order, and those that are not named off.
 
@@ -176,12 +199,6 @@ def _chain(words: Sequence[str]) -> dict[str, object]:
         for name in letters
     ]
     return {"samplers": names, **{name: SETTINGS[name].off[0] for name in left_out if SETTINGS[name].off}}
-
-
-def check_breakers(value: object) -> None:
-    """Raise InvalidRequestError for `dry_sequence_breakers` that are none."""
-    if value is not None:
-        _breakers(value)
 
 
 def _breakers(value: object) -> tuple[str, ...]:
@@ -223,12 +240,6 @@ def _biases(engine: Backend, value: object) -> Iterator[tuple[int, float]]:
             raise InvalidRequestError.at("logit_bias", f"at most {MAX_BIASES} tokens, those of texts included")
         for id_ in ids:
             yield id_, addend
-
-
-def check_biases(value: object) -> None:
-    """Raise InvalidRequestError for a `logit_bias` that is none, whatever the vocabulary."""
-    if value is not None:
-        _pairs(value)
 
 
 def _pairs(value: object) -> Sequence[object]:
@@ -291,7 +302,7 @@ def drafters_of(engine: Backend, params: SpeculativeParams, is_predicted: bool =
     return tuple(origin for origin in engine.info.drafters if origin not in left_out)
 
 
-def speculative_params(engine: Backend, body: GenerationBody) -> SpeculativeParams:
+def _speculative(engine: Backend, body: GenerationBody) -> SpeculativeParams:
     """Draft control of one request."""
     changes = body.speculative.model_dump(exclude_none=True)
     params = replace(engine.config.drafting.defaults, **changes)

@@ -6,27 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from uad.base.config import ServerConfig
 from uad.base.errors import InvalidRequestError
 from uad.base.token_ids import check_ids
 from uad.base.types import Image, Request, SamplingParams
-from uad.http.requests.chat import PLAIN, Reading, calls_of, kwarg_budget, reading_of, thought_bounds
+from uad.http.requests.chat import PLAIN, Reading, calls_of, reading_of
 from uad.http.requests.constraint import asked_constraint, chat_constraint, constraint_of
 from uad.http.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody
 from uad.http.requests.generation import Backend
-from uad.http.requests.job import (
-    Job,
-    check_biases,
-    check_breakers,
-    drafters_of,
-    n_choices,
-    probs_of,
-    sampling_params,
-    settled,
-)
+from uad.http.requests.job import Choices, Job, check_sampling, drafters_of, sampling_params, without_prompt
 from uad.http.requests.prompt_ids import Prompt, check_begun, encode_chat, encode_completion, text_of
+from uad.http.requests.thoughts import kwarg_budget, thought_bounds
 
 MAX_ECHOED_PROBS = 1 << 20
 """Probabilities of a prompt."""
@@ -56,51 +47,44 @@ def prepared(
     else:
         pairs = zip(prompts, images, strict=True)
         encoded = [encode_completion(engine, body, prompt, own) for prompt, own in pairs]
-    fields = settled(engine, body)
-    has_prompt_probs = _has_prompt_probs(body, encoded)
-    sampling = sampling_params(engine, body)
-    fields["constraint"] = constraint_of(engine, body)
+    choices = Choices.of(body)
+    request = replace(
+        without_prompt(engine, body, choices),
+        prompt_probs=_has_prompt_probs(body, choices, encoded),
+        sampling=sampling_params(engine, body),
+        constraint=constraint_of(engine, body),
+    )
     reading = PLAIN
     if isinstance(body, ChatBody):
-        reading = _settle_chat(engine, body, encoded[0], fields, server)
+        reading, request = _for_chat(engine, body, encoded[0], request, server)
     firsts = [
-        Request(
-            prompt=prompt.ids,
-            drafted_prompt=prompt.drafted,
-            images=prompt.images,
-            sampling=sampling,
-            prompt_probs=has_prompt_probs,
-            **fields,
-        )
-        for prompt in encoded
+        replace(request, prompt=prompt.ids, drafted_prompt=prompt.drafted, images=prompt.images) for prompt in encoded
     ]
-    n = n_choices(body)
-    requests = tuple(choice for first in firsts for choice in _choices(first, n))
-    return _job(engine, body, requests, encoded, server), reading
+    requests = tuple(choice for first in firsts for choice in _choices(first, choices.n))
+    return _job(engine, body, choices, requests, encoded, server), reading
 
 
 def check_prepared(engine: Backend, body: Asking) -> None:
     """Raise InvalidRequestError for what `prepared` or the engine refuses of a body, beside its prompts, and that
     neither models nor vocabularies are needed for.
     """
-    fields = settled(engine, body)
+    request = without_prompt(engine, body, Choices.of(body))
     asked_constraint(body)
     bound = SamplingParams(
         allowed=tuple(body.allowed_token_ids), bad_words=tuple(tuple(word) for word in body.bad_words_ids)
     )
-    check_ids(Request(prompt=(), sampling=bound, **fields), engine.info.target.n_vocab)
-    check_biases(body.logit_bias)
-    check_breakers(body.dry_sequence_breakers)
+    check_ids(replace(request, sampling=bound), engine.info.target.n_vocab)
+    check_sampling(body)
     if isinstance(body, ChatBody):
         calls_of(body)
         check_begun(body)
         kwarg_budget(body)
 
 
-def _has_prompt_probs(body: GenerationBody, prompts: Sequence[Prompt]) -> bool:
+def _has_prompt_probs(body: GenerationBody, choices: Choices, prompts: Sequence[Prompt]) -> bool:
     """Whether the answer repeats the prompts with probabilities. Raises InvalidRequestError where it cannot."""
-    n_probs, are_wanted = probs_of(body)
-    if not (isinstance(body, CompletionBody) and body.echo and are_wanted):
+    n_probs = choices.n_probs
+    if not (isinstance(body, CompletionBody) and body.echo and choices.logprobs):
         return False
     if any(prompt.images for prompt in prompts):
         raise InvalidRequestError.at("echo", "with logprobs a prompt can hold no images")
@@ -112,17 +96,18 @@ def _has_prompt_probs(body: GenerationBody, prompts: Sequence[Prompt]) -> bool:
     return True
 
 
-def _settle_chat(
-    engine: Backend, body: ChatBody, prompt: Prompt, fields: dict[str, Any], server: ServerConfig
-) -> Reading:
-    """How a chat's answers are read, and what `fields` have because of it."""
-    own, tail = fields["constraint"], text_of(engine.text, prompt.ids[-_TAIL_IDS:])
+def _for_chat(
+    engine: Backend, body: ChatBody, prompt: Prompt, request: Request, server: ServerConfig
+) -> tuple[Reading, Request]:
+    """How a chat's answers are read, and the request with what follows from that."""
+    own, tail = request.constraint, text_of(engine.text, prompt.ids[-_TAIL_IDS:])
     reading = reading_of(engine, body, tail, own, server.reasoning_format)
-    fields["constraint"] = chat_constraint(engine, body, own, reading.calls, reading.start, tail)
-    if not reading.is_plain:
-        fields["shown"] = reading.format.shown(with_calls=reading.calls.are_possible)
-    fields["thoughts"] = thought_bounds(engine, body, reading.start)
-    return reading
+    return reading, replace(
+        request,
+        constraint=chat_constraint(engine, body, own, reading.calls, reading.start, tail),
+        shown=() if reading.is_plain else reading.format.shown(with_calls=reading.calls.are_possible),
+        thoughts=thought_bounds(engine, body, reading.start),
+    )
 
 
 def _choices(first: Request, n: int) -> list[Request]:
@@ -134,17 +119,21 @@ def _choices(first: Request, n: int) -> list[Request]:
 
 
 def _job(
-    engine: Backend, body: Asking, requests: tuple[Request, ...], prompts: Sequence[Prompt], server: ServerConfig
+    engine: Backend,
+    body: Asking,
+    choices: Choices,
+    requests: tuple[Request, ...],
+    prompts: Sequence[Prompt],
+    server: ServerConfig,
 ) -> Job:
-    n = len(requests) // len(prompts)
     ping = server.sse_ping_interval if body.sse_ping_interval is None else body.sse_ping_interval
     first = requests[0]
     return Job(
         requests=requests,
-        prompts=tuple(prompt for prompt in prompts for _ in range(n)),
-        n=n,
-        n_best=body.n,
-        logprobs=probs_of(body)[1],
+        prompts=tuple(prompt for prompt in prompts for _ in range(choices.n)),
+        n=choices.n,
+        n_best=choices.n_best,
+        logprobs=choices.logprobs,
         echo=isinstance(body, CompletionBody) and body.echo,
         include_usage=bool(body.stream_options.include_usage),
         ping=ping if ping > 0 else None,

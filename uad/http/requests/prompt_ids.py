@@ -18,6 +18,7 @@ from uad.http.requests.fields import CompletionBody, ExtraBody, InfillBody, Mess
 from uad.http.requests.generation import Backend
 from uad.http.requests.message_fields import TextPart
 from uad.http.requests.pictures import with_markers, with_places
+from uad.http.requests.thoughts import switched
 from uad.text.calls.format import THINK_TAGS, AnswerFormat
 from uad.text.prompts import Message, Text
 
@@ -295,24 +296,12 @@ def _template_kwargs(body: TemplateBody) -> dict[str, object]:
     kwargs: dict[str, object] = dict(body.chat_template_kwargs)
     for name, value in kwargs.items():
         _check_kwarg(name, value)
-    # OpenAI's "none" is a word that no template knows: what they know is the switch.
-    if body.reasoning_effort == "none":
-        kwargs.pop("reasoning_effort", None)
-        kwargs = {"enable_thinking": False, **kwargs}
-    elif body.reasoning_effort:
-        kwargs["reasoning_effort"] = body.reasoning_effort
     functions = [tool.function.for_template() for tool in body.offered]
     if sum(map(len, chunks(functions))) > MAX_TOOL_CHARS:
         raise InvalidRequestError.at("tools", f"at most {MAX_TOOL_CHARS} characters as JSON")
     if functions:
         kwargs["tools"] = [{"type": "function", "function": function} for function in functions]
-    if body.enable_thinking is not None:
-        kwargs["enable_thinking"] = body.enable_thinking
-    if body.thinking_budget is not None and body.thinking_budget >= 0:
-        kwargs["thinking_budget"] = body.thinking_budget
-        if not body.thinking_budget:  # no thoughts at all: they are switched off
-            kwargs["enable_thinking"] = False
-    return kwargs
+    return switched(body, kwargs)
 
 
 def _check_kwarg(name: str, value: object) -> None:
