@@ -71,7 +71,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class AnswerCounts:
     """The answers of each prompt. n: answers that are generated; n_best: the likeliest of them, which are returned;
     n_probs: alternatives of each token; logprobs: whether there are log-probabilities at all.
     """
@@ -82,7 +82,7 @@ class Choices:
     logprobs: bool
 
     @classmethod
-    def of(cls, body: GenerationBody) -> Choices:
+    def of(cls, body: GenerationBody) -> AnswerCounts:
         """Those that a body asks for. Raises InvalidRequestError where its fields contradict each other."""
         return cls(_n_choices(body), body.n, *_probs(body))
 
@@ -109,7 +109,7 @@ def _n_choices(body: GenerationBody) -> int:
     return best_of
 
 
-def without_prompt(engine: Backend, body: GenerationBody, choices: Choices) -> Request:
+def without_prompt(engine: Backend, body: GenerationBody, choices: AnswerCounts) -> Request:
     """The request as far as neither its prompt nor a vocabulary is needed. Raises InvalidRequestError."""
     asked = set_fields(body)
     # -1 is no limit on both sides: of 100 in the request and -1 on the command line 100 counts, of -1 and -1 none.

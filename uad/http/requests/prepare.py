@@ -15,7 +15,7 @@ from uad.http.requests.chat import PLAIN, Reading, calls_of, reading_of
 from uad.http.requests.constraint import asked_constraint, chat_constraint, constraint_of
 from uad.http.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody
 from uad.http.requests.generation import Backend
-from uad.http.requests.job import Choices, Job, check_sampling, drafters_of, sampling_params, without_prompt
+from uad.http.requests.job import AnswerCounts, Job, check_sampling, drafters_of, sampling_params, without_prompt
 from uad.http.requests.prompt_ids import Prompt, check_begun, encode_chat, encode_completion, text_of
 from uad.http.requests.thoughts import kwarg_budget, thought_bounds
 
@@ -47,7 +47,7 @@ def prepared(
     else:
         pairs = zip(prompts, images, strict=True)
         encoded = [encode_completion(engine, body, prompt, own) for prompt, own in pairs]
-    choices = Choices.of(body)
+    choices = AnswerCounts.of(body)
     request = replace(
         without_prompt(engine, body, choices),
         prompt_probs=_has_prompt_probs(body, choices, encoded),
@@ -68,7 +68,7 @@ def check_prepared(engine: Backend, body: Asking) -> None:
     """Raise InvalidRequestError for what `prepared` or the engine refuses of a body, beside its prompts, and that
     neither models nor vocabularies are needed for.
     """
-    request = without_prompt(engine, body, Choices.of(body))
+    request = without_prompt(engine, body, AnswerCounts.of(body))
     asked_constraint(body)
     bound = SamplingParams(
         allowed=tuple(body.allowed_token_ids), bad_words=tuple(tuple(word) for word in body.bad_words_ids)
@@ -81,7 +81,7 @@ def check_prepared(engine: Backend, body: Asking) -> None:
         kwarg_budget(body)
 
 
-def _has_prompt_probs(body: GenerationBody, choices: Choices, prompts: Sequence[Prompt]) -> bool:
+def _has_prompt_probs(body: GenerationBody, choices: AnswerCounts, prompts: Sequence[Prompt]) -> bool:
     """Whether the answer repeats the prompts with probabilities. Raises InvalidRequestError where it cannot."""
     n_probs = choices.n_probs
     if not (isinstance(body, CompletionBody) and body.echo and choices.logprobs):
@@ -121,7 +121,7 @@ def _choices(first: Request, n: int) -> list[Request]:
 def _job(
     engine: Backend,
     body: Asking,
-    choices: Choices,
+    choices: AnswerCounts,
     requests: tuple[Request, ...],
     prompts: Sequence[Prompt],
     server: ServerConfig,
