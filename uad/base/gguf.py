@@ -205,10 +205,10 @@ class GgufFile:
         _headers.pop(key, None)
         while len(_headers) >= _MOST_HEADERS:
             del _headers[next(iter(_headers))]
-        _headers[key] = _Header(size, end, self._digest(end), self.values, self._tensors, self._unknown)
+        _headers[key] = _ParsedHeader(size, end, self._digest(end), self.values, self._tensors, self._unknown)
 
     def _digest(self, end: int) -> bytes:
-        """Of the file's first `end` bytes."""
+        """A hash of the first `end` bytes of the file."""
         with memoryview(self._data) as view, view[:end] as head:
             return blake2b(head, digest_size=16).digest()
 
@@ -238,7 +238,7 @@ class GgufFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Header:
+class _ParsedHeader:
     """A header that was parsed: the file's size, where the header ends, a hash of its bytes, and what it holds."""
 
     size: int
@@ -250,7 +250,7 @@ class _Header:
 
 
 _MOST_HEADERS = 8
-_headers: dict[tuple[Path, int], _Header] = {}
+_headers: dict[tuple[Path, int], _ParsedHeader] = {}
 """The latest headers, by path and the number of `_askable`: a start reads each a dozen times, and a vocabulary of
 150,000 tokens takes 0.15 s to parse, 0.01 s to hash.
 """
