@@ -194,7 +194,7 @@ class FakeRuntime:
             self._lock.notify()
             return self._n
 
-    def cancel(self, request: int) -> None:
+    def cancel(self, request: int, why: str = "cancelled") -> None:
         with self._lock:
             self.cancelled.append(request)
             self._running = [one for one in self._running if one.id != request]

@@ -18,6 +18,7 @@ from uad import __version__
 from uad.base.common.names import did_you_mean
 from uad.base.console import note, prepare_streams, say, set_up_logging
 from uad.base.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError, UadError
+from uad.base.log_writer import kept_streams
 from uad.tools.cli import check, generate, inspect, kernels, mapping, profile, rpc_worker, serve, trim
 
 __all__ = ["main"]
@@ -74,6 +75,11 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str]) -> int:
     if not faulthandler.is_enabled():
         with suppress(ValueError, OSError):  # stderr is no file
             faulthandler.enable(all_threads=False)  # a model's file cut while it is mapped is SIGBUS, without a word
+    with kept_streams():
+        return _run(command, argv)
+
+
+def _run(command: Callable[[list[str]], int], argv: Sequence[str]) -> int:
     try:
         try:
             return command([as_text(word) for word in argv])
