@@ -92,7 +92,8 @@ def test_a_model_that_is_loaded_is_said_to_be_and_the_list_follows(visit: Open) 
 
 def test_the_list_of_models_is_as_wide_as_a_phone(visit: Open) -> None:
     with served_folder() as url:
-        page = visit(url, viewport={"width": 375, "height": 700})
+        page = visit(url)
+        page.set_viewport_size({"width": 375, "height": 700})
         until(page, "document.getElementById('models').options.length === 2")
         assert page.locator("#models").bounding_box()["width"] > 300
         assert page.evaluate("document.documentElement.scrollWidth") <= 375

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from uad import __version__
+from uad.base.common import interrupts
 from uad.base.common.names import did_you_mean
 from uad.base.console import note, prepare_streams, say, set_up_logging
 from uad.base.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError, UadError
@@ -23,7 +24,7 @@ from uad.tools.cli import check, generate, inspect, kernels, mapping, profile, r
 
 __all__ = ["main"]
 
-USAGE, FAILED, INTERRUPTED = 2, 1, 130
+USAGE, FAILED = 2, 1
 _USERS = (ConfigError, ModelLoadError, MappingError, InvalidRequestError, NotSupportedError)
 
 
@@ -89,8 +90,9 @@ def _run(command: Callable[[list[str]], int], argv: Sequence[str]) -> int:
         note(f"error: {error}")
         return USAGE if isinstance(error, _USERS) else FAILED
     except KeyboardInterrupt:
+        interrupts.leave_at_once()
         say(sys.stderr, "\nuad: interrupted")
-        return INTERRUPTED
+        return interrupts.INTERRUPTED
     except OSError as error:
         # What is left to write would fail once more while Python leaves. Where the reader left (uad generate … | head)
         # nothing is said.
