@@ -170,4 +170,4 @@ def _curve_note(machine: Machine, sizes: Sequence[int]) -> str:
     single = machine.target.ms(1)
     times = ", ".join(f"{machine.target.ms(n) / single:.1f}" for n in sizes)
     passes = f"; a pass of {', '.join(map(str, sizes))} tokens takes {times} times that" if sizes else ""
-    return f"one token takes {rounded(single)} ms{passes}"
+    return f"one token takes {rounded(single, 3)} ms{passes}"
