@@ -90,7 +90,7 @@ class LogLines(logging.Formatter):
 
 
 def level_of(line: str) -> tuple[int, str]:
-    """The level that a line of a log begins with, and the rest; of others INFO, or ERROR for one that ends a command."""
+    """The level that a line of a log begins with, and the rest; of others INFO, of a command's last words ERROR."""
     word, _, rest = line.partition(" ")
     for number, (name, _) in _LEVELS.items():
         if word == name:

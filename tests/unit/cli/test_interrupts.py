@@ -38,7 +38,7 @@ def run(module: str, *words: str, folder: Path) -> subprocess.CompletedProcess[s
         ("rapidfuzz", SERVE),
         ("uad.router.serving", SERVE),
         ("aiohttp", SERVE),
-        ("uad.runtime.runtime", ("serve", "-m", __file__, "--port", "0")),
+        ("uad.http.server.lifecycle", ("serve", "-m", __file__, "--port", "0")),
         ("uad.llama.backend.rpc", ("rpc-worker",)),
     ],
 )

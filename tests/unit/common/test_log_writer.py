@@ -73,9 +73,7 @@ def test_lines_after_a_gap_stand_after_the_line_that_counts_it(pipe: tuple[int, 
     writer.drain(60)
     writer.write("later\n")
     writer.drain(60)
-    assert os.read(pipe[0], PIPE_BYTES) == (
-        b"kept\nuad: 7 lines are missing here: nothing could be written\nlater\n"
-    )
+    assert os.read(pipe[0], PIPE_BYTES) == (b"kept\nuad: 7 lines are missing here: nothing could be written\nlater\n")
 
 
 def test_a_line_is_lost_as_a_whole(pipe: tuple[int, int]) -> None:

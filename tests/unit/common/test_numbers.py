@@ -35,7 +35,9 @@ def test_no_number_has_an_exponent_and_all_are_near(value: float) -> None:
     assert abs(float(text.replace(",", "")) - value) <= 0.06 * value
 
 
-@pytest.mark.parametrize(("ms", "text"), [(0.2, "0 ms"), (190.4, "190 ms"), (999.6, "1.0 s"), (2910, "2.9 s"), (61_000, "61 s")])
+@pytest.mark.parametrize(
+    ("ms", "text"), [(0.2, "0 ms"), (190.4, "190 ms"), (999.6, "1.0 s"), (2910, "2.9 s"), (61_000, "61 s")]
+)
 def test_times_have_the_unit_that_one_would_say(ms: float, text: str) -> None:
     assert duration(ms) == text
 

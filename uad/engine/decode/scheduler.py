@@ -256,7 +256,9 @@ def summary(done: Done, saved_ms: float = 0.0) -> str:
     """The line of a finished request: tokens read and written, how fast, what drafts did and saved."""
     t, d = done.timings, done.timings.draft
     cached = f" (and {t.n_cached:,} from the cache)" if t.n_cached else ""
-    line = f"request {done.request}: read {t.n_prompt:,} token{'s' * (t.n_prompt != 1)}{cached} in {duration(t.prompt_ms)}"
+    line = (
+        f"request {done.request}: read {t.n_prompt:,} token{'s' * (t.n_prompt != 1)}{cached} in {duration(t.prompt_ms)}"
+    )
     line += f", wrote {t.n_predicted:,} in {duration(t.predicted_ms)}"
     if t.predicted_per_second:
         line += f", {rounded(t.predicted_per_second, 3)} tokens/s"
