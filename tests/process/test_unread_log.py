@@ -21,7 +21,7 @@ from kit.process import ENV, free_port
 from kit.workers import needs_rpc
 
 pytestmark = [pytest.mark.llama, pytest.mark.long]
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 FLAGS = ("-t", "1", "-c", "512", "--no-kernels")
 N_REQUESTS = 40
 LONG_NAME = "x" * 96
@@ -146,6 +146,46 @@ def test_a_log_file_may_be_a_pipe_that_nobody_reads(tmp_path: Path) -> None:
     with started(words, port, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         assert answers(port, TARGET.stem) == N_REQUESTS
         assert ended(process) == 0
+
+
+# a worker without an RPC backend: it prints as llama.cpp does for each client, and says in a file when all is done
+PRINTING = """
+import ctypes, sys, time
+from pathlib import Path
+from uad.llama.backend import rpc
+from uad.tools.cli import main
+libc, done = ctypes.CDLL(None), Path(sys.argv[1])
+
+def start_server(*_):
+    for _ in range(5000):
+        libc.printf(b"Accepted client connection\\n")
+        libc.fflush(None)
+    done.touch()
+    while True:
+        time.sleep(1)
+
+rpc.is_built, rpc.start_server = lambda: True, start_server
+sys.exit(main(["rpc-worker", "--port", sys.argv[2], "--no-kernels"]))
+"""
+
+
+def test_what_llama_cpp_prints_in_a_worker_waits_for_no_reader(tmp_path: Path) -> None:
+    reading, writing = full_pipe()
+    done = tmp_path / "done"
+    command = [sys.executable, "-c", PRINTING, str(done), str(free_port())]
+    process = subprocess.Popen(command, env=ENV, stdin=subprocess.DEVNULL, stdout=writing, stderr=writing)
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while not done.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert done.exists()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 130
+    finally:
+        process.kill()
+        process.wait(10)
+        os.close(reading)
+        os.close(writing)
 
 
 @needs_rpc

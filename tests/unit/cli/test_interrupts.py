@@ -27,7 +27,7 @@ sys.exit(uad.__main__.main())
 
 def run(module: str, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", PROGRAM, module, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENV, check=False, cwd=folder)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, env=ENV, check=False, cwd=folder)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(
 def test_commands_that_scripts_start_in_their_background_are_not_interrupted() -> None:
     program = PROGRAM.replace("signal.default_int_handler)", "signal.SIG_IGN)")
     command = [sys.executable, "-c", program, "rich.console", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENV, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=ENV, check=False)
     assert done.returncode == 0, done.stderr
 
 
