@@ -22,7 +22,7 @@ def catch() -> None:
 
 def leave_at_once() -> None:
     """From now on SIGINT ends the process: all is tidied up."""
-    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _interrupted):
+    if signal.getsignal(signal.SIGINT) is _interrupted:
         signal.signal(signal.SIGINT, _leave)
 
 
