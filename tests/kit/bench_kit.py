@@ -204,7 +204,7 @@ class FakeEngine:
             for event in events:
                 sink(event)
 
-    def cancel(self, request: int) -> None:
+    def cancel(self, request: int, why: str = "cancelled") -> None:
         self.cancelled.append(request)
 
     def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:

@@ -18,7 +18,8 @@ from uad.base.config.flags import VARIABLE
 from uad.router.folder import FolderModel
 
 _LISTENING = re.compile(r"listening on (http://\S+)")
-_WORDS = ("--host=127.0.0.1", "--port=0", "--no-ui", "--metrics")
+_LOG_WORDS = ("--no-log-timestamps", "--log-prefix", "--log-colors=off")  # the router's log has its own
+_WORDS = ("--host=127.0.0.1", "--port=0", "--no-ui", "--metrics", *_LOG_WORDS)
 _KEY = "LLAMA_API_KEY"
 _LONGEST_LINE_BYTES = 1 << 20
 _LAST_LINES = 20

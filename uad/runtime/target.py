@@ -151,7 +151,7 @@ def _length_note(config: Config, context: Context, least: Least) -> tuple[str, .
     n = longest_draft(context.n_alike, context.n_batch, context.n_seq, least)
     asked = config.drafting.defaults.n_max or 0
     return (
-        (f"drafts have at most {n} tokens, not {asked}: a round here has {context.n_alike} rows at most",)
+        (f"drafts have at most {n} tokens, not {asked}: a pass here has at most {context.n_alike}",)
         if asked > n
         else ()
     )

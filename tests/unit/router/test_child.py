@@ -109,5 +109,6 @@ def test_what_is_run_is_on_loopback_and_names_the_model():
     words = command(folder_model("m", aliases=("b", "a")))
     assert words[:4] == [sys.executable, "-m", "uad", "serve"]
     assert words[4:] == [
-        "--model=/models/m.gguf", "--host=127.0.0.1", "--port=0", "--no-ui", "--metrics", "--alias=a,b,m"
+        "--model=/models/m.gguf", "--host=127.0.0.1", "--port=0", "--no-ui", "--metrics",
+        "--no-log-timestamps", "--log-prefix", "--log-colors=off", "--alias=a,b,m"
     ]  # fmt: skip
