@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
@@ -77,9 +78,9 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         request.app[EDGE].bodies.release(request)
 
 
-def refused(problem: Problem, path: str, name: str) -> web.Response:
-    """An error in the words of the API that `path` belongs to, with the name of the request."""
-    response = refusal(problem, api_of(path).error(problem, name))
+def refused(problem: Problem, path: str, name: str, headers: Mapping[str, str] = MappingProxyType({})) -> web.Response:
+    """An error in the words of the API that `path` belongs to, for a request with this name and these headers."""
+    response = refusal(problem, api_of(path, headers).error(problem, name))
     _name(response, path, name)
     return response
 
@@ -147,7 +148,7 @@ def _problem(request: web.Request, error: Exception) -> Problem:
 async def _tell(request: web.Request, problem: Problem) -> web.StreamResponse:
     stream: web.StreamResponse | None = request.get(STREAM)
     if stream is None:
-        response = refused(problem, own_path(request), id_of_request(request))
+        response = refused(problem, own_path(request), id_of_request(request), request.headers)
         if request.content.exception() is not None:
             response.force_close()  # it is not known where the next request would begin
         return response
