@@ -399,6 +399,37 @@ def test_the_model_is_listed_and_shown() -> None:
     assert get("/v1/models")[1]["object"] == "list"
 
 
+GOOGLE = [{"x-goog-api-key": "none"}, {"X-Goog-Api-Client": "google-genai-sdk/3.6.1 gl-python/3.11"}]
+
+
+@pytest.mark.parametrize("headers", GOOGLE)
+def test_below_v1_googles_clients_get_googles_list(headers: dict[str, str]) -> None:
+    _, listed = get("/v1beta/models")
+    assert get("/v1/models", headers=headers) == (200, listed)
+    assert get("/v1/models/toy", headers=headers) == (200, listed["models"][0])
+    status, answer = get("/v1/models/other", headers=headers)
+    assert (status, answer["error"]["status"]) == (404, "NOT_FOUND")
+    assert get("/v1/models/toy")[1]["object"] == "model"
+    assert get("/models", headers=headers)[1]["object"] == "list"
+
+
+def test_below_v1_errors_of_keys_are_in_the_words_of_who_asks() -> None:
+    status, answer = get("/v1/models", config=KEYED, headers=GOOGLE[0])
+    assert (status, answer["error"]["status"]) == (401, "UNAUTHENTICATED")
+    status, answer = get("/v1/models", config=KEYED)
+    assert (status, answer["error"]["type"]) == (401, "authentication_error")
+    assert get("/v1/models", config=KEYED, headers={"x-goog-api-key": "sesame"})[0] == 200
+    assert get("/v1/models?key=sesame", config=KEYED, headers=GOOGLE[1])[0] == 200
+    assert get("/v1/models?key=sesame", config=KEYED)[0] == 401
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta"])
+@pytest.mark.parametrize("method", ["generateContent", "streamGenerateContent", "countTokens"])
+def test_each_method_is_below_both_versions(version: str, method: str) -> None:
+    status, answer = post(f"/{version}/models/toy:{method}", {"contents": HELLO}, headers=GOOGLE[0])
+    assert status == 200, answer
+
+
 KEYED = ServerConfig(port=0, alias="toy", api_keys=("sesame",))
 
 
