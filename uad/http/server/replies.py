@@ -102,7 +102,7 @@ def unreadable(error: BaseException | None, head: bytes, name: str) -> tuple[web
 def escaped(request: web.BaseRequest, error: web.HTTPException) -> web.Response:
     """The answer to what aiohttp refuses between its routes and all handlers: an Expect that it does not know."""
     problem = Problem(error.status, error.text or HTTPStatus(error.status).phrase, KINDS[400])
-    return refused(problem, request.path, id_of_request(request))
+    return refused(problem, request.path, id_of_request(request), request.headers)
 
 
 async def name_request(request: web.Request, response: web.StreamResponse) -> None:
@@ -164,7 +164,7 @@ def _give_up(request: web.Request) -> web.StreamResponse:
     """The client is gone, or too slow."""
     stream: web.StreamResponse | None = request.get(STREAM)
     if stream is None:
-        return refused(_SLOW, own_path(request), id_of_request(request))
+        return refused(_SLOW, own_path(request), id_of_request(request), request.headers)
     if request.transport is not None:
         request.transport.abort()
     return stream
