@@ -123,7 +123,10 @@ CONTENT = {"a": "text"}
             "contents.2.parts.0.functionResponse.parts.0.inlineData.mimeType",
         ),
         ({"tools": [{"functions": [CONTENT]}]}, "tools.0.functions"),
-        ({"tools": [{"functionDeclarations": [{"name": "a", "schema": CONTENT}]}]}, "tools.0.functionDeclarations.0.schema"),
+        (
+            {"tools": [{"functionDeclarations": [{"name": "a", "schema": CONTENT}]}]},
+            "tools.0.functionDeclarations.0.schema",
+        ),
         (
             {"tools": [{"functionDeclarations": [{"name": "a", "parameters": {}, "parametersJsonSchema": {}}]}]},
             "tools.0.functionDeclarations.0.parameters",

@@ -245,7 +245,10 @@ def test_a_schema_of_the_api_is_a_json_schema() -> None:
     assert schema_of(SCHEMA, "x") == {
         "type": "object",
         "required": ["b"],
-        "properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "b": {"type": "integer", "format": "int32"}},
+        "properties": {
+            "a": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            "b": {"type": "integer", "format": "int32"},
+        },
         "additionalProperties": False,
     }
     assert [*schema_of(SCHEMA, "x")["properties"]] == ["a", "b"]  # type: ignore[misc]

@@ -228,8 +228,8 @@ def _tools(own: ContentsBody, is_strict: bool) -> tuple[list[dict[str, Any]], li
             where, declared = f"tools.{i}.{name}", [] if tool.get(name) is None else tool[name]
             if not isinstance(declared, list) or len(declared) > MAX_TOOLS:
                 raise InvalidRequestError.at(where, f"must be a list of at most {MAX_TOOLS} functions")
-            for k, one in enumerate(declared):
-                declaration = read_body(DeclarationBody, one, f"{where}.{k}")
+            for k, function in enumerate(declared):
+                declaration = read_body(DeclarationBody, function, f"{where}.{k}")
                 tools.append(_tool(declaration, f"{where}.{k}", is_strict))
                 places.append(f"{i}.{name}.{k}")
                 if declaration.parameters is None:

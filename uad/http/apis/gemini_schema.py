@@ -110,7 +110,9 @@ def _word(name: str, value: Any, where: str, depth: int) -> Any:
         return _type(value, where)
     if name == "nullable" and not isinstance(value, bool):
         raise InvalidRequestError.at(where, "must be true or false")
-    if name == "propertyOrdering" and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+    if name == "propertyOrdering" and not (
+        isinstance(value, list) and all(isinstance(member, str) for member in value)
+    ):
         raise InvalidRequestError.at(where, "must be a list of names")
     return value.replace("#/defs/", "#/$defs/") if name == "$ref" and isinstance(value, str) else value
 
