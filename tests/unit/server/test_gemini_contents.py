@@ -271,7 +271,7 @@ def test_a_nullable_schema_keeps_its_definitions_where_references_look() -> None
     ],
 )
 def test_what_is_no_schema_is_refused_where_it_stands(schema: dict[str, Any], field: str) -> None:
-    with pytest.raises(Exception, match="^x") as caught:
+    with pytest.raises(Exception, match=r"^x") as caught:
         schema_of(schema, "x")
     assert getattr(caught.value, "param", None) == field
 
