@@ -30,7 +30,7 @@ _WATCHED = ("/live",)
 
 
 async def to_model(request: web.Request) -> web.StreamResponse:
-    """Any route of one model: POST with `model` in the body; else the path or `?model=` names it."""
+    """Any route of one model: the path names it, as Gemini's do, else `model` in the body of a POST, or `?model=`."""
     shared = request.app[EDGE]
     path = request.rel_url.raw_path_qs.removeprefix(shared.config.api_prefix)
     if request.method != "POST":
@@ -38,7 +38,7 @@ async def to_model(request: web.Request) -> web.StreamResponse:
     body = await shared.bodies.read(request, shared.config.timeout, MAX_BODY)
     has_members = own_path(request) not in _NO_OBJECT
     members = await members_of(body) if has_members else {}
-    name = members.get("model", _outside_body(request))
+    name = request.match_info.get("model") or members.get("model", request.query.get("model"))
     if name is not None and not isinstance(name, str):
         raise wrong("model: must be a text, the name of a model")
     streams = members.get("stream") is True and not path.startswith("/api/")
