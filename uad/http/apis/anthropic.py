@@ -20,6 +20,7 @@ from uad.http.apis.api import BODY_ONLY, AnswerRoute, Api, Called, CountRoute
 from uad.http.apis.blocks import Added, Block, BlockDialect, BlockKind, Closed, Opened, Step
 from uad.http.apis.choice import Choice
 from uad.http.apis.dialect import (
+    NOTHING_TO_CALL,
     Frame,
     Members,
     Served,
@@ -237,6 +238,8 @@ def read_message(members: Mapping[str, object], called: Called = BODY_ONLY) -> T
     chat = {**rest_of(members, own), "messages": talk.messages, "tools": tools}
     chat |= {"stop": own.stop_sequences} if own.stop_sequences else {}
     chat |= {**_choice(own), **_thinking(own), **_form(own), **_TELEMETRY}
+    if chat.get("tool_choice") == "required" and own.tools and not tools:
+        raise InvalidRequestError.at("tool_choice", NOTHING_TO_CALL)
     if own.max_tokens is not None:
         chat["max_tokens"] = own.max_tokens
     return Translated(own, chat_of(chat, spelling), spelling, places=talk.places)

@@ -18,6 +18,7 @@ from uad.http.apis.api import BODY_ONLY, AnswerRoute, Api, Called, CountRoute
 from uad.http.apis.blocks import Added, Block, BlockDialect, BlockKind, Closed, Opened, Step
 from uad.http.apis.choice import Choice, logprobs_json, prediction_json, stats_json
 from uad.http.apis.dialect import (
+    NOTHING_TO_CALL,
     Frame,
     Members,
     Served,
@@ -216,6 +217,10 @@ def _tools(own: ResponsesBody) -> tuple[list[tuple[int, FunctionBody]], Json]:
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         allowed = _allowed(choice, {tool.name for _, tool in tools})
         tools, choice = [tool for tool in tools if tool[1].name in allowed], choice.get("mode", "auto")
+        if choice not in ("auto", "required"):
+            raise InvalidRequestError.at("tool_choice.mode", "must be auto or required")
+    if choice == "required" and own.tools and not tools:
+        raise InvalidRequestError.at("tool_choice", NOTHING_TO_CALL)
     return tools, {"tool_choice": _choice(choice)}
 
 
@@ -238,8 +243,8 @@ def _tool_json(tool: FunctionBody, strict: bool | None = None) -> Json:
 def _allowed(choice: Mapping[str, object], known: Collection[str]) -> set[str]:
     """The names of the functions among `known` that may be called. Tools of other types are left out."""
     tools = choice.get("tools")
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise InvalidRequestError.at("tool_choice.tools", "must be a list of tools")
+    if not isinstance(tools, list) or not tools or not all(isinstance(tool, dict) for tool in tools):
+        raise InvalidRequestError.at("tool_choice.tools", "must be a list of tools, of one at least")
     names = set[str]()
     for i, tool in enumerate(tools):
         if tool.get("type", "function") == "function":
