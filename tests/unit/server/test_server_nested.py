@@ -4,6 +4,7 @@ just not too deep never ends in an internal error.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -82,7 +83,9 @@ def test_every_field_of_every_api_may_be_nested_to_one_depth(depth: int) -> None
     async def test(session: ClientSession) -> list[tuple[str, str, int, str]]:
         answers = []
         for path, shown, body in bodies(depth):
-            async with session.post(path, data=body, headers={"Content-Type": "application/json"}) as answer:
+            async with session.post(
+                path, data=io.BytesIO(body), headers={"Content-Type": "application/json"}
+            ) as answer:
                 answers.append((path, shown, answer.status, await answer.text()))
         return answers
 
@@ -92,4 +95,4 @@ def test_every_field_of_every_api_may_be_nested_to_one_depth(depth: int) -> None
         assert {200, 400} == {answer[2] for answer in answers}
     else:
         in_json = [answer for answer in answers if DEEP in answer[1]]
-        assert [answer for answer in in_json if answer[2] != 400 or "nested too deeply" not in answer[3]] == []
+        assert [answer for answer in in_json if answer[2] != 400 or "nested too deeply" not in answer[3]][:3] == []
