@@ -1,4 +1,4 @@
-"""What requests hold beside what is read, in all APIs but Google's: content is refused by name, the rest is left out, and
+"""What requests hold beside what is read, in all APIs but Google's: content is refused by name, the rest left out, and
 docs/apis.md has the table of what is left out knowingly.
 """
 
