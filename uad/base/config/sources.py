@@ -38,6 +38,10 @@ class HubModel:
         return f"{self.repo}:{self.quant}" if self.quant else self.repo
 
 
+MOST_LORA_SCALE = 100.0
+"""How much of an adapter may be added, or taken away. Far above it, numbers of the model overflow to NaN."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoraConfig:
     """A LoRA adapter of the target and how much of it is added at start."""
