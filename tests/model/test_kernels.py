@@ -101,7 +101,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Answer], list[list[s
     tried: list[list[str]] = []
 
     def run(command: Sequence[str], **options: Any) -> SimpleNamespace:
-        assert command[1:] == ["-m", "uad.llama.kernels.proof"]
+        assert command[1:] == ["-P", "-m", "uad.llama.kernels.proof"]
         tried.append(json.loads(options["input"])["parts"])
         code, steps, errors = answers.pop(0)
         out = "\n".join(json.dumps(one) for one in steps)
