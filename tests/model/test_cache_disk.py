@@ -9,6 +9,7 @@ import os
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kit.disk_cache import (
@@ -41,6 +42,26 @@ pytestmark = pytest.mark.model
 @pytest.fixture(autouse=True)
 def _always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     make_it_worth_it(monkeypatch)
+
+
+@pytest.mark.parametrize("change", [{"kernels": False}, {"repack": False}, {"n_threads": 2, "kernels": False}])
+def test_a_text_that_other_kernels_computed_is_left_alone_with_a_line(
+    change: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = replace(config(tmp_path), cache_ram=0)
+    other = replace(own, target=replace(own.target, **change))
+    if own.drafting.exact:
+        own, other = (replace(one, drafting=replace(one.drafting, exact=False)) for one in (own, other))
+    with Runtime.open(other) as runtime:
+        prompt = ids(runtime)
+        say(runtime, prompt)
+    (file,) = texts_in(tmp_path)
+    with Runtime.open(own) as runtime, caplog.at_level(logging.INFO):
+        waiter = say(runtime, (*prompt, *prompt[:5]))
+        assert counts(runtime).n_disk_read == 0
+    with Runtime.open(replace(own, cache_disk=None)) as runtime:
+        assert say(runtime, (*prompt, *prompt[:5])).ids == waiter.ids
+    assert file.exists()
 
 
 @pytest.mark.parametrize(("name", "ram"), [(name, (0, 64)[i % 2]) for i, name in enumerate(NAMES)])

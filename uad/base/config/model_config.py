@@ -320,15 +320,24 @@ class ModelConfig:
         high=1e4,
     )
     yarn_attn_factor: float = _of_file(
-        -1.0, "for YaRN: factor on attention", "--yarn-attn-factor LLAMA_ARG_YARN_ATTN_FACTOR", low=-1,
+        -1.0,
+        "for YaRN: factor on attention",
+        "--yarn-attn-factor LLAMA_ARG_YARN_ATTN_FACTOR",
+        low=-1,
         high=1e4,
     )
     yarn_beta_slow: float = _of_file(
-        -1.0, "for YaRN: high correction dimension", "--yarn-beta-slow LLAMA_ARG_YARN_BETA_SLOW", low=-1,
+        -1.0,
+        "for YaRN: high correction dimension",
+        "--yarn-beta-slow LLAMA_ARG_YARN_BETA_SLOW",
+        low=-1,
         high=1e4,
     )
     yarn_beta_fast: float = _of_file(
-        -1.0, "for YaRN: low correction dimension", "--yarn-beta-fast LLAMA_ARG_YARN_BETA_FAST", low=-1,
+        -1.0,
+        "for YaRN: low correction dimension",
+        "--yarn-beta-fast LLAMA_ARG_YARN_BETA_FAST",
+        low=-1,
         high=1e4,
     )
     devices: tuple[str, ...] | None = setting(

@@ -1,4 +1,4 @@
-"""Which kernels multiply a model's weights: those of its file, by their types and by where llama.cpp says it put them."""
+"""Which kernels multiply a model's weights: by their types, and by where llama.cpp says that it put them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _SIZE = re.compile(r"([^\s\[]+)(?:\[\S+\])? model buffer size =\s*([\d.]+) MiB")
 _MIB = 1 << 20
 _OF_CPU = "CPU"  # its buffers: CPU, CPU_Mapped, CPU_REPACK, CPU_UAD
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
-_LOOKED_UP = re.compile(r"^(position_embd|token_types|per_layer_token_embd)\.|conv|\.ssm_(a|d)$|_norm\.|\.(scale|bias)$")
+_LOOKED_UP = re.compile(
+    r"^(position_embd|token_types|per_layer_token_embd)\.|conv|\.ssm_(a|d)$|_norm\.|\.(scale|bias)$"
+)
 """Matrices of which rows are looked up, or that run over a text: they are small, or multiplied by nothing."""
 _ROUNDING, _LEAST_SHARE = 0.02, 0.005  # of what the log says of sizes; of weights that a line is worth
 _EXPERTS = "_exps"
@@ -77,14 +79,16 @@ def of(config: ModelConfig, there: Mapping[str, int]) -> Weights:
 def note(config: ModelConfig, weights: Weights) -> str:
     """The line at start: what computes this model."""
     kernels = use.of(config)
-    places = ", ".join(f"{name} ({_percent(share)})" for name, share in weights.places.items())
-    words = [f"weights on {places} run in kernels that are not known here"] if places else []
+    places = " and ".join(f"{_percent(share)} on {name}" for name, share in weights.places.items())
+    words = [f"{places} in kernels that are not known here"] if places else []
+    if places and not weights.own and not weights.left:
+        return f"kernels: of the weights {words[0]}"
     if weights.left and kernels.library is not None:
         words += [f"{', '.join(weights.left)} in llama.cpp's own"]
     if weights.adapters:
         words += [f"adapters of {', '.join(weights.adapters)} in llama.cpp's own"]
-    share = "all weights" if weights.own == 1 else f"{_percent(weights.own)} of the weights"
-    return "; ".join((kernels.note(share), *words))
+    some = f"{_percent(weights.own)} of the weights" if weights.own else "no weights"
+    return "; ".join((kernels.note("all weights" if weights.own == 1 else some), *words))
 
 
 def _percent(share: float) -> str:
