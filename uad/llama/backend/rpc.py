@@ -24,7 +24,7 @@ from uad.llama.backend import abort, ggml, native
 from uad.llama.backend.symbols import VERSIONS
 
 NEEDS_BUILD = (
-    "llama.cpp was built without its RPC backend; `make clean serve CMAKE_ARGS=-DGGML_RPC=on` builds it with, or "
+    "llama.cpp was built without its RPC backend; `make clean serve` builds it with, or "
     f"CMAKE_ARGS=-DGGML_RPC=on pip install --force-reinstall --no-cache-dir 'llama-cpp-python{VERSIONS}'"
 )
 TRIAL_S = 20.0  # that a worker may take to answer
