@@ -119,16 +119,16 @@ def texts_note(config: Config, context: Context) -> tuple[str, ...]:
     return ("so texts may differ with drafts (--exact)",)
 
 
-def are_alike(config: ModelConfig, context: Context, found: Weights) -> bool:
-    """Whether every pass computes a row alike without `--exact`, as far as that is known. found: which kernels multiply
+def are_alike(config: ModelConfig, context: Context, share: Weights) -> bool:
+    """Whether every pass computes a row alike without `--exact`, as far as that is known. share: which kernels multiply
     the target's weights.
     """
-    if found.are_ours and kernels.is_whole(config):
+    if share.are_ours and kernels.is_whole(config):
         return True
-    if found.places or found.own or found.adapters or config.loras:
+    if share.places or share.own or share.adapters or config.loras:
         return False
     # llama.cpp multiplies single rows otherwise in recurrent layers, and in attention that is no flash attention
-    return set(found.left) <= _ALWAYS and context.memory.way is Way.POSITIONS and context.rows_are_apart
+    return set(share.left) <= _ALWAYS and context.memory.way is Way.POSITIONS and context.rows_are_apart
 
 
 def quota_note(config: Config) -> tuple[str, ...]:

@@ -260,7 +260,7 @@ SHARES = Kind(
     metavar="N,N",
 )
 LEAST_SCALE, MOST_SCALE = 1e-4, 1e4
-"""Of positions: beyond these, models compute no numbers."""
+"""Bounds of stretched positions: far beyond, models compute no numbers."""
 ROPE_SCALE = replace(
     number(LEAST_SCALE, MOST_SCALE), parse=lambda text: 1 / number(LEAST_SCALE, MOST_SCALE).parse(text)
 )

@@ -121,7 +121,7 @@ def trim() -> None:
 
 @cache
 def build_digest() -> str:
-    """Of names, sizes and dates of llama.cpp's libraries: the same version can be compiled in many ways."""
+    """Hash of names, sizes and dates of llama.cpp's libraries: the same version can be compiled in many ways."""
     files = sorted(path for name in ("ggml", "llama") for path in lib._base_path.glob(f"*{name}*") if path.is_file())
     stats = [(path.name, about.st_size, about.st_mtime_ns) for path in files for about in (path.stat(),)]
     return hashlib.sha256(repr(stats).encode()).hexdigest()[:16]

@@ -67,7 +67,7 @@ class Library:
 
     @cached_property
     def digest(self) -> str:
-        """Of its file: versions stay the same while the code changes."""
+        """Hash of its file: versions stay the same while the code changes."""
         return hashlib.sha256(self.path.read_bytes()).hexdigest()[:16]
 
     def register(self, kind: str) -> None:

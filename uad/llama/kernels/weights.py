@@ -31,11 +31,11 @@ _CROSSED = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_n
 
 def buffers(lines: Iterable[str]) -> dict[str, int]:
     """Bytes of weights in each kind of memory, by llama.cpp's log of loading them; empty where it has other words."""
-    found: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
     for line in lines:
         if match := _SIZE.search(line):
-            found[match[1]] += int(float(match[2]) * _MIB)
-    return dict(found)
+            sizes[match[1]] += int(float(match[2]) * _MIB)
+    return dict(sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,9 @@ class Weights:
 
 
 def of(config: ModelConfig, there: Mapping[str, int]) -> Weights:
-    """Those of a loaded model; there: see `buffers`. Raises ModelLoadError where its file cannot be read."""
+    """Which kernels multiply a loaded model's weights; there: see `buffers`. Raises ModelLoadError where its file cannot
+    be read.
+    """
     kernels = use.of(config)
     taken = {name.upper() for name in kernels.types}
     tensors = _multiplied(all_tensors(config.path))
@@ -108,10 +110,10 @@ def _adapters(config: ModelConfig, kernels: use.Kernels) -> tuple[str, ...]:
     """Types of adapters' matrices whose products do not run in uad's kernels: those of experts, and rare ones."""
     if kernels.library is None:
         return ()
-    found: Counter[str] = Counter()
+    left: Counter[str] = Counter()
     for lora in config.loras:
         for tensor in all_tensors(lora.path):
             kind = type_name(tensor.kind)
             if _EXPERTS in tensor.name or kind.lower() not in _CROSSED or not use.is_whole(config):
-                found[kind] += 1
-    return tuple(kind for kind, _ in found.most_common())
+                left[kind] += 1
+    return tuple(kind for kind, _ in left.most_common())
