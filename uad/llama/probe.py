@@ -48,7 +48,7 @@ def least_agreeing_rows(context: Context, fewest: int = 1) -> tuple[int, bool] |
 
 
 def digest(context: Context) -> str:
-    """Hash of the logits of a few passes, without adapters: by what it computes a machine is known, whatever the reason."""
+    """Hash of the logits of a few passes without adapters: machines that compute other bits have another."""
     context.add_adapters([0.0] * len(context.model.adapters.scales))
     ids = [(7919 * i + 13) % context.n_vocab for i in range(min(context.n_ubatch, context.n_ctx, _SAMPLE))]
     sample = blake2b(digest_size=8)

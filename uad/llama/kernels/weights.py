@@ -57,9 +57,7 @@ class Weights:
 
 
 def of(config: ModelConfig, there: Mapping[str, int]) -> Weights:
-    """Which kernels multiply a loaded model's weights; there: see `buffers`. Raises ModelLoadError where its file cannot
-    be read.
-    """
+    """Shares of a loaded model's weights; there: see `buffers`. Raises ModelLoadError for a file that is gone."""
     kernels = use.of(config)
     taken = {name.upper() for name in kernels.types}
     tensors = _multiplied(all_tensors(config.path))
