@@ -43,7 +43,7 @@ from uad.runtime.heads import open_head, plan_head
 from uad.runtime.open import WIRING, Wiring, connected, device_notes
 from uad.runtime.pacing import Policies, Remeasurement, open_policy
 from uad.runtime.sight import open_sight
-from uad.runtime.slots.copies import SlotCopies, kept_model
+from uad.runtime.slots.copies import SlotCopies, kept_model, kept_target
 from uad.runtime.slots.disk import DiskTexts
 from uad.runtime.slots.disk_files import DiskFiles, make_folder
 from uad.runtime.slots.file import SavedSlot
@@ -223,10 +223,10 @@ def _open_copies(
     """Copies of slots for files; None where there are to be none."""
     if config.server.slot_save_path is None and config.cache_disk is None:
         return None
-    exact, kept = config.drafting.exact, None
+    kept = None
     if draft.drafter is not None and draft.context is not None and config.draft is not None:
-        kept = draft.drafter, kept_model(config.draft, draft.context, exact)
-    return SlotCopies(kept_model(target.config, target.context, exact), kept, scales)
+        kept = draft.drafter, kept_model(config.draft, draft.context)
+    return SlotCopies(kept_target(target.config, target.context, config.drafting.exact), kept, scales)
 
 
 def _grammars(config: Config, model: Model, encoder: Encoder) -> Grammars:

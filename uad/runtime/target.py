@@ -16,6 +16,8 @@ from uad.llama.backend import amx
 from uad.llama.backend.devices import has_cpu_kernels, offloads
 from uad.llama.context import Context, attention
 from uad.llama.kernels import use as kernels
+from uad.llama.kernels import weights
+from uad.llama.kernels.weights import Weights
 from uad.llama.memory import Way
 from uad.llama.model import Model, training_note
 from uad.llama.probe import least_agreeing_rows
@@ -24,6 +26,8 @@ from uad.llama.rearranged import rearranged
 from uad.runtime.open import end_note, open_model, tokenizer_notes
 
 _LONG_IDS = 4096  # tokens
+_ALWAYS = frozenset(("Q8_0", "Q5_0", "Q4_1", "Q4_0"))
+"""Weights whose rows llama.cpp's own kernels for CPUs compute alike in any pass."""
 _WITHOUT_IT = ("f32", "f16", "bf16")  # cache types of V that do not need flash attention
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share of it that is done."""
@@ -62,7 +66,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
             *quota_note(config),
             *attention_note(config.target, context.n_ctx, on_cpu=not offloads(config.target)),
             *amx.notes(),
-            *kernel_notes(own),
+            *kernel_notes(own, model, *texts_note(config, context)),
             *rearranged_notes(own, "target"),
             *tokenizer_notes(config.target, "target"),
             *(f"adapter {adapter.id}: {adapter.path}, scale {adapter.scale:g}" for adapter in model.adapters.infos),
@@ -103,9 +107,28 @@ def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, 
     )
 
 
-def kernel_notes(config: ModelConfig) -> tuple[str, ...]:
-    """The line that says which kernels compute a model, where CPUs do."""
-    return (kernels.of(config).note(),) if has_cpu_kernels(config) else ()
+def kernel_notes(config: ModelConfig, model: Model, *words: str) -> tuple[str, ...]:
+    """The line that says which kernels multiply a model's weights; words: what follows from that."""
+    return ("; ".join((weights.note(config, weights.of(config, model.buffers)), *words)),)
+
+
+def texts_note(config: Config, context: Context) -> tuple[str, ...]:
+    """What the line about kernels ends with where passes of several rows may have other bits than single rows."""
+    if config.drafting.exact or are_alike(config.target, context, weights.of(config.target, context.model.buffers)):
+        return ()
+    return ("so texts may differ with drafts (--exact)",)
+
+
+def are_alike(config: ModelConfig, context: Context, share: Weights) -> bool:
+    """Whether every pass computes a row alike without `--exact`, as far as that is known. share: which kernels multiply
+    the target's weights.
+    """
+    if share.are_ours and kernels.is_whole(config):
+        return True
+    if share.places or share.own or share.adapters or config.loras:
+        return False
+    # llama.cpp multiplies single rows otherwise in recurrent layers, and in attention that is no flash attention
+    return set(share.left) <= _ALWAYS and context.memory.way is Way.POSITIONS and context.rows_are_apart
 
 
 def quota_note(config: Config) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ def open_drafters(config: Config, vocab: VocabTable, template: str, max_len: int
             own = Side(vocab, config.templates.template(template) or None, vocab.name)
             n_ctx = min(max_len, _MOST_POSITIONS)
             opened = draft_on(config, config.draft, stack, loaded, own, n_ctx, encoder, WIRING)
-            notes, model = (*kernel_notes(config.draft), *opened.notes), opened.drafter
+            notes, model = (*kernel_notes(config.draft, loaded), *opened.notes), opened.drafter
             steps = opened.steps.samples if opened.steps is not None else ()
             if model is not None:
                 _warm_up(model, encoder)

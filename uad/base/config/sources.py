@@ -96,7 +96,7 @@ def _lora(text: str) -> LoraConfig:
 
 def _scaled(text: str) -> LoraConfig:
     path, _, scale = text.strip().rpartition(":")  # C:/a.gguf:0.5
-    return LoraConfig(path_of(some_text(path)), number().parse(scale))
+    return LoraConfig(path_of(some_text(path)), number(-MOST_LORA_SCALE, MOST_LORA_SCALE).parse(scale))
 
 
 def _override(text: str) -> KvOverride:
@@ -158,7 +158,11 @@ ALL_EXPERTS = replace(SWITCH, parse=lambda text: (Place(_EXPERTS, "CPU"),) if SW
 FIRST_EXPERTS, FIRST_DENSE = _first_layers(_EXPERTS), _first_layers(_DENSE)
 LORAS = Kind("a file name, or several with commas between them", _each(_lora), is_path=True, metavar="FILE", many=True)
 LORAS_SCALED = Kind(
-    "FILE:SCALE, or several with commas between them", _each(_scaled), is_path=True, metavar="FILE:SCALE", many=True
+    f"FILE:SCALE with a scale from -{MOST_LORA_SCALE:g} to {MOST_LORA_SCALE:g}, or several with commas between them",
+    _each(_scaled),
+    is_path=True,
+    metavar="FILE:SCALE",
+    many=True,
 )
 
 

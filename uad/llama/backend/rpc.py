@@ -18,12 +18,13 @@ from contextlib import suppress
 from ctypes import c_void_p
 from typing import Any
 
+from uad.base.common import children
 from uad.base.errors import ConfigError
 from uad.llama.backend import abort, ggml, native
 from uad.llama.backend.symbols import VERSIONS
 
 NEEDS_BUILD = (
-    "llama.cpp was built without its RPC backend; `make clean serve CMAKE_ARGS=-DGGML_RPC=on` builds it with, or "
+    "llama.cpp was built without its RPC backend; `make clean serve` builds it with, or "
     f"CMAKE_ARGS=-DGGML_RPC=on pip install --force-reinstall --no-cache-dir 'llama-cpp-python{VERSIONS}'"
 )
 TRIAL_S = 20.0  # that a worker may take to answer
@@ -53,9 +54,15 @@ def connect(endpoints: Sequence[str]) -> None:
     trials = {}
     try:
         for endpoint in new:  # all work at once
-            command = [sys.executable, "-m", __name__, endpoint]
             trials[endpoint] = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+                children.python(__name__, endpoint),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env=children.environment(),
+                start_new_session=True,
             )
         for endpoint, trial in trials.items():
             _judge(endpoint, trial)

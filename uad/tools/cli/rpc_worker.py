@@ -165,13 +165,18 @@ def device_lines() -> tuple[str, ...]:
 
 
 def _kernels_note(config: WorkerConfig) -> list[str]:
-    """The line about attention, whose kernels are registered here: clients put weights into plain memory."""
+    """The line about attention, whose kernels are registered here. Clients put weights into plain memory, and the
+    protocol does not say what is a weight.
+    """
     if not config.kernels:
         return []
     from uad.llama.kernels import use
+    from uad.llama.kernels.library import ATTENTION
 
     kernels = use.started()
-    return [kernels.note()] if kernels.library is not None or kernels.wrong else []
+    if kernels.library is None:
+        return [kernels.note()] if kernels.wrong else []
+    return [f"{kernels.note('no weights', of_passes=(ATTENTION,))}; the weights of clients run in llama.cpp's own"]
 
 
 def _chosen(names: tuple[str, ...]) -> tuple[Device, ...]:
