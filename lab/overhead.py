@@ -287,7 +287,20 @@ class BareLoop:
 def command(target: ModelConfig, n_slots: int) -> list[str]:
     """The command line of a server without a draft, that loads the target in the same way, on any free port."""
     words = words_of(replace(target, n_ctx=target.n_ctx * n_slots))
-    return [sys.executable, "-m", "uad", "serve", *words, "--host", "127.0.0.1", "--port", "0", "-np", str(n_slots)]
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "uad",
+        "serve",
+        *words,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "-np",
+        str(n_slots),
+    ]
 
 
 def peer_command(program: Path, target: ModelConfig, n_slots: int) -> list[str]:

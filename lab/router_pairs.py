@@ -182,7 +182,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         client = stack.enter_context(serving(["--models-dir", str(args.folder), "--draft", "auto", *words], own))
         auto = Arm(_AUTO, client, args.target)
         asked = choose(auto, args.first, args.max_tokens, until)
-        subprocess.run([sys.executable, "-m", "uad", "inspect", "--all", str(args.folder)], env=own, check=False)
+        subprocess.run([sys.executable, "-P", "-m", "uad", "inspect", "--all", str(args.folder)], env=own, check=False)
         fixed = stack.enter_context(fixed_arms(args.folder, args.target, words, Path(cache, "fixed")))
         done = compare(auto, fixed, asked, args.n, args.max_tokens, until)
         print(f"\n{done} requests in turns:")

@@ -209,7 +209,7 @@ def places(args: Any, most: int, n_ctx: int, logs: Path) -> Iterator[dict[str, P
             yield found
             return
         say(sys.stderr, f"uad: starting {OWN}")
-        words = [sys.executable, "-m", "uad", "serve", "--target", args.target, "--draft", args.draft, "--no-ui"]
+        words = [sys.executable, "-P", "-m", "uad", "serve", "--target", args.target, "--draft", args.draft, "--no-ui"]
         words += ["-np", str(most), "-c", str(n_ctx * most), "--spec-share", "off"]
         fields = {"cache_prompt": False}
         own = found[OWN] = stack.enter_context(started(OWN, words, {}, logs / "own.log", fields))

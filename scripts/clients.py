@@ -35,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 CHECKS = Path(__file__).parent / "client_checks"
 AGENTS = "agents_cli"
 NODE = ("ai_sdk", "ollama_js")
-SCRIPTED = (sys.executable, "-m", "kit.scripted_server")
+SCRIPTED = (sys.executable, "-P", "-m", "kit.scripted_server")
 CONTEXT = "32768"  # tokens: coding agents begin with some ten thousand
 TARGET, DRAFT = "qwen2.5-coder-1.5b-q8_0", "smollm2-135m"
 INSTALL_S, CHECK_S, START_S = 600, 900, 300
@@ -107,7 +107,7 @@ def python_environment(folder: Path) -> Path:
     if not done.exists():
         print(f"installing Python clients into {home}", file=sys.stderr)
         shutil.rmtree(home, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", home], check=True, timeout=INSTALL_S)
+        subprocess.run([sys.executable, "-P", "-m", "venv", home], check=True, timeout=INSTALL_S)
         install: list[str | Path] = [
             python,
             "-m",
@@ -227,7 +227,7 @@ def uad_command(words: Sequence[str]) -> list[str | Path]:
     """
     models = [models_folder() / f"{name}.gguf" for name in (TARGET, DRAFT)]
     pair: list[str | Path] = ["--target", models[0], "--draft", models[1], "-c", CONTEXT, "--no-cache-prompt"]
-    return [sys.executable, "-m", "uad", "serve", *pair, *words]
+    return [sys.executable, "-P", "-m", "uad", "serve", *pair, *words]
 
 
 def peer_command(program: str, words: Sequence[str]) -> list[str | Path]:

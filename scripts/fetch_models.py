@@ -35,6 +35,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 BLOCK = 1 << 20
 PIP = [
+    "-P",
     "-m",
     "pip",
     "download",

@@ -502,7 +502,7 @@ class Copy:
         files = self.files(tests)
         if not files:
             return PASSED, ""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "-p", "no:cacheprovider", *files]
+        command = [sys.executable, "-P", "-m", "pytest", "-x", "-q", "-rfE", "-p", "no:cacheprovider", *files]
         try:
             done = subprocess.run(
                 command,

@@ -25,11 +25,20 @@ CPUINFO = Path("/proc/cpuinfo")
 HEADER = Path(__file__).with_name("amx.h")
 STEP = re.compile(r"\[\s*(\d+/\d+|\d+%)\]")
 NAMES = re.compile(r"(Collecting|Building wheel for|Building editable for|Installing collected packages:) ?(\S*)")
-PIP = [sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check"]
+PIP = [sys.executable, "-P", "-m", "pip", "--no-input", "--disable-pip-version-check"]
 PLAIN_SECONDS = 20.0
 KERNELS = "./kernels"
 KERNEL_MACHINES = {("linux", "x86_64"), ("linux", "aarch64")}  # as pyproject.toml has them
 TAIL_LINES = 25
+BROKEN_AMX, NO_RPC = 7, 8  # exit codes
+LOOK = (
+    "import sys; from uad.llama.backend import amx, rpc; "
+    f"sys.exit({BROKEN_AMX} if amx.is_broken() else 0 if rpc.is_built() else {NO_RPC})"
+)
+AGAIN = {
+    BROKEN_AMX: "without scripts/amx.h and would crash on this processor",  # see uad/llama/backend/amx.py
+    NO_RPC: "without its RPC backend",
+}
 
 
 def main() -> int:
@@ -49,12 +58,8 @@ def main() -> int:
     )
     # in one call: what is named by its folder is not looked for on an index
     code = follow([*PIP, "install", *uncached, "-v", *kernels(), "-e", requirement], started)
-    if not code and is_amx_broken():
-        print(
-            "uad: this llama.cpp was compiled without scripts/amx.h and would crash on this processor: compiling it "
-            "again",
-            flush=True,
-        )
+    if not code and (why := why_again()):
+        print(f"uad: this llama.cpp was compiled {why}: compiling it again", flush=True)
         subprocess.run([*PIP, "cache", "remove", "llama_cpp_python"], capture_output=True)
         again = f"llama-cpp-python=={version('llama-cpp-python')}"
         code = follow([*PIP, "install", *uncached, "-v", "--force-reinstall", "--no-deps", again], started)
@@ -83,27 +88,19 @@ def ended(code: int, started: float) -> int:
     return code
 
 
-def is_amx_broken() -> bool:
-    """Whether llama.cpp as it is installed crashes on AMX units of this processor: a wheel from pip's cache may (see
-    `uad/llama/backend/amx.py`).
-    """
-    return (
-        subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "import sys; from uad.llama.backend import amx; sys.exit(7 if amx.is_broken() else 0)",
-            ]
-        ).returncode
-        == 7
-    )
+def why_again() -> str:
+    """What is wrong with llama.cpp as it is installed, which may be a wheel from pip's cache; "" for nothing."""
+    code = subprocess.run([sys.executable, "-P", "-c", LOOK]).returncode
+    return AGAIN.get(code, "") if code != NO_RPC or "GGML_RPC" not in os.environ.get("CMAKE_ARGS", "") else ""
 
 
 def cmake_args() -> str:
-    """The user's arguments of llama.cpp's build, and the header that saves AMX from GCC where there is such a
-    processor.
+    """The user's arguments of llama.cpp's build. Beside them the RPC backend, which costs nothing where it is not used
+    and which tests try, and the header that saves AMX from GCC where there is such a processor.
     """
     given = os.environ.get("CMAKE_ARGS", "")
+    if "GGML_RPC" not in given:
+        given = f"{given} -DGGML_RPC=on".strip()
     if "CMAKE_CXX_FLAGS" in given or not CPUINFO.exists() or "amx_int8" not in CPUINFO.read_text(errors="replace"):
         return given
     flags = f'-include "{HEADER.resolve()}"'

@@ -26,7 +26,7 @@ def requirements() -> list[str]:
 def main() -> int:
     """pip's exit code."""
     # most modules of the tools are never imported, and need not be compiled
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    pip = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     return subprocess.run([*pip, *requirements()]).returncode
 
 

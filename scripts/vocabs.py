@@ -66,7 +66,18 @@ def main() -> int:
 
 def download(version: str, scratch: Path) -> Path | None:
     """The source distribution; None if pip failed (it has said why)."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", PACKAGE, "--dest", str(scratch)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--no-binary",
+        PACKAGE,
+        "--dest",
+        str(scratch),
+    ]
     command += [
         "--no-input",
         "--disable-pip-version-check",

@@ -1,4 +1,4 @@
-"""codex, Claude Code and opencode, as their users start them.
+"""codex, Claude Code, gemini-cli and opencode, as their users start them.
 
 UAD_CLIENTS_AGENTS is the folder in which npm has installed them. They get a home and a project of their own.
 """
@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from checks import BASE_URL, KEY, ROOT_URL, tell
+from checks import BASE_URL, KEY, MODEL, ROOT_URL, tell
 
 AGENTS = Path(os.environ.get("UAD_CLIENTS_AGENTS", "."))
 LOCK = json.loads((AGENTS / "package-lock.json").read_text(encoding="utf-8"))["packages"]
@@ -84,6 +84,16 @@ def claude_code(folder: Path) -> str:
     return run([AGENTS / "node_modules" / ".bin" / "claude", "-p", ASKED, "--tools", "Bash"], folder, **variables)
 
 
+def gemini_cli(folder: Path) -> str:
+    """The answer of `gemini -p`."""
+    home = folder / ".gemini"
+    home.mkdir()
+    settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+    (home / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    variables = {"GOOGLE_GEMINI_BASE_URL": ROOT_URL, "GEMINI_API_KEY": KEY, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+    return run([AGENTS / "node_modules" / ".bin" / "gemini", "-m", MODEL, "-p", ASKED], folder, **variables)
+
+
 def opencode(folder: Path, asked: str) -> tuple[str, str]:
     """The answer of `opencode run` in a repository of one file, and that file as it is then."""
     config, project = folder / ".config" / "opencode", folder / "project"
@@ -129,5 +139,6 @@ def check(client: str, package: str, what: str, answer: Callable[[Path], str]) -
 
 check("codex", "@openai/codex", "codex exec, over responses", codex)
 check("claude-code", "@anthropic-ai/claude-code", "claude -p, over messages", claude_code)
+check("gemini-cli", "@google/gemini-cli", "gemini -p, over Google's API", gemini_cli)
 check("opencode", "opencode-ai", "opencode run, over chat completions", opencode_words)
 check("opencode", "opencode-ai", "opencode run: a file is read and edited", opencode_edit)

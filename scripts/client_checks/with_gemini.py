@@ -32,7 +32,6 @@ client = genai.Client(
     vertexai=False,
     http_options=types.HttpOptions(
         base_url=ROOT_URL,
-        api_version="v1beta",  # /v1/models is OpenAI's list
         timeout=TIMEOUT_S * 1000,
         retry_options=types.HttpRetryOptions(attempts=1),
     ),
@@ -95,11 +94,15 @@ def by_coroutines() -> None:
 @check("a chat remembers, also what was streamed")
 def a_chat() -> None:
     chat = client.chats.create(model=MODEL, config=config(system_instruction="Be brief."))
-    said = "".join(one.text or "" for one in chat.send_message_stream("My name is Bob. Say hello."))
+    first = list(chat.send_message_stream("My name is Bob. Say hello."))
+    said = "".join(one.text or "" for one in first)
     assert said, "no text"
-    assert chat.send_message("What is my name?").text, "no second text"
-    turns = chat.get_history()
-    assert (turns[0].role, turns[-1].role) == ("user", "model"), f"other turns: {turns}"
+    kept = "".join(part.text or "" for turn in chat.get_history(curated=True)[1:] for part in turn.parts)
+    assert kept == said, f"the client dropped the turn: {kept!r} is left of {said!r}"
+    second = chat.send_message("What is my name?")
+    assert second.text, "no second text"
+    read = [one.usage_metadata.prompt_token_count for one in (first[-1], second)]
+    assert read[1] > read[0] + first[-1].usage_metadata.candidates_token_count, f"prompts of {read} tokens"
 
 
 @check("stop_sequences and max_output_tokens")

@@ -32,7 +32,7 @@ def llm(*words: str) -> str:
         Path(folder, "extra-openai-models.yaml").write_text(json.dumps([model]), encoding="utf-8")
         options = ("-m", NAME, "--key", KEY, "-o", "temperature", "0", "-o", "max_tokens", str(MAX_TOKENS), "--no-log")
         done = subprocess.run(
-            [sys.executable, "-m", "llm", *words, *options],
+            [sys.executable, "-P", "-m", "llm", *words, *options],
             env={**os.environ, "LLM_USER_PATH": folder},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -54,7 +54,7 @@ def a_tool() -> None:
 def own_tool() -> None:
     answer = llm("-T", "llm_version", "Which version of llm is this? Write a <tool_call>, and then tell me its answer.")
     shown = subprocess.run(
-        [sys.executable, "-m", "llm", "--version"], capture_output=True, text=True, check=True
+        [sys.executable, "-P", "-m", "llm", "--version"], capture_output=True, text=True, check=True
     ).stdout.split()[-1]
     assert shown in answer, f"another version: {answer!r}"
 

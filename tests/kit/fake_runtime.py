@@ -121,6 +121,8 @@ class FakeRuntime:
     requests: list[Request] = field(default_factory=list)
     chats: list[tuple[list[Mapping[str, object]], dict[str, object], bool]] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    """Why, of each that was cancelled."""
     slot_actions: list[tuple[SlotAction, int, str]] = field(default_factory=list)
     threads: set[str] = field(default_factory=set)
     sleep: SleepState = field(default_factory=SleepState)
@@ -194,9 +196,10 @@ class FakeRuntime:
             self._lock.notify()
             return self._n
 
-    def cancel(self, request: int) -> None:
+    def cancel(self, request: int, why: str = "cancelled") -> None:
         with self._lock:
             self.cancelled.append(request)
+            self.reasons.append(why)
             self._running = [one for one in self._running if one.id != request]
 
     def check_length(self, text: str) -> None:

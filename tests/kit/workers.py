@@ -5,18 +5,18 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from kit.process import ENV, free_port
 from uad.llama.backend import rpc
 
-needs_rpc = pytest.mark.skipif(
-    not rpc.is_built(), reason="llama.cpp was built without RPC (make clean test CMAKE_ARGS=-DGGML_RPC=on)"
-)
+needs_rpc = pytest.mark.skipif(not rpc.is_built(), reason="llama.cpp was built without RPC (make clean test)")
 
 
 class WorkerProcess:
@@ -26,7 +26,9 @@ class WorkerProcess:
         port = free_port()
         self.address = f"127.0.0.1:{port}"
         command = [sys.executable, "-m", "uad", "rpc-worker", "--port", str(port), "-t", "1"]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENV)
+        self.log = Path(tempfile.mkdtemp(prefix="uad-test-worker-"), "log")
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=ENV)
         deadline = time.monotonic() + 60
         while self.process.poll() is None and time.monotonic() < deadline:
             try:
@@ -40,6 +42,12 @@ class WorkerProcess:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait(10)
+
+    def __enter__(self) -> WorkerProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
 
 @contextmanager

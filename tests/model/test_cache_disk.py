@@ -9,6 +9,7 @@ import os
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kit.disk_cache import (
@@ -31,6 +32,7 @@ from kit.tiny_models import NAMES, make, make_adapter
 from uad.base.config import Config, LoraConfig
 from uad.base.errors import ConfigError
 from uad.base.types import GREEDY, Origin, Request
+from uad.llama.kernels import use as kernels
 from uad.runtime.runtime import Runtime
 from uad.runtime.slots import disk as disk_module
 from uad.runtime.slots.disk import _DiskReader, _DiskWriter
@@ -41,6 +43,28 @@ pytestmark = pytest.mark.model
 @pytest.fixture(autouse=True)
 def _always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     make_it_worth_it(monkeypatch)
+
+
+@pytest.mark.parametrize("change", [{"kernels": False}, {"repack": False}, {"n_threads": 2, "kernels": False}])
+def test_a_text_that_other_kernels_computed_is_left_alone_with_a_line(
+    change: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    if kernels.started().library is None:  # before the first model, which would leave them out
+        pytest.skip(kernels.started().note())
+    own = replace(config(tmp_path), cache_ram=0)
+    other = replace(own, target=replace(own.target, **change))
+    own, other = (replace(given, drafting=replace(given.drafting, exact=False)) for given in (own, other))
+    with Runtime.open(other) as runtime:
+        prompt = ids(runtime)
+        say(runtime, prompt)
+    (file,) = texts_in(tmp_path)
+    with caplog.at_level(logging.INFO), Runtime.open(own) as runtime:
+        assert "cannot be used: it is of another set of kernels" in caplog.text
+        waiter = say(runtime, (*prompt, *prompt[:5]))
+        assert counts(runtime).n_disk_read == 0
+    with Runtime.open(replace(own, cache_disk=None)) as runtime:
+        assert say(runtime, (*prompt, *prompt[:5])).ids == waiter.ids
+    assert file.exists()
 
 
 @pytest.mark.parametrize(("name", "ram"), [(name, (0, 64)[i % 2]) for i, name in enumerate(NAMES)])
@@ -248,6 +272,8 @@ def test_a_folder_that_may_only_be_read_is_read(tmp_path: Path, caplog) -> None:
 
 
 def test_two_servers_share_a_folder(tmp_path: Path) -> None:
+    if kernels.started().library is None:  # before the first model, which would leave them out
+        pytest.skip(kernels.started().note())
     own = replace(config(tmp_path), cache_ram=0)
     with Runtime.open(own) as one, Runtime.open(own) as two:
         first = say(one, ids(one))
@@ -268,6 +294,8 @@ def ids_of(waiter: Waiter) -> range:
 
 
 def test_a_folder_that_another_server_changed_is_looked_at_again(tmp_path: Path) -> None:
+    if kernels.started().library is None:  # before the first model, which would leave them out
+        pytest.skip(kernels.started().note())
     own = replace(config(tmp_path), cache_ram=0)
     with Runtime.open(own) as one, Runtime.open(own) as two:
         first = say(one, ids(one))

@@ -101,7 +101,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Answer], list[list[s
     tried: list[list[str]] = []
 
     def run(command: Sequence[str], **options: Any) -> SimpleNamespace:
-        assert command[1:] == ["-m", "uad.llama.kernels.proof"]
+        assert command[1:] == ["-P", "-m", "uad.llama.kernels.proof"]
         tried.append(json.loads(options["input"])["parts"])
         code, steps, errors = answers.pop(0)
         out = "\n".join(json.dumps(one) for one in steps)
@@ -290,10 +290,14 @@ def test_what_is_proven_is_switched_on_and_named_at_start(made, children) -> Non
     one = made(parts=ALL)
     kernels = use.started()
     assert one.functions.log[1:] == [("q8_0", True), ("q4_K", False), ("attention", True), ("activations", False)]
-    assert kernels.note() == "kernels: avx512, weights of q8_0, attention, activations; q4_K is left to llama.cpp (off)"
-    assert kernels.facts == {"kernels": "avx512 0.1.0: q8_0 attention activations"}
+    for words, said in {(): "for weights of q8_0", ("92 % of the weights",): "92 % of the weights"}.items():
+        line = f"kernels: avx512, {said}, attention, activations; q4_K is left to llama.cpp (off)"
+        assert kernels.note(*words) == line
+    assert kernels.facts == {"kernels": f"avx512 0.1.0 {one.digest}: q8_0 attention activations"}
+    one.path.write_bytes(b"another build of the same version")
+    assert replace(one).digest != one.digest
     assert use.counts() == {"products": 8, "experts": 7, "attention": 9, "activations": 11}
-    assert replace(kernels, wrong={}).note() == "kernels: avx512, all weight types, attention, activations"
+    assert replace(kernels, wrong={}).note("all weights") == "kernels: avx512, all weights, attention, activations"
 
 
 @pytest.mark.parametrize(("change", "why"), [({"kernels": False}, "--no-kernels"), ({"repack": False}, "--no-repack")])

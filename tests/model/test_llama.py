@@ -9,6 +9,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
@@ -23,7 +24,7 @@ from uad.engine.sampling.noise import Position, token_keys
 from uad.engine.sampling.sampler import Sampler
 from uad.engine.sampling.stages import LogitBias, SamplerStage, Stage, stages
 from uad.llama.backend import amx
-from uad.llama.context import Context, attention
+from uad.llama.context import Context, _are_rows_apart, attention
 from uad.llama.memory import Way
 from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
@@ -167,13 +168,35 @@ def test_attention_settings() -> None:
 
 def test_with_attention_of_the_kernels_whole_passes_are_alike(monkeypatch) -> None:
     parts = {"attention", "activations"}
-    monkeypatch.setattr("uad.llama.context.kernels.of_passes", lambda config: parts if config.kernels else set())
+    monkeypatch.setattr("uad.llama.context.kernels.surely", lambda config: parts if config.kernels else set())
     assert attention(CONFIG, on_cpu=True) == ("on", 512)
     assert attention(replace(CONFIG, flash_attn="off"), on_cpu=True) == ("off", 512)
     parts.remove("activations")
     assert attention(replace(CONFIG, flash_attn="off"), on_cpu=True) == ("off", 128)
     monkeypatch.setattr("uad.runtime.plan.kernels.attends", lambda config: config.kernels)
     assert attention_note(CONFIG, 8192, on_cpu=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "ours", "on_cpu", "expected"),
+    [
+        ({}, True, True, True),
+        ({}, False, True, False),
+        ({"n_threads": 1}, False, True, True),
+        ({"type_k": "q8_0", "type_v": "q8_0"}, False, True, True),
+        ({"type_k": "q8_0"}, False, True, True),
+        ({"flash_attn": "off"}, False, True, False),
+        ({"flash_attn": "off"}, True, True, True),
+        ({}, False, False, True),
+    ],
+)
+def test_single_rows_of_long_texts_are_computed_otherwise_where_threads_share_them_out(
+    change: dict[str, Any], ours: bool, on_cpu: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = frozenset(("attention", "activations") if ours else ())
+    monkeypatch.setattr("uad.llama.context.kernels.surely", lambda config: parts)
+    config = replace(ModelConfig(TARGET, n_threads=2), **change)
+    assert _are_rows_apart(config, "off" if config.flash_attn == "off" else "on", on_cpu) == expected
 
 
 def test_who_can_have_long_texts_on_a_cpu_hears_of_flash_attention() -> None:

@@ -109,7 +109,7 @@ def test_a_busy_start_is_measured_again_until_the_machine_rests(opened, caplog):
     assert waits == [3.0, 6.0, 12.0]
     assert opened.places == [(1, 40)] * 3
     assert opened.again.wait is None
-    assert "measured again at rest: one token takes 10.0 ms" in caplog.text
+    assert "measured again: one token takes 10.0 ms" in caplog.text
     for policy in (opened.policies.last, opened.policies()):
         assert (ms(policy, 2), ms(policy, 4)) == (13.0, 17.0)
         assert policy.view(0).plain

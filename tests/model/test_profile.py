@@ -46,6 +46,26 @@ def test_a_curve_comes_back_as_it_was(cache):
     assert list(cache.iterdir()) == [file]
 
 
+def curve(*times: float) -> list[CostSample]:
+    """Five measurements of each size, of these mean times."""
+    return [CostSample(n, 0, ms * (1 + i / 100)) for n, ms in enumerate(times, 1) for i in range(-2, 3)]
+
+
+def test_a_better_curve_is_not_replaced_by_a_worse_one(cache: Path) -> None:
+    key = profile_store.key(CONFIG, "target")
+    slow, disturbed = curve(6.8, 13.0), [CostSample(1, 0, ms) for ms in (0.6, 0.9, 1.4, 0.6, 1.9)]
+    assert profile_store.why_worse(key, slow) == profile_store.why_worse(key, disturbed) == ""
+    file = profile_store.save(key, (CostSample(1, 0, 0.6), CostSample(2, 0, 1.2)))
+    assert profile_store.why_worse(key, slow) == (
+        "passes took 11 times as long as in the stored curve, which is kept; if this machine is slower now, remove "
+        f"{file} and measure again"
+    )
+    assert "1.5 times" in profile_store.why_worse(key, disturbed)
+    assert profile_store.why_worse(key, curve(0.64, 1.25)) == ""  # as noise has it
+    assert profile_store.why_worse(key, curve(0.3, 0.5)) == ""
+    assert profile_store.why_worse(key, [CostSample(1, 512, 9.0)]) == ""  # nothing to compare with
+
+
 @pytest.mark.parametrize(
     "content",
     [

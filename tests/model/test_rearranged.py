@@ -36,7 +36,7 @@ def children(monkeypatch):
     started: list[list[str]] = []
 
     def run(command, **options):
-        started.append(command[3:])
+        started.append(command[4:])
         return answers.pop(0)
 
     monkeypatch.setattr(amx, "is_broken", lambda: False)

@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 
 from uad.base.common import files
-from uad.base.config import KvOverride, LoraConfig, ModelConfig
+from uad.base.config import KvOverride, LoraConfig, ModelConfig, Place
 from uad.base.errors import InvalidRequestError, UadError
 from uad.llama.memory import Checkpoint, SavedSequence
-from uad.runtime.slots.copies import kept_model
+from uad.runtime.slots import copies
+from uad.runtime.slots.copies import kept_model, kept_target
 from uad.runtime.slots.file import SavedSlot, SavedState, file_in, read_slot, write_slot
 from uad.text.vocab.table import VocabTable
 
@@ -108,10 +109,59 @@ def test_a_state_is_of_each_setting_that_changes_it(setting: str, value: object,
         memory=SimpleNamespace(way="positions", n_snapshots=0),
     )
     own = ModelConfig(Path(__file__))
-    before, after = (
-        kept_model(config, context, exact=False).facts for config in (own, replace(own, **{setting: value}))
-    )
+    before, after = (kept_model(config, context).facts for config in (own, replace(own, **{setting: value})))
     assert [name for name in before if before[name] != after[name]] == [what]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("exact", ["way to compute"]),
+        ("kernels", ["set of kernels"]),
+        ("library", ["set of kernels"]),
+        ("rearranged", ["set of kernels"]),
+        ("build", ["build of llama.cpp"]),
+        ("worker", ["sample of its numbers"]),
+        ({"devices": ()}, ["set of devices"]),
+        ({"tensor_split": (1.0, 2.0)}, ["set of devices"]),
+        ({"places": (Place("exps", "CPU"),)}, ["set of devices"]),
+        ({"n_threads": 3}, ["number of threads and rows"]),
+        ({"n_ubatch": 64}, ["number of threads and rows"]),
+    ],
+    ids=str,
+)
+def test_a_targets_state_is_of_all_that_decides_its_bits(change: Any, what: list[str], monkeypatch) -> None:
+    def facts(change: Any) -> dict[str, str]:
+        fields = change if isinstance(change, dict) else {}
+        own = {"kernels": f"avx2 0.1.0 {'b' if change == 'library' else 'a'}: q8_0"} if change != "kernels" else {}
+        monkeypatch.setattr(copies.kernels, "of", lambda config: SimpleNamespace(facts=own))
+        monkeypatch.setattr(copies.kernels, "is_whole", lambda config: False)
+        monkeypatch.setattr(copies, "rearranged", lambda config: SimpleNamespace(is_on=change != "rearranged"))
+        monkeypatch.setattr(copies.native, "build_digest", lambda: "b" if change == "build" else "a")
+        monkeypatch.setattr(copies, "digest", lambda context: "b" if change == "worker" else "a")
+        context: Any = SimpleNamespace(
+            vocab=VocabTable("made", (b"a",), {}, list),
+            has_flash_attention=True,
+            memory=SimpleNamespace(way="positions", n_snapshots=0),
+        )
+        config = replace(ModelConfig(Path(__file__), n_threads=1), **fields)
+        return dict(kept_target(config, context, exact=change == "exact").facts)
+
+    before, after = facts(None), facts(change)
+    assert [name for name in before if before[name] != after[name]] == what
+
+
+def test_where_rows_keep_their_bits_threads_and_batches_may_differ(monkeypatch) -> None:
+    monkeypatch.setattr(copies, "digest", lambda context: "a")
+    monkeypatch.setattr(copies.kernels, "is_whole", lambda config: True)
+    context: Any = SimpleNamespace(
+        vocab=VocabTable("made", (b"a",), {}, list),
+        has_flash_attention=True,
+        memory=SimpleNamespace(way="positions", n_snapshots=0),
+    )
+    configs = (ModelConfig(Path(__file__), n_threads=n, n_ubatch=64 * n) for n in (1, 2))
+    one, other = (kept_target(config, context, exact=False).facts for config in configs)
+    assert one == other
 
 
 def test_every_cut_and_every_changed_byte_is_found(path: Path) -> None:

@@ -101,15 +101,18 @@ def test_gcc_gets_the_header_where_there_is_amx(tmp_path, monkeypatch, given):
     monkeypatch.setattr(module, "CPUINFO", cpuinfo)
     monkeypatch.setattr(module, "HEADER", tmp_path / "a folder" / "amx.h")
     monkeypatch.setenv("CMAKE_ARGS", given)
-    assert module.cmake_args() == given
+    expected = f"{given} -DGGML_RPC=on".strip()
+    assert module.cmake_args() == expected
     cpuinfo.write_text("flags : avx2 avx512f")
-    assert module.cmake_args() == given
+    assert module.cmake_args() == expected
     cpuinfo.write_text("flags : avx2 amx_tile amx_int8")
     *others, flags = shlex.split(module.cmake_args())
-    assert others == given.split()
+    assert others == expected.split()
     assert flags == f'-DCMAKE_CXX_FLAGS=-include "{tmp_path}/a folder/amx.h"'
     monkeypatch.setenv("CMAKE_ARGS", "-DCMAKE_CXX_FLAGS=-O2")
-    assert module.cmake_args() == "-DCMAKE_CXX_FLAGS=-O2"
+    assert module.cmake_args() == "-DCMAKE_CXX_FLAGS=-O2 -DGGML_RPC=on"
+    monkeypatch.setenv("CMAKE_ARGS", "-DGGML_RPC=off -DCMAKE_CXX_FLAGS=-O2")
+    assert module.cmake_args() == "-DGGML_RPC=off -DCMAKE_CXX_FLAGS=-O2", "who says no gets none"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +133,7 @@ def test_the_kernels_of_the_checkout_are_installed_where_there_are_any(machine, 
     monkeypatch.setattr(module.sys, "platform", "linux")
     monkeypatch.setattr(module, "find_spec", lambda name: name)
     monkeypatch.setattr(module, "follow", lambda command, started: commands.append(command) or 0)
-    monkeypatch.setattr(module, "is_amx_broken", lambda: False)
+    monkeypatch.setattr(module, "why_again", lambda: "")
     monkeypatch.setattr(sys, "argv", ["pip_install.py", ".[dev]", *words])
     assert module.main() == 0
     (command,) = commands
@@ -142,15 +145,19 @@ def test_the_kernels_of_the_checkout_are_installed_where_there_are_any(machine, 
 
 
 @pytest.mark.llama
-@pytest.mark.parametrize("broken", [False, True])
-def test_a_cached_llama_cpp_that_would_crash_is_compiled_again(tmp_path, monkeypatch, capsys, broken):
+@pytest.mark.parametrize(
+    ("code", "given", "broken"), [(0, "", False), (7, "", True), (8, "", True), (8, "-DGGML_RPC=off", False)]
+)
+def test_a_cached_llama_cpp_that_would_crash_or_lacks_rpc_is_compiled_again(
+    tmp_path, monkeypatch, capsys, code, given, broken
+):
     module = pip_install()
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CMAKE_ARGS", given)
     commands, run = [], []
     monkeypatch.setattr(module, "follow", lambda command, started: commands.append(command) or 0)
-    monkeypatch.setattr(module, "is_amx_broken", lambda: broken)
     monkeypatch.setattr(
-        module.subprocess, "run", lambda command, **options: run.append(command) or SimpleNamespace(returncode=0)
+        module.subprocess, "run", lambda command, **options: run.append(command) or SimpleNamespace(returncode=code)
     )
     monkeypatch.setattr(sys, "argv", ["pip_install.py", ".[dev]"])
     assert module.main() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import signal
 import socket
 import threading
@@ -68,7 +69,8 @@ def body(prompt: str, temperature: float, drafted: bool) -> dict[str, object]:
 def test_the_text_over_two_workers_is_the_same_drafted_or_not(
     where: tuple[str, ...], pair: list[WorkerProcess], tmp_path: Path
 ) -> None:
-    with Server(tmp_path / "log", (*PAIR, "--rpc", listed(pair), "--tensor-split", "1,1", *where)) as server:
+    words = (*PAIR, "--rpc", listed(pair), "--tensor-split", "1,1", "--exact", *where)
+    with Server(tmp_path / "log", words) as server:
         n_accepted = 0
         for prompt in PROMPTS:
             for temperature in (0.0, 0.9):
@@ -80,8 +82,34 @@ def test_the_text_over_two_workers_is_the_same_drafted_or_not(
         assert n_accepted > 20
         log = server.log.read_text()
     assert f"devices of the target: RPC0 ({pair[0].address}," in log
+    assert re.search(
+        r"kernels: of the weights \d+ % on RPC0 and \d+ % on RPC1 in kernels that are not known here\n", log
+    )
+    assert "--exact: batches of " in log
     draft = f"RPC1 ({pair[1].address}," if where else "this machine's CPU"
     assert f"devices of the draft: {draft}" in log
+
+
+def test_without_exact_the_line_says_that_texts_may_differ(pair: list[WorkerProcess], tmp_path: Path) -> None:
+    with Server(tmp_path / "log", (*PAIR, "--rpc", pair[0].address)) as server:
+        log = server.log.read_text()
+    place = "of the weights 100 % on RPC0 in kernels that are not known here"
+    assert f"kernels: {place}; so texts may differ with drafts (--exact)\n" in log
+
+
+def test_a_model_that_is_split_says_what_runs_here_and_what_there(pair: list[WorkerProcess], tmp_path: Path) -> None:
+    with Server(tmp_path / "log", (*PAIR, "--rpc", pair[0].address, "-ngl", "2")) as server:
+        log = server.log.read_text()
+    here = r"(kernels: \w+, \d+ % of the weights, attention, activations|kernels: llama\.cpp's own \(.*\))"
+    assert re.search(here + r"; \d+ % on RPC0 in kernels that are not known here; .*--exact", log)
+
+
+def test_a_worker_says_that_only_attention_runs_in_uads_kernels() -> None:
+    with WorkerProcess() as worker:
+        line = worker.log.read_text()
+    assert "all weight" not in line
+    if "kernels: " in line:
+        assert "no weights, attention; the weights of clients run in llama.cpp's own" in line
 
 
 def test_a_worker_that_is_killed_in_mid_answer_is_an_error_with_its_name_and_an_exit_code(tmp_path: Path) -> None:

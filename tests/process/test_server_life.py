@@ -348,7 +348,7 @@ def test_a_failure_that_meets_the_shutdown_is_told_as_the_shutdown():
             self.sink = sink
             return 7
 
-        def cancel(self, number):
+        def cancel(self, number, why=""):
             pass
 
     async def run():

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from uad.base.common.request_id import REQUEST_ID
+from uad.base.log_writer import writer_of
 
 Report = Callable[[str, float], None]
 """Called with what is being done and the share of it that is done."""
@@ -45,6 +46,9 @@ def prepare_streams() -> None:
     """Let stdout and stderr show any text in any encoding: what it lacks is written as \\u6771. A stream that is closed
     goes nowhere.
     """
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:  # else the next socket would be what llama.cpp prints to
+        pass
+    os.close(fd)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -85,6 +89,15 @@ class LogLines(logging.Formatter):
         return " ".join(part for part in parts if part)
 
 
+def level_of(line: str) -> tuple[int, str]:
+    """The level that a line of a log begins with, and the rest; of others INFO, of a command's last words ERROR."""
+    word, _, rest = line.partition(" ")
+    for number, (name, _) in _LEVELS.items():
+        if word == name:
+            return number, rest.lstrip()
+    return (logging.ERROR if line.startswith("uad: error: ") else logging.INFO), line
+
+
 def set_up_logging(
     level: int = logging.WARNING, file: Path | None = None, lines: LogLines | None = None, is_off: bool = False
 ) -> None:
@@ -96,10 +109,16 @@ def set_up_logging(
     shown.setFormatter(lines or LogLines())
     logging.basicConfig(handlers=[shown], level=logging.WARNING)
     if file is not None:
-        handler = logging.FileHandler(file, encoding="utf-8", errors="backslashreplace")
+        handler = logging.StreamHandler(writer_of(_opened(file)))
         handler.setFormatter(LogLines())
         logging.getLogger().addHandler(handler)
     logging.getLogger("uad").setLevel(level)
+
+
+def _opened(file: Path) -> int:
+    """Raises OSError. A pipe is opened for reading, too: else opening it waits for a reader."""
+    access = os.O_RDWR if file.is_fifo() else os.O_WRONLY
+    return os.open(file, access | os.O_APPEND | os.O_CREAT, 0o666)
 
 
 def console_on(stream: TextIO | None = None, width: int = 160) -> Console:

@@ -24,7 +24,7 @@ from uad.base.errors import AbortedError, DecodeError, ModelLoadError, NoKvRoomE
 from uad.base.types import READ_AGAIN, PlacedImage, Rows
 from uad.llama import backend_sampling
 from uad.llama.backend import abort, native, symbols
-from uad.llama.backend.devices import has_cpu_kernels
+from uad.llama.backend.devices import has_cpu_kernels, offloads
 from uad.llama.backend_sampling import BackendSampling
 from uad.llama.kernels import use as kernels
 from uad.llama.kernels.library import ACTIVATIONS, ATTENTION
@@ -39,6 +39,7 @@ _NOISE = (
     "the {role} {path} computes no numbers (NaN), so what it writes is noise: its weights or its metadata (such as "
     "rope.freq_base) are damaged; --check-tensors looks into the weights"
 )
+_SHARED_OUT = ("f16", "f32")
 _GRAIN_POSITIONS = 256  # positions of a sequence: contexts are made in such steps
 
 
@@ -69,7 +70,7 @@ class Context(native.Owner):
         self.n_alike = min(self.n_ubatch, n_alike)
         self.n_vocab = model.info.n_vocab
         self.has_flash_attention = flash_attn != "off"
-        self.rows_are_apart = self.has_flash_attention or ACTIVATIONS in self._kernels
+        self.rows_are_apart = _are_rows_apart(config, flash_attn, on_cpu)
         """Whether a single row of a sequence is computed as several are."""
         self._batch = Batch(self.n_batch, self.width)
         self._whole = _WholeRows(self._batch, self.n_vocab, role)
@@ -379,9 +380,21 @@ def attention(config: ModelConfig, on_cpu: bool) -> tuple[str, int]:
     if not on_cpu:
         return config.flash_attn, config.n_ubatch
     part, flash_attn = (ACTIVATIONS, "off") if config.flash_attn == "off" else (ATTENTION, "on")
-    if part in kernels.of_passes(config):
+    if part in kernels.surely(config):
         return flash_attn, config.n_ubatch
     return ("off", 128) if config.flash_attn == "off" else ("on", 60)
+
+
+def _are_rows_apart(config: ModelConfig, flash_attn: str, on_cpu: bool) -> bool:
+    """See `Context.rows_are_apart`. llama.cpp's flash attention on CPUs shares out the cells of a single row among the
+    threads from 512 cells on, where the cache is of floats: another sum than that of several rows.
+    """
+    if flash_attn == "off":
+        return ACTIVATIONS in kernels.surely(config)
+    if not on_cpu or ATTENTION in kernels.surely(config):
+        return True
+    has_one_thread = not offloads(config) and (config.n_threads or usable_cores()) == 1
+    return has_one_thread or config.type_k != config.type_v or config.type_k not in _SHARED_OUT
 
 
 class _Interruption:

@@ -23,6 +23,7 @@ from uad.llama.adapters import Adapters
 from uad.llama.backend import abort, native
 from uad.llama.backend.devices import place
 from uad.llama.kernels import use as kernels
+from uad.llama.kernels import weights
 from uad.llama.rearranged import rearranged
 from uad.llama.vocab import made_quick, metadata, read_vocab, vocab_overrides
 
@@ -49,7 +50,8 @@ class Model(native.Owner):
         self._config, self._role = config, role
         self._log = native.start()
         check_files(config, role)
-        self._handle: ctypes.c_void_p | None = _load(config, role, progress, self._log, has_weights=has_weights)
+        self._handle: ctypes.c_void_p | None
+        self._handle, self.buffers = _load(config, role, progress, self._log, has_weights=has_weights)
         self.native_vocab = ctypes.c_void_p(lib.llama_model_get_vocab(self._handle))
         """The same object as long as this one lives; it points to nothing while the model is closed."""
         try:
@@ -116,7 +118,7 @@ class Model(native.Owner):
         if self._handle:
             return
         check_files(self._config, self._role)
-        self._handle = _load(self._config, self._role, lambda share: None, self._log, go_on)
+        self._handle, self.buffers = _load(self._config, self._role, lambda share: None, self._log, go_on)
         try:
             self.native_vocab.value = lib.llama_model_get_vocab(self._handle)
             self.adapters.reopen(self._handle)
@@ -140,10 +142,10 @@ def model_params(config: ModelConfig) -> Any:
     params.no_host = config.no_host
     params.kv_overrides = vocab_overrides(replaced=config.overrides)
     place(params, config)
-    weights = rearranged(config)
+    order = rearranged(config)
     kernels.load(config)
-    params.use_extra_bufts = weights.is_on
-    placement.put(params, config.places, weights.plain)
+    params.use_extra_bufts = order.is_on
+    placement.put(params, config.places, order.plain)
     if config.with_head:
         nextn.load_heads(params)
     return params
@@ -163,7 +165,8 @@ def _load(
     log: native.Log,
     go_on: Callable[[], bool] = lambda: True,
     has_weights: bool = True,
-) -> ctypes.c_void_p:
+) -> tuple[ctypes.c_void_p, dict[str, int]]:
+    """The model, and bytes of its weights in each kind of memory."""
     params = model_params(config) if has_weights else header_params(config)
     if progress is not None:
         report = progress
@@ -175,10 +178,10 @@ def _load(
         callback = lib.llama_progress_callback(on_progress)
         params.progress_callback = callback
     log.clear()
-    with abort.starting(f"{role} {config.path}"):
+    with abort.starting(f"{role} {config.path}"), log.collecting() as lines:
         handle = lib.llama_model_load_from_file(os.fsencode(config.path), params)
     if handle:
-        return handle  # type: ignore[no-any-return]
+        return handle, weights.buffers(lines)
     reason = log.reason()
     _refuse_by_header(config.path, role, params)
     raise cannot_load(config.path, role, reason)

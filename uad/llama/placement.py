@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import re
 import subprocess
-import sys
 from collections.abc import Sequence
 from ctypes import c_char, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from uad.base.common import children
 from uad.base.config import Place
 from uad.base.errors import ConfigError
 from uad.base.gguf import all_tensors
@@ -48,7 +48,7 @@ def is_understood() -> bool:
     """
     native.start()
     try:
-        done = subprocess.run([sys.executable, "-m", CHILD], capture_output=True, timeout=_SECONDS)
+        done = children.run(CHILD, seconds=_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0

@@ -5,6 +5,7 @@ and by kernel.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 
 import numpy as np
 
@@ -17,6 +18,7 @@ _N_IDS = 48
 _WRONG_IDS = 3  # ids that are taken back while it is tried whether that changes bits
 _BESIDE_SEQUENCES = 4  # sequences that are tried beside each other
 _APART_IDS = 7  # ids between where one text of several begins and the next one does
+_SAMPLE, _SINGLE = 17, 3  # ids that are decoded at once, and one by one
 _N_BESIDE_IDS = 24  # ids of each of several sequences: with BF16 few of them show a difference
 
 
@@ -43,6 +45,18 @@ def least_agreeing_rows(context: Context, fewest: int = 1) -> tuple[int, bool] |
             if of_each is not None:
                 return least, of_each
     return None
+
+
+def digest(context: Context) -> str:
+    """Hash of the logits of a few passes without adapters: machines that compute other bits have another."""
+    context.add_adapters([0.0] * len(context.model.adapters.scales))
+    ids = [(7919 * i + 13) % context.n_vocab for i in range(min(context.n_ubatch, context.n_ctx, _SAMPLE))]
+    sample = blake2b(digest_size=8)
+    for some, size in ((ids[:_SINGLE], 1), (ids, len(ids))):
+        for logits in _decode_in(context, some, size):
+            sample.update(logits.tobytes())
+    context.add_adapters(context.model.adapters.scales)
+    return sample.hexdigest()
 
 
 def _is_of_each(context: Context, ids: list[int], least: int) -> bool | None:

@@ -12,11 +12,11 @@ import json
 import pickle
 import re
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from uad.base.common import children
 from uad.base.config import ModelConfig
 from uad.llama.backend import amx
 from uad.llama.backend.devices import used
@@ -63,9 +63,8 @@ def _tried(config: ModelConfig, _size: int, _time: int) -> Rearranged:
     """What another process found out, which llama.cpp may end. Where looking at the graph ended it, it only tries."""
     reason = ""
     for words in ((), (ONLY_TRY,)):
-        command = [sys.executable, "-m", CHILD, *words]
         try:
-            done = subprocess.run(command, input=pickle.dumps(config), capture_output=True, timeout=_SECONDS)
+            done = children.run(CHILD, *words, data=pickle.dumps(config), seconds=_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
             return Rearranged(False, (), f"it could not be tried: {error}")
         # it prints the names before it tries the others: no line means that looking at the graph ended it

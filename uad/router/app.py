@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from aiohttp import web
 
+from uad.http.apis import gemini
 from uad.http.server import page
 from uad.http.server.access import allow_origin, guard
 from uad.http.server.app import ABSENT, ABSENT_BY_ANY_METHOD, GET_ROUTES, MAX_BODY, POST_ROUTES
@@ -26,6 +27,8 @@ OWN_GETS = {
     "/models": lists.models,
     "/models/sse": lists.events,
     "/v1/models/{id:.+}": lists.model,
+    gemini.PATH: lists.google_models,
+    f"{gemini.PATH}/{{model:.+}}": lists.google_model,
     "/props": lists.props,
     "/metrics": lists.metrics,
     "/api/tags": lists.tags,
@@ -78,7 +81,7 @@ async def refusals(request: web.Request, handler: Handler) -> web.StreamResponse
         log.info("%s %s: %d, %s", request.method, request.path[:100], problem.status, problem.message)
         stream: web.StreamResponse | None = request.get(STREAM)
         if stream is None:
-            return refused(problem, own_path(request), id_of_request(request))
+            return refused(problem, own_path(request), id_of_request(request), request.headers)
         if FAILED not in request:  # it said how long it would be, and no error fits there
             raise ConnectionError(problem.message) from error
         await stream.write(request[FAILED](problem))

@@ -6,20 +6,22 @@ import asyncio
 import re
 import secrets
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Protocol
 
+from uad.base.common.children import python
 from uad.base.common.parent import PARENT
 from uad.base.config.flags import VARIABLE
 from uad.router.folder import FolderModel
 
 _LISTENING = re.compile(r"listening on (http://\S+)")
-_WORDS = ("--host=127.0.0.1", "--port=0", "--no-ui", "--metrics")
+_LOG_WORDS = ("--no-log-timestamps", "--log-prefix", "--log-colors=off")  # the router's log has its own
+_WORDS = ("--host=127.0.0.1", "--port=0", "--no-ui", "--metrics", *_LOG_WORDS)
 _KEY = "LLAMA_API_KEY"
+_NOT_FOR_MODELS = re.compile(f"^{VARIABLE}|API_KEY")
 _LONGEST_LINE_BYTES = 1 << 20
 _LAST_LINES = 20
 _ERROR = re.compile(r"(?:^|\s)error: ")
@@ -141,8 +143,8 @@ class ProcessLauncher:
 
     def __init__(self, environ: Mapping[str, str], tell: Callable[[str, str], None]) -> None:
         """environ: of the router. tell: gets a model's name and a line that its process wrote."""
-        # what the router read there is in the words of each model; keys of a hub and the like are left
-        self._environ = {name: text for name, text in environ.items() if not name.startswith(VARIABLE)}
+        # what the router read there is in the words of each model; a hub's token is left, keys of other servers are not
+        self._environ = {name: text for name, text in environ.items() if not _NOT_FOR_MODELS.search(name)}
         self._tell = tell
 
     async def start(self, model: FolderModel) -> ChildProcess:
@@ -168,4 +170,4 @@ class ProcessLauncher:
 
 def command(model: FolderModel) -> list[str]:
     """What is run for a model."""
-    return [sys.executable, "-m", "uad", "serve", *model.words, *_WORDS, f"--alias={','.join(sorted(model.names))}"]
+    return python("uad", "serve", *model.words, *_WORDS, f"--alias={','.join(sorted(model.names))}")

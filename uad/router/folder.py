@@ -28,8 +28,8 @@ _NOT_FOR_ONE = frozenset(
     )
 )
 """Places in `Config` that a model's process has from the router, whoever gives them."""
-_NOT_FOR_ALL = ("target.path", "vision.path", "hub.file")
-"""Places that only a section of the preset file can give a model."""
+_NOT_FOR_ALL = ("target.path", "vision.path", "hub.file", "log.file")
+"""Places that only a section of the preset file can give a model. The router's log file has the lines of all."""
 
 
 @dataclass(frozen=True, slots=True)

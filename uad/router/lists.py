@@ -17,9 +17,10 @@ from aiohttp import web
 from uad import __version__
 from uad.base.common.json_out import Json
 from uad.base.errors import NotSupportedError
-from uad.http.apis import ollama
+from uad.http.apis import gemini, ollama
 from uad.http.apis.anthropic import listed_model
-from uad.http.server.edge import EDGE
+from uad.http.apis.gemini import GEMINI
+from uad.http.server.edge import EDGE, own_path
 from uad.http.server.json_in import parse_object
 from uad.http.server.replies import reply
 from uad.router.child import Child
@@ -39,8 +40,10 @@ async def health(request: web.Request) -> web.Response:
 
 
 async def models(request: web.Request) -> web.Response:
-    """GET /v1/models: all, with their states; with ?reload=1 the folder is read before."""
+    """GET /v1/models: all, with their states; with ?reload=1 the folder is read before. Google's clients get theirs."""
     state = request.app[ROUTER]
+    if GEMINI.is_asked(own_path(request), request.headers):
+        return await google_models(request)
     if request.query.get("reload"):
         await state.reload()
     entries = await asyncio.gather(*(_entry(state, pooled) for pooled in state.pool.models.values()))
@@ -50,6 +53,8 @@ async def models(request: web.Request) -> web.Response:
 async def model(request: web.Request) -> web.Response:
     """GET /v1/models/{id}."""
     state = request.app[ROUTER]
+    if GEMINI.is_asked(own_path(request), request.headers):
+        return await google_model(request)
     return reply(await _entry(state, model_named(state, request.match_info["id"])))
 
 
@@ -112,6 +117,27 @@ async def _asked(state: RouterState, pooled: PooledModel, path: str) -> bytes:
 
 def _objects(value: object) -> list[Json]:
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+async def google_models(request: web.Request) -> web.Response:
+    """GET /v1beta/models: all, by their files; a loaded one by what its process says."""
+    state = request.app[ROUTER]
+    entries = await asyncio.gather(*(_google_entry(state, pooled) for pooled in state.pool.models.values()))
+    return reply({"models": entries})
+
+
+async def google_model(request: web.Request) -> web.Response:
+    """GET /v1beta/models/{model}."""
+    state, (name,) = request.app[ROUTER], request.match_info.values()
+    return reply(await _google_entry(state, model_named(state, name)))
+
+
+async def _google_entry(state: RouterState, pooled: PooledModel) -> Json:
+    model, facts = pooled.model, pooled.model.facts
+    known = gemini.listed_model(model.name, facts.name or facts.arch, facts.n_ctx_train, _thinks(pooled))
+    answered = await _asked_json(state, pooled, gemini.PATH)
+    (loaded, *_) = (*_objects(answered.get("models")), {})
+    return {**known, **loaded, "name": known["name"], "displayName": known["displayName"]}
 
 
 async def load(request: web.Request) -> web.Response:
@@ -276,6 +302,11 @@ def _capabilities(pooled: PooledModel) -> list[str]:
         "tools": "tools" in template,
         "insert": model.facts.fills_in,
         "vision": model.sees,
-        "thinking": "<think>" in template or "enable_thinking" in template,
+        "thinking": _thinks(pooled),
     }
     return [name for name, there in has.items() if there]
+
+
+def _thinks(pooled: PooledModel) -> bool:
+    template = pooled.model.facts.chat_template
+    return "<think>" in template or "enable_thinking" in template

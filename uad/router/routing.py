@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from aiohttp import web
 
@@ -17,6 +18,7 @@ from uad.router.pool import PooledModel
 from uad.router.refusal import unnamed, wrong
 from uad.router.state import ROUTER, RouterState
 
+log = logging.getLogger("uad.router")
 _MANY_VALUES = 1 << 24
 """In lists of token ids: how many a model takes is for its process to say."""
 _NO_OBJECT = ("/lora-adapters",)
@@ -28,7 +30,7 @@ _WATCHED = ("/live",)
 
 
 async def to_model(request: web.Request) -> web.StreamResponse:
-    """Any route of one model: POST with `model` in the body; else the path or `?model=` names it."""
+    """Any route of one model: the path names it, as Gemini's do, else `model` in the body of a POST, or `?model=`."""
     shared = request.app[EDGE]
     path = request.rel_url.raw_path_qs.removeprefix(shared.config.api_prefix)
     if request.method != "POST":
@@ -36,7 +38,7 @@ async def to_model(request: web.Request) -> web.StreamResponse:
     body = await shared.bodies.read(request, shared.config.timeout, MAX_BODY)
     has_members = own_path(request) not in _NO_OBJECT
     members = await members_of(body) if has_members else {}
-    name = members.get("model", _outside_body(request))
+    name = request.match_info.get("model") or members.get("model", request.query.get("model"))
     if name is not None and not isinstance(name, str):
         raise wrong("model: must be a text, the name of a model")
     streams = members.get("stream") is True and not path.startswith("/api/")
@@ -61,9 +63,14 @@ async def _send(
     loads = state.config.router.autoload if (text := request.query.get("autoload", "")) == "" else _switch(text)
     ping = request.app[EDGE].config.sse_ping_interval
     with LoadPings(request, ping if streams and ping > 0 and not pooled.is_ready else None) as waiting:
-        async with state.pool.using(pooled, loads) as child:
-            await waiting.end()
-            return await pass_on(request, state.connections, child, path, body)
+        try:
+            async with state.pool.using(pooled, loads) as child:
+                await waiting.end()
+                return await pass_on(request, state.connections, child, path, body)
+        except asyncio.CancelledError:
+            if not pooled.is_ready:  # else the model's process says so
+                log.info("%s: client left before the model was loaded; read 0 tokens, wrote 0", pooled.model.name)
+            raise
 
 
 async def _nothing_to_see(request: web.Request, pooled: PooledModel) -> web.StreamResponse:

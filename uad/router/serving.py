@@ -67,7 +67,8 @@ async def _serve(
                 ready(list(pool.models), listener.url)
                 _load_first(pool, router.models_max)
                 await stop.wait()
-                log.info("stopping: %d requests are being answered", server.n_answering)
+                if server.n_answering:
+                    log.info("stopping: %d requests are being answered", server.n_answering)
                 events.close()
                 await server.drain(config.server.shutdown_timeout)
             finally:

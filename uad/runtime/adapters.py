@@ -13,6 +13,7 @@ from uad.base.events import Failed, Sink
 from uad.base.types import Request
 from uad.engine.decode.engine import Engine
 from uad.engine.decode.guard import deliver, known
+from uad.engine.decode.scheduler import log_left
 
 Scales = tuple[float, ...]
 
@@ -54,10 +55,12 @@ class AdapterTurns:
         self._waiting.append((number, request, sink))
         self.settle()
 
-    def cancel(self, number: int) -> None:
-        """The request is cancelled. No event follows."""
-        self._waiting = deque(entry for entry in self._waiting if entry[0] != number)
-        self._engine.cancel(number)
+    def cancel(self, number: int, why: str = "cancelled") -> None:
+        """The request is cancelled. No event follows; the log says why."""
+        for entry in [entry for entry in self._waiting if entry[0] == number]:
+            self._waiting.remove(entry)
+            log_left(number, entry[1], why)
+        self._engine.cancel(number, why)
         self.settle()
 
     def settle(self) -> None:

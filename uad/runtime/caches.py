@@ -14,7 +14,7 @@ from uad.engine.decode.prompt_cache import PromptCache
 from uad.llama.context import Context
 from uad.llama.memory import SavedSequence, SequenceCopies
 from uad.runtime.draft_model import OpenedDraft
-from uad.runtime.slots.copies import SlotCopies, kept_model
+from uad.runtime.slots.copies import SlotCopies, kept_model, kept_target
 from uad.runtime.slots.disk import DiskTexts
 from uad.runtime.slots.disk_files import DiskFiles
 from uad.runtime.slots.file import SavedSlot
@@ -27,10 +27,10 @@ def open_copies(
     """Copies of slots for files; None where there are to be none."""
     if config.server.slot_save_path is None and config.cache_disk is None:
         return None
-    exact, kept = config.drafting.exact, None
+    kept = None
     if draft.drafter is not None and draft.context is not None and config.draft is not None:
-        kept = draft.drafter, kept_model(config.draft, draft.context, exact)
-    return SlotCopies(kept_model(target.config, target.context, exact), kept, scales)
+        kept = draft.drafter, kept_model(config.draft, draft.context)
+    return SlotCopies(kept_target(target.config, target.context, config.drafting.exact), kept, scales)
 
 
 def open_prompt_cache(

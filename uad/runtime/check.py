@@ -25,7 +25,7 @@ from uad.llama.backend.devices import memory_left, offloads
 from uad.llama.backend.ggml import type_name
 from uad.llama.context import Context
 from uad.llama.kernels import use as kernels
-from uad.llama.memory import Way
+from uad.llama.kernels import weights
 from uad.runtime.caches import room
 from uad.runtime.check_rows import (
     Passes,
@@ -38,11 +38,9 @@ from uad.runtime.check_rows import (
 )
 from uad.runtime.loaded import Loaded
 from uad.runtime.open import Parts, build
-from uad.runtime.target import Measured, Progress, agreeing
+from uad.runtime.target import Measured, Progress, agreeing, are_alike
 from uad.runtime.timing import Timing
 
-_ALWAYS = frozenset(("Q8_0", "Q5_0", "Q4_1", "Q4_0"))
-"""Weights whose rows llama.cpp's own kernels for CPUs compute alike in any pass."""
 _PROMPT_IDS = 28  # ids, which a text repeats: so look-ups draft at once, and no pass over it has 64 ids
 _LEAST_IDS, _GRAIN = 16, 256
 _TEMPERATURES = (0.0, 0.8)
@@ -178,10 +176,9 @@ def check(config: Config, text: str, plan: CheckPlan, progress: Progress) -> Che
     Raises ModelLoadError, MappingError or ConfigError.
     """
     config, plan = _as_checked(config, plan)
-    weights, before = weight_types(config.target), kernels.counts()
-    kinds = set(weights)
+    kinds, before = weight_types(config.target), kernels.counts()
     with ExitStack() as stack:
-        plain = stack.enter_context(OpenWay.open(config, False, plan, kinds, progress))
+        plain = stack.enter_context(OpenWay.open(config, False, plan, progress))
         draft = None if plain.info.draft is None else plain.info.draft.desc
         ids = plain.text.tokenize(text)
         if len(set(ids)) < 2:
@@ -193,18 +190,17 @@ def check(config: Config, text: str, plan: CheckPlan, progress: Progress) -> Che
         elif not _fits_again(config):
             first, single = plain.compare(ids), plain.single
             plain.close()
-            with OpenWay.open(config, True, plan, kinds, progress) as exact:
+            with OpenWay.open(config, True, plan, progress) as exact:
                 ways, effect = (first, exact.compare(ids)), _effect(single, exact.single)
         else:
-            exact = stack.enter_context(OpenWay.open(config, True, plan, kinds, progress))
+            exact = stack.enter_context(OpenWay.open(config, True, plan, progress))
             ways = plain.compare(ids), exact.compare(ids)
             effect = _effect(plain.single, exact.single)
             costs = _costs(plain, exact, ids, plan.seconds * _SHARES["costs"], progress)
-        desc = plain.info.target.desc
+        desc, note = plain.info.target.desc, plain.kernels
     broken = tuple(line for way in ways for line in _broken(way))
     operations = {what: n - before.get(what, 0) for what, n in kernels.counts().items()}
-    note = kernels.of(config.target).note()
-    return Checked(desc, draft, weights, config.n_parallel, ways, effect, tuple(costs), broken, note, operations)
+    return Checked(desc, draft, kinds, config.n_parallel, ways, effect, tuple(costs), broken, note, operations)
 
 
 def _as_checked(config: Config, plan: CheckPlan) -> tuple[Config, CheckPlan]:
@@ -250,25 +246,6 @@ def weight_types(config: ModelConfig) -> dict[str, int]:
     return dict(types.most_common())
 
 
-def _are_alike(context: Context, config: ModelConfig, kinds: set[str]) -> bool:
-    """Whether any pass computes a row alike, as is promised without `--exact`. kinds: types of the weights."""
-    if _are_ours(config, kinds):
-        return True
-    if offloads(config) or kernels.is_whole(config):
-        return False
-    # llama.cpp multiplies single rows otherwise in recurrent layers, and in attention that is no flash attention
-    return kinds <= _ALWAYS and context.memory.way is Way.POSITIONS and context.rows_are_apart
-
-
-def _are_ours(config: ModelConfig, kinds: set[str]) -> bool:
-    """Whether uad's kernels compute all of a model with these types of weights."""
-    return (
-        not offloads(config)
-        and kernels.is_whole(config)
-        and kinds <= {type_.upper() for type_ in kernels.of(config).types}
-    )
-
-
 def _fits_again(config: Config) -> bool:
     """Whether the same weights have room in memory once more."""
     size = sum(path.stat().st_size for path in files_of(config.target.path)) * _MORE_ROOM
@@ -309,7 +286,7 @@ class CheckedAnswer:
 class OpenWay(Loaded):
     """A target without `--exact` or with it, as it is served, and a context of one slot on the same weights."""
 
-    def __init__(self, parts: Parts, exact: bool, plan: CheckPlan, kinds: set[str], progress: Progress) -> None:
+    def __init__(self, parts: Parts, exact: bool, plan: CheckPlan, progress: Progress) -> None:
         super().__init__(parts)
         self._exact, self._plan = exact, plan
         self._name = "with --exact" if exact else "without --exact"
@@ -323,8 +300,10 @@ class OpenWay(Loaded):
         self.alone, self.beside = Passes(context, measured.least), Passes(target.context, target.least)
         self.notes = tuple(note for note in target.notes if note.startswith("--exact"))
         has_effect = exact and not any("has no effect" in note for note in (*self.notes, *measured.notes))
-        self._promised = has_effect or (not exact and _are_alike(context, target.config, kinds))
-        self.any_batch = has_effect or (not exact and _are_ours(target.config, kinds))
+        share = weights.of(target.config, target.model.buffers)
+        self.kernels = weights.note(target.config, share)
+        self._promised = has_effect or (not exact and are_alike(target.config, context, share))
+        self.any_batch = has_effect or (not exact and share.are_ours and kernels.is_whole(target.config))
         longest = min(
             longest_draft(context.n_alike, context.n_batch, context.n_seq, each.least)
             for each in (self.alone, self.beside)
@@ -333,12 +312,12 @@ class OpenWay(Loaded):
         self.widths = range(1, min(plan.n_max, longest) + 2)
 
     @classmethod
-    def open(cls, config: Config, exact: bool, plan: CheckPlan, kinds: set[str], progress: Progress) -> Self:
+    def open(cls, config: Config, exact: bool, plan: CheckPlan, progress: Progress) -> Self:
         """Load everything. Raises ModelLoadError, MappingError or ConfigError."""
         config = replace(config, drafting=replace(config.drafting, exact=exact))
         parts = build(config, progress, _Uncounted())
         try:
-            return cls(parts, exact, plan, kinds, progress)
+            return cls(parts, exact, plan, progress)
         except BaseException:
             parts.stack.close()
             raise

@@ -106,7 +106,7 @@ def draft_on(
     )
     if draft.n_ctx < n_ctx:
         has = f"the draft's context has {draft.n_ctx} of the target's {n_ctx} tokens"
-        notes += (f"{has}: past that it drafts from a window",)
+        notes += (f"{has}: for longer texts it drafts from their last part",)
     return OpenedDraft(notes, drafter, draft_steps(config, draft, own, timing), model.info, draft)
 
 

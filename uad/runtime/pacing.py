@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
+from uad.base.common.numbers import rounded
 from uad.base.config import Config, ModelConfig
 from uad.base.types import Clock, Origin, SpecPolicy
 from uad.engine.policy.auto import AutoPolicy
@@ -83,7 +84,7 @@ class Remeasurement:
         if samples and not stop():
             if not disturbance(samples) or alike(samples, self._last):
                 self._policies.remeasured(samples)
-                _log.info("measured again at rest: %s", _curve_note(self._policies.last.known.machine, _TELLING))
+                _log.info("measured again: %s", _curve_note(self._policies.last.known.machine, _TELLING))
                 return
             self._last = samples
             self._pause = min(2 * self._pause, _MOST_PAUSE_S)
@@ -155,13 +156,13 @@ def open_policy(
             timing.clock,
         )
         line = (
-            f"one token takes about {policies.last.known.machine.target.ms(1):.2g} ms; the machine is busy, and this "
-            f"is rough ({why}): it is measured again when nothing runs"
+            f"one token takes about {rounded(policies.last.known.machine.target.ms(1))} ms, measured roughly, as other "
+            f"programs use the machine ({why}); it is measured again when nothing runs"
         )
         return policies, (line,), again
     how = "" if stored else "; measured quickly, `uad profile` measures well and remembers"
     is_rough = any(cost is not None and cost.is_rough for cost in (steps, head_steps))
-    busy = " (the machine is busy: what drafts cost is rough)" if is_rough else ""
+    busy = " (other programs use the machine: what drafts cost was measured roughly)" if is_rough else ""
     return policies, (_curve_note(policies.last.known.machine, [n for n in _TELLING if n <= n_max]) + busy + how,), None
 
 
@@ -169,4 +170,4 @@ def _curve_note(machine: Machine, sizes: Sequence[int]) -> str:
     single = machine.target.ms(1)
     times = ", ".join(f"{machine.target.ms(n) / single:.1f}" for n in sizes)
     passes = f"; a pass of {', '.join(map(str, sizes))} tokens takes {times} times that" if sizes else ""
-    return f"one token takes {single:.1f} ms{passes}"
+    return f"one token takes {rounded(single, 3)} ms{passes}"

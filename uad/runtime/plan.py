@@ -167,7 +167,6 @@ def _target_notes(config: Config, target: ModelConfig) -> Iterator[str]:
     yield from quota_note(config)
     yield from attention_note(target, slot_positions(target.n_ctx, config.n_parallel), on_cpu=not offloads(target))
     yield from amx.notes()
-    yield from kernel_notes(target)
     yield from rearranged_notes(target, "target")
 
 
@@ -184,11 +183,6 @@ def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, 
             "(--exact for equal bits)"
         ),
     )
-
-
-def kernel_notes(config: ModelConfig) -> tuple[str, ...]:
-    """The line that says which kernels compute a model, where CPUs do."""
-    return (kernels.of(config).note(),) if has_cpu_kernels(config) else ()
 
 
 def quota_note(config: Config) -> tuple[str, ...]:

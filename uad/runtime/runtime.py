@@ -23,6 +23,7 @@ from uad.runtime.loaded import Loaded
 from uad.runtime.model_thread import ModelThread
 from uad.runtime.open import build
 from uad.runtime.target import Progress
+from uad.runtime.worker_watch import WorkerWatch
 
 _log = logging.getLogger("uad")
 LONGEST_ROUND_S = 20.0
@@ -45,7 +46,7 @@ class Runtime(Loaded):
         super().__init__(self._model.parts)
         self._slots, self._sleeper = self._model.slots, self._model.sleeper
         self._forget = abort.listen(self._give_up)
-        rpc.watch()
+        self._workers = WorkerWatch(self._commands) if rpc.connected() else None
 
     @classmethod
     def open(cls, config: Config, progress: Progress | None = None) -> Runtime:
@@ -85,6 +86,8 @@ class Runtime(Loaded):
             if commands.is_closed:
                 return
             commands.is_closed = True
+            if self._workers is not None and self._workers.close():
+                return  # to free what lies on workers needs them
             commands.put(None)
             commands.hurry.set()
             self._engine.interrupt()
@@ -153,10 +156,10 @@ class Runtime(Loaded):
                 self._engine.interrupt()
         return number
 
-    def cancel(self, request: int) -> None:
-        """The request's slot is free within one round; no event follows."""
+    def cancel(self, request: int, why: str = "cancelled") -> None:
+        """The request's slot is free within one round; no event follows. The log says why."""
         with self._commands.lock:
-            self._commands.put(lambda: self._parts.turns.cancel(request))
+            self._commands.put(lambda: self._parts.turns.cancel(request, why))
             self._engine.interrupt()
 
     def slot_action(self, action: SlotAction, slot: int, name: str = "") -> Future[SlotOutcome]:

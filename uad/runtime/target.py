@@ -12,6 +12,9 @@ from uad.base.config import Config, ModelConfig
 from uad.base.errors import ConfigError
 from uad.engine.decode.layout import Least, longest_draft
 from uad.llama.context import Context
+from uad.llama.kernels import use as kernels
+from uad.llama.kernels import weights
+from uad.llama.kernels.weights import Weights
 from uad.llama.memory import Way
 from uad.llama.model import Model, training_note
 from uad.llama.probe import least_agreeing_rows
@@ -19,6 +22,8 @@ from uad.llama.rearranged import rearranged
 from uad.runtime.models import end_note, open_model, tokenizer_notes
 from uad.runtime.plan import Plan
 
+_ALWAYS = frozenset(("Q8_0", "Q5_0", "Q4_1", "Q4_0"))
+"""Weights whose rows llama.cpp's own kernels for CPUs compute alike in any pass."""
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share of it that is done."""
 
@@ -77,12 +82,37 @@ def _opened(config: Config, own: ModelConfig, stack: ExitStack, progress: Progre
         *context.notes,
         *end_note(model),
         *memory_note(context),
+        *kernel_notes(own, model, *texts_note(own, context, config.drafting.exact)),
         *tokenizer_notes(own, "target"),
         *(f"adapter {adapter.id}: {adapter.path}, scale {adapter.scale:g}" for adapter in model.adapters.infos),
         *measured.notes,
         *(_length_note(config, context, measured.least) if measured.agrees else ()),
     )
     return LoadedTarget(model, context, own, measured, notes)
+
+
+def kernel_notes(config: ModelConfig, model: Model, *words: str) -> tuple[str, ...]:
+    """The line that says which kernels multiply a model's weights; words: what follows from that."""
+    return ("; ".join((weights.note(config, weights.of(config, model.buffers)), *words)),)
+
+
+def texts_note(own: ModelConfig, context: Context, is_exact: bool) -> tuple[str, ...]:
+    """What the line about kernels ends with where passes of several rows may have other bits than single rows."""
+    if is_exact or are_alike(own, context, weights.of(own, context.model.buffers)):
+        return ()
+    return ("so texts may differ with drafts (--exact)",)
+
+
+def are_alike(config: ModelConfig, context: Context, share: Weights) -> bool:
+    """Whether every pass computes a row alike without `--exact`, as far as that is known. share: which kernels multiply
+    the target's weights.
+    """
+    if share.are_ours and kernels.is_whole(config):
+        return True
+    if share.places or share.own or share.adapters or config.loras:
+        return False
+    # llama.cpp multiplies single rows otherwise in recurrent layers, and in attention that is no flash attention
+    return set(share.left) <= _ALWAYS and context.memory.way is Way.POSITIONS and context.rows_are_apart
 
 
 def memory_note(context: Context) -> tuple[str, ...]:
@@ -113,7 +143,7 @@ def _length_note(config: Config, context: Context, least: Least) -> tuple[str, .
     n = longest_draft(context.n_alike, context.n_batch, context.n_seq, least)
     asked = config.drafting.defaults.n_max or 0
     return (
-        (f"drafts have at most {n} tokens, not {asked}: a round here has {context.n_alike} rows at most",)
+        (f"drafts have at most {n} tokens, not {asked}: a pass here has at most {context.n_alike}",)
         if asked > n
         else ()
     )

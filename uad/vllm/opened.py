@@ -19,7 +19,7 @@ from uad.engine.policy.cost import CostSample
 from uad.runtime.draft_model import draft_on
 from uad.runtime.lookups import build_lookups, close_lookup, lookup_notes
 from uad.runtime.models import open_model
-from uad.runtime.plan import kernel_notes
+from uad.runtime.target import kernel_notes
 from uad.runtime.timing import TIMING
 from uad.text.mapping.recognise import Side
 from uad.text.vocab.encode import Encoder
@@ -74,7 +74,7 @@ def open_drafters(config: Config, vocab: VocabTable, template: str, max_len: int
                 n_ctx=config.draft.n_ctx or min(n_ctx, loaded.info.n_ctx_train) * config.n_parallel,
             )
             opened = draft_on(config, sized, stack, loaded, own, n_ctx, encoder, TIMING)
-            notes, model = (*kernel_notes(sized), *opened.notes), opened.drafter
+            notes, model = (*kernel_notes(sized, loaded), *opened.notes), opened.drafter
             steps = opened.steps.samples if opened.steps is not None else ()
             if model is not None:
                 _warm_up(model, encoder)

@@ -64,7 +64,7 @@ class FakeRuntime:
             sink(event)
         return 5
 
-    def cancel(self, request):
+    def cancel(self, request, why=""):
         self.cancelled.append(request)
 
 

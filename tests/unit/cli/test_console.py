@@ -12,6 +12,7 @@ import pytest
 from kit.process import ENV
 
 from uad.base.console import set_up_logging
+from uad.base.log_writer import drain
 from uad.tools.cli import main
 
 TEXT = "naïve 東京 \N{FOX FACE}"
@@ -143,6 +144,7 @@ def test_the_log_goes_into_a_file_too(tmp_path):
     try:
         set_up_logging(logging.INFO, file)
         own.info("a line")
+        drain()
     finally:
         for handler in [one for one in root.handlers if one not in before]:
             root.removeHandler(handler)

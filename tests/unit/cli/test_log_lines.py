@@ -12,6 +12,7 @@ import pytest
 from uad.base.common.request_id import REQUEST_ID, about, request_id
 from uad.base.config.load import load_config
 from uad.base.console import LogLines, progress
+from uad.tools.cli.serve import log_line
 
 DATE = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} "
 
@@ -110,3 +111,23 @@ def test_the_flags_are_llama_servers(
 
 def test_names_that_are_made_differ() -> None:
     assert len({request_id(None) for _ in range(100)}) == 100
+
+
+@pytest.mark.parametrize(
+    ("line", "level", "text"),
+    [
+        ("INFO  [req_1] request 3: read 9 tokens", "INFO", "[a] [req_1] request 3: read 9 tokens"),
+        ("WARN  a template", "WARNING", "[a] a template"),
+        ("ERROR the model thread stopped", "ERROR", "[a] the model thread stopped"),
+        ("DEBUG llama_context: n_ctx", "DEBUG", "[a] llama_context: n_ctx"),
+        ("uad: error: no such file", "ERROR", "[a] uad: error: no such file"),
+        ("INFORMATION", "INFO", "[a] INFORMATION"),
+        ("", "INFO", "[a] "),
+    ],
+)
+def test_a_line_of_a_models_process_has_one_date_and_its_level(
+    line: str, level: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "uad")
+    log_line("a", line)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [(level, text)]

@@ -1,5 +1,6 @@
 """Models of a hub, adapters and keys of TLS on the command line, in the environment and in YAML."""
 
+import math
 import re
 from pathlib import Path
 
@@ -7,7 +8,11 @@ import pytest
 from words import words_of
 
 from uad.base.config import HubConfig, HubModel, LoraConfig, Place, load_config
+from uad.base.config.flags import FLAGS
 from uad.base.errors import ConfigError
+
+NO_SINGLES = ("nan", "inf", "-inf", "1e300", "-1e300", "1e-300")
+"""What single precision has no numbers for."""
 
 
 def load(*words, **env):
@@ -71,7 +76,9 @@ def test_yaml_names_a_repository(tmp_path):
         (("-m", "t.gguf", "--lora", "a.gguf,"), "--lora"),
         (("-m", "t.gguf", "--lora-scaled", "a.gguf"), "FILE:SCALE"),
         (("-m", "t.gguf", "--lora-scaled", "a.gguf:x"), "FILE:SCALE"),
-        (("-m", "t.gguf", "--lora-scaled", "a.gguf:inf"), "FILE:SCALE"),
+        *((("-m", "t.gguf", "--lora-scaled", f"a.gguf:{text}"), "a scale from -100 to 100") for text in NO_SINGLES),
+        (("-m", "t.gguf", "--lora-scaled", "a.gguf:-101"), "a scale from -100 to 100"),
+        (("-m", "t.gguf", "--override-kv", "a.b=float:1e300"), "KEY=TYPE:VALUE"),
         (("-m", "t.gguf", "--override-kv", "a.b=int:x"), "KEY=TYPE:VALUE"),
         (("-m", "t.gguf", "--override-kv", "a.b=bool:1"), "KEY=TYPE:VALUE"),
         (("-m", "t.gguf", "--override-kv", "a.b=float:nan"), "KEY=TYPE:VALUE"),
@@ -90,6 +97,39 @@ def test_a_wrong_token_is_not_shown():
     message = why("-hf", "a/b", "-hft", "hf_secret with blanks")
     assert "-hft" in message
     assert "secret" not in message
+
+
+@pytest.mark.parametrize("flag", [one for one in FLAGS if float in one.kind.yaml], ids=lambda flag: flag.names)
+@pytest.mark.parametrize("text", NO_SINGLES)
+def test_no_flag_takes_a_number_that_llama_cpp_would_read_as_0_infinite_or_none(flag, text):
+    with pytest.raises((ValueError, ConfigError)):
+        flag.kind.parse(text)
+
+
+@pytest.mark.parametrize("text", ["0+nan", "0+1e300", "0-1e-300"])
+def test_a_bias_is_infinite_or_a_number_of_single_precision(text):
+    assert "ID+BIAS" in why("-m", "t.gguf", "--logit-bias", text)
+    assert load("-m", "t.gguf", "--logit-bias", "0-inf").sampling.logit_bias == ((0, -math.inf),)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--rope-scale", "1e30"), ("--rope-scale", "1e-30"), ("--rope-freq-scale", "1e30"),
+        ("--rope-freq-base", "1e30"), ("--yarn-ext-factor", "1e30"), ("--yarn-attn-factor", "1e30"),
+        ("--yarn-beta-fast", "1e30"), ("--yarn-beta-slow", "1e30"), ("--tensor-split", "1,1e30"), ("--temp", "1e30"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_numbers_with_which_models_compute_noise_are_refused_by_name(words):
+    assert words[0] in why("-m", "t.gguf", *words)
+
+
+def test_usual_numbers_of_positions_are_taken():
+    words = ("--rope-scale", "4", "--rope-freq-base", "1e8", "--yarn-ext-factor", "0", "--yarn-beta-fast", "32")
+    target = load("-m", "t.gguf", *words).target
+    assert (target.rope_freq_scale, target.rope_freq_base, target.yarn_ext_factor) == (0.25, 1e8, 0)
+    assert load("-m", "t.gguf", "--rope-freq-scale", "0").target.rope_freq_scale == 0
 
 
 def test_adapters_add_up_in_the_order_given():

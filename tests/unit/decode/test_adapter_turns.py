@@ -19,7 +19,7 @@ class Engine:
         self.running.append(number)
         self.log.append(number)
 
-    def cancel(self, number):
+    def cancel(self, number, why=""):
         self.running = [one for one in self.running if one != number]
 
     def fail_all(self, error):

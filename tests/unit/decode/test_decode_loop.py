@@ -5,6 +5,7 @@ batches.
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import replace
 
 import pytest
@@ -24,9 +25,24 @@ from kit.toys import (
 
 from uad.base.console import LogLines
 from uad.base.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UnavailableError
-from uad.base.types import Ask, Commit, Draft, Origin, Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.base.events import Done
+from uad.base.stats import DraftStats, Timings, Usage
+from uad.base.types import (
+    Ask,
+    Commit,
+    Draft,
+    Finish,
+    Origin,
+    Request,
+    Rows,
+    SamplingParams,
+    SpecPolicy,
+    SpeculativeParams,
+    StopKind,
+)
 from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.decode.layout import Least, padding, passes
+from uad.engine.decode.scheduler import summary
 from uad.engine.policy.auto import AutoPolicy
 from uad.engine.policy.protocol import Decoded, Seen
 from uad.text.vocab.encode import Encoder
@@ -307,18 +323,54 @@ def test_the_log_line_says_what_happened(caplog: pytest.LogCaptureFixture) -> No
         run(drafted(ScriptedModel(TARGET_VOCAB)), [request(max_tokens=30, speculative=SpeculativeParams(p_min=0.2))])
         run(make_engine(ScriptedModel(TARGET_VOCAB)), [request()])
     lines = [record.getMessage() for record in caplog.records]
-    for word in (
-        "30 tokens",
-        "tokens/s",
-        "drafted",
-        "accepted",
-        "%",
-        "mean accepted run",
-        "rejected",
-        "healed",
-    ):
-        assert word in lines[0]
-    assert "not drafted" in lines[1]
+    pattern = (
+        r"request 1: read \d+ tokens in \d+ ms, wrote 30 in [\d.]+ m?s, [\d.]+ tokens/s \(stopped at the token limit\)"
+    )
+    assert re.fullmatch(pattern + r"; drafted \d+, accepted \d+ \(\d+ %\)", lines[0])
+    assert "drafted" not in lines[1]
+
+
+def test_the_rest_of_what_drafts_did_is_logged_for_developers(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "uad.request"):
+        run(drafted(ScriptedModel(TARGET_VOCAB)), [request(max_tokens=30, speculative=SpeculativeParams(p_min=0.2))])
+        run(make_engine(ScriptedModel(TARGET_VOCAB)), [request()])
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
+    for word in ("accepted per draft", "healed", "salvaged", "translation"):
+        assert word in line
+
+
+@pytest.mark.parametrize(
+    ("timings", "line"),
+    [
+        (
+            Timings(190.4, 2910.0, 234, 1000, 120, DraftStats(9, 9, 96, 71)),
+            "read 234 tokens (and 1,000 from the cache) in 190 ms, wrote 120 in 2.9 s, 40.9 tokens/s; drafted 96, "
+            "accepted 71 (74 %), saved about 1.4 s",
+        ),
+        (Timings(61_000.0, 0.0, 12_345, 0, 1), "read 12,345 tokens in 61 s, wrote 1 in 0 ms"),
+        (Timings(1.0, 197_700.0, 1, 0, 2), "read 1 token in 1 ms, wrote 2 in 198 s, 0.00506 tokens/s"),
+    ],
+)
+def test_the_log_line_has_numbers_as_people_write_them(timings: Timings, line: str) -> None:
+    done = Done(3, Finish.STOP, StopKind.EOS, Usage(1, 0, 1, 0), timings)
+    assert summary(done, 1400.0) == f"request 3: {line}"
+    assert "saved" not in summary(done, 40.0)
+    assert "saved" not in summary(done, -900.0)
+
+
+def test_a_request_that_is_cancelled_leaves_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    engine = make_engine(ScriptedModel(TARGET_VOCAB))
+    with caplog.at_level(logging.INFO, "uad.request"):
+        for number in (1, 2):
+            engine.submit(number, request(max_tokens=90, name=f"mine-{number}"), lambda _: None)
+        for _ in range(3):
+            engine.step()
+        for number in (1, 2, 3):
+            engine.cancel(number, "client left")
+    lines = [record.getMessage() for record in caplog.records]
+    assert re.fullmatch(r"request 1: client left; read (\d+) of \1 tokens, wrote [1-9]\d*", lines[0])
+    assert re.fullmatch(r"request 2: client left; read 0 of \d+ tokens, wrote 0", lines[1])
+    assert len(lines) == 2
 
 
 def test_the_log_line_has_the_name_of_its_request_and_no_zeros(caplog: pytest.LogCaptureFixture) -> None:
@@ -327,10 +379,9 @@ def test_the_log_line_has_the_name_of_its_request_and_no_zeros(caplog: pytest.Lo
         drafter = ModelDrafter(ScriptedModel(DRAFT_VOCAB), ENCODER, ToyRules(), heal=False, salvage=False)
         asked = request(max_tokens=9, name="mine", speculative=SpeculativeParams(p_min=0.2))
         run(make_engine(ScriptedModel(TARGET_VOCAB), drafter), [asked])
-    assert caplog.text.startswith("INFO  [mine] request 1: length after 9 tokens, ")
-    assert "rejected" in caplog.text
+    assert caplog.text.startswith("INFO  [mine] request 1: read ")
     assert "healed" not in caplog.text
-    assert "salvaged" not in caplog.text
+    assert "cache" not in caplog.text
 
 
 def test_salvage_keeps_guesses_that_only_the_cuts_refused() -> None:

@@ -24,7 +24,7 @@ class Package:
 
 PACKAGES = {
     "uad": Package(),
-    "uad.__main__": Package(("uad.tools.cli",)),
+    "uad.__main__": Package(("uad.base.common.interrupts",), lazy=("uad.tools.cli",)),
     "uad.base": Package(),
     "uad.text": Package(("uad.base",)),
     "uad.engine": Package(("uad.base", "uad.text.vocab", "uad.text.grammar.protocol")),

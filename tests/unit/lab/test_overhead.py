@@ -64,8 +64,8 @@ def test_overhead_command_line(tmp_path):
     """The server reads the very model configuration that the bench has."""
     given = settings(tmp_path, "-t", "2", "-c", "512", "-fa", "1", "-ctk", "q8_0", "--no-mmap", "-ngl", "0")
     arguments = overhead.command(given.target, 1)
-    assert arguments[:4] == [sys.executable, "-m", "uad", "serve"]
-    config = load_config(arguments[4:], {})
+    assert arguments[:5] == [sys.executable, "-P", "-m", "uad", "serve"]
+    config = load_config(arguments[5:], {})
     assert config.target == given.target
     assert config.target == ModelConfig(
         tmp_path / "big.gguf", n_ctx=512, n_threads=2, flash_attn="on", type_k="q8_0", mmap=False, n_gpu_layers=0

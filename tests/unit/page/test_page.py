@@ -447,3 +447,26 @@ def test_a_tool_is_called_and_its_result_is_asked_for(visit: Open) -> None:
         until(page, "document.querySelectorAll('.turn.answer').length === 2")
         assert answered(page).inner_text() == "The sum is 1."
         assert [message["role"] for message in runtime.chats[-1][0]] == ["user", "assistant", "tool"]
+
+
+def test_a_whole_answer_is_copied_as_it_was_written(visit: Open) -> None:
+    text = "**Bold** and `code`.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+    with served(fake(text)) as url:
+        page = visit(url, permissions=["clipboard-read", "clipboard-write"])
+        say(page)
+        answered(page)
+        page.locator(".turn.answer footer button", has_text="Copy").click()
+        until(page, "document.querySelector('.turn.answer footer').textContent.includes('Copied')")
+        assert page.evaluate("navigator.clipboard.readText()") == text
+
+
+def test_nothing_is_said_of_time_that_nobody_would_notice(visit: Open) -> None:
+    with served(fake("x")) as url:
+        lines = visit(url).evaluate(
+            """async () => {
+                const { numbersOf } = await import("./page/answer.js");
+                const timings = { predicted_n: 9, predicted_per_second: 9, draft_n: 8, draft_n_accepted: 4 };
+                return [null, 0, 49, -49, 1400, -1400].map((saved) => numbersOf({ timings }, saved));
+            }"""
+        )
+    assert ["saved" in line or "lost" in line for line in lines] == [False] * 4 + [True] * 2

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kit.browser import Open, answered, fake, say, until
-from kit.router_kit import KEY, folder_of, routing
+from kit.router_kit import KEY, FakeLauncher, folder_of, routing
 
 from uad.base.config import ServerConfig
 from uad.http.server import make_app
@@ -17,8 +17,10 @@ TEXTS = {"a": "I am the first.", "b": "I am the other."}
 
 
 @contextmanager
-def served_folder() -> Iterator[str]:
-    """The address of a router over two scripted models, on a thread of its own."""
+def served_folder(waits: tuple[str, ...] = (), go: list[Callable[[], None]] | None = None) -> Iterator[str]:
+    """The address of a router over two scripted models, on a thread of its own. waits: models whose process starts
+    only once what is put into `go` is called.
+    """
     runtimes = {name: fake(text) for name, text in TEXTS.items()}
     ready, stop, url = threading.Event(), asyncio.Event(), []
 
@@ -27,7 +29,12 @@ def served_folder() -> Iterator[str]:
 
     async def main() -> None:
         loop.append(asyncio.get_running_loop())
-        async with routing(folder_of("a", "b"), make=make) as one:
+        launcher = FakeLauncher(make)
+        launcher.gates = {name: asyncio.Event() for name in waits}
+        if go is not None:
+            gates = tuple(launcher.gates.values())
+            go.append(lambda: [loop[0].call_soon_threadsafe(gate.set) for gate in gates] and None)
+        async with routing(folder_of("a", "b"), launcher=launcher) as one:
             url.append(str(one.session._base_url))
             ready.set()
             await stop.wait()
@@ -66,3 +73,27 @@ def test_the_live_view_is_of_the_model_that_is_chosen(visit: Open) -> None:
     with served_folder() as url:
         page = visit(f"{url}#live")
         until(page, "document.getElementById('live').textContent.includes(\"model 'a' is not loaded\")")
+
+
+def test_a_model_that_is_loaded_is_said_to_be_and_the_list_follows(visit: Open) -> None:
+    go: list[Callable[[], None]] = []
+    with served_folder(("a",), go) as url:
+        page = visit(url)
+        until(page, "document.getElementById('models').options.length === 2")
+        assert not page.locator("#loading").is_visible()
+        say(page)
+        until(page, "document.getElementById('models').selectedOptions[0].textContent === 'a (loading)'")
+        until(page, "document.getElementById('loading').textContent.startsWith('a is being loaded')")
+        go[0]()
+        assert answered(page).inner_text() == TEXTS["a"]
+        until(page, "document.getElementById('models').selectedOptions[0].textContent === 'a (loaded)'")
+        assert not page.locator("#loading").is_visible()
+
+
+def test_the_list_of_models_is_as_wide_as_a_phone(visit: Open) -> None:
+    with served_folder() as url:
+        page = visit(url)
+        page.set_viewport_size({"width": 375, "height": 700})
+        until(page, "document.getElementById('models').options.length === 2")
+        assert page.locator("#models").bounding_box()["width"] > 300
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375

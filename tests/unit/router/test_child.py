@@ -97,17 +97,18 @@ def test_its_environment_has_a_key_of_its_own_and_no_settings(monkeypatch):
 
     shown = "import os, sys; [print(f'{k}={v}', file=sys.stderr, flush=True) for k, v in os.environ.items()]; "
     program = shown + LISTENS + "sys.stdin.read()"
-    environ = {**os.environ, "LLAMA_ARG_PORT": "1", "LLAMA_API_KEY": "of the router"}
+    environ = {**os.environ, "LLAMA_ARG_PORT": "1", "LLAMA_API_KEY": "of the router", "OPENAI_API_KEY": "mine"}
     key, lines = started(monkeypatch, program, then, environ)
     found = dict(line.split("=", 1) for _, line in lines if "=" in line)
     assert found["LLAMA_API_KEY"] == key != "of the router"
     assert (found["HF_TOKEN"], found[PARENT]) == ("t", "1")
-    assert "LLAMA_ARG_PORT" not in found
+    assert not {"LLAMA_ARG_PORT", "OPENAI_API_KEY"} & set(found)
 
 
 def test_what_is_run_is_on_loopback_and_names_the_model():
     words = command(folder_model("m", aliases=("b", "a")))
-    assert words[:4] == [sys.executable, "-m", "uad", "serve"]
-    assert words[4:] == [
-        "--model=/models/m.gguf", "--host=127.0.0.1", "--port=0", "--no-ui", "--metrics", "--alias=a,b,m"
+    assert words[:5] == [sys.executable, "-P", "-m", "uad", "serve"]
+    assert words[5:] == [
+        "--model=/models/m.gguf", "--host=127.0.0.1", "--port=0", "--no-ui", "--metrics",
+        "--no-log-timestamps", "--log-prefix", "--log-colors=off", "--alias=a,b,m"
     ]  # fmt: skip

@@ -49,6 +49,69 @@ def test_a_path_may_name_the_model():
     assert (status, got["by"]) == (200, "c")
     status, got = routed(lambda one: one.ask("POST", "/v1beta/models/cc:generateContent", {"contents": []}))
     assert (status, got["error"]["status"]) == (404, "NOT_FOUND")
+    body = {"contents": [], "model": "models/gemini-pro"}
+    status, got = routed(lambda one: one.ask("POST", "/v1beta/models/c:generateContent?model=a", body))
+    assert (status, got["by"]) == (200, "c")
+
+
+GOOGLE = {"x-goog-api-key": SECRET}
+
+
+@pytest.mark.parametrize(("path", "headers"), [("/v1beta/models", {}), ("/v1/models", GOOGLE)])
+def test_googles_clients_list_and_describe_all_models_and_load_none(path, headers):
+    async def test(one):
+        listed = await one.ask("GET", f"{path}?pageSize=1", headers=headers)
+        shown = await one.ask("GET", f"{path}/b", headers=headers)
+        missing = await one.ask("GET", f"{path}/bb", headers=headers)
+        return listed, shown, missing, [pooled.state for pooled in one.pool.models.values()]
+
+    (_, listed), (status, shown), (missing, error), states = routed(test)
+    assert [model["name"] for model in listed["models"]] == ["models/a", "models/b", "models/c"]
+    assert (status, shown) == (200, listed["models"][1])
+    assert (shown["inputTokenLimit"], shown["thinking"]) == (4096, True)
+    assert "streamGenerateContent" in shown["supportedGenerationMethods"]
+    assert (missing, error["error"]["status"]) == (404, "NOT_FOUND")
+    assert set(states) == {"unloaded"}
+
+
+def test_a_loaded_model_says_itself_what_it_takes():
+    def make(name):
+        async def models(request):
+            own = {"name": "models/local", "inputTokenLimit": 512, "temperature": 0.5}
+            return web.json_response({"models": [own]})
+
+        app = web.Application()
+        app.router.add_get("/v1beta/models", models)
+        return app
+
+    async def test(one):
+        one.pool.load(one.pool.find("a"))
+        await one.until("a", "loaded")
+        return await one.ask("GET", "/v1beta/models")
+
+    _, listed = routed(test, make=make)
+    a, b = listed["models"][:2]
+    assert (a["name"], a["inputTokenLimit"], a["temperature"]) == ("models/a", 512, 0.5)
+    assert (b["name"], b["inputTokenLimit"]) == ("models/b", 4096)
+
+
+def test_a_router_with_a_key_takes_googles_and_refuses_in_its_words():
+    server = ServerConfig(port=0, api_keys=(SECRET,))
+
+    async def test(one):
+        return [
+            await one.ask("GET", path, headers=headers)
+            for path, headers in (
+                ("/v1/models", GOOGLE),
+                ("/v1beta/models", GOOGLE),
+                ("/v1/models", {"x-goog-api-key": "no"}),
+                ("/v1beta/models", {}),
+            )
+        ]
+
+    answers = routed(test, config=folder_config(server=server))
+    assert [status for status, _ in answers] == [200, 200, 401, 401]
+    assert {answer["error"]["status"] for _, answer in answers[2:]} == {"UNAUTHENTICATED"}
 
 
 def test_who_only_looks_loads_no_model_and_keeps_none():

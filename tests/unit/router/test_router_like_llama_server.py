@@ -115,7 +115,9 @@ def test_requests_for_one_missing_model_share_a_place():
     assert with_slow(test, 2) == ["loaded", "unloaded", "loaded"]
 
 
-def test_a_client_that_leaves_the_queue_leaves_the_model_where_it_is():
+def test_a_client_that_leaves_the_queue_leaves_the_model_where_it_is(caplog):
+    caplog.set_level("INFO", "uad.router")
+
     async def test(one, slow):
         busy = tokenize(one, "a")
         await slow.arrived.wait()
@@ -128,6 +130,8 @@ def test_a_client_that_leaves_the_queue_leaves_the_model_where_it_is():
         return await one.status("a"), await one.status("b"), one.launcher.names
 
     assert with_slow(test, 1) == ("loaded", "unloaded", ["a"])
+    (line,) = [text for text in caplog.messages if "client left" in text]
+    assert line == "b: client left before the model was loaded; read 0 tokens, wrote 0"
 
 
 def test_the_queue_is_served_in_the_order_of_arrival():

@@ -16,7 +16,9 @@ from pydantic import ValidationError
 from uad.base.config import ServerConfig
 from uad.base.errors import DecodeError, RequestError
 from uad.base.types import Constraint, ConstraintKind
-from uad.http.apis.gemini import ContentDialect, ContentListDialect, read_content, schema_of
+from uad.http.apis.gemini import read_content
+from uad.http.apis.gemini_answer import ContentDialect, ContentListDialect
+from uad.http.apis.gemini_schema import schema_of
 from uad.http.apis.problems import problem_of
 from uad.http.requests.fields import ChatBody
 
@@ -243,7 +245,10 @@ def test_a_schema_of_the_api_is_a_json_schema() -> None:
     assert schema_of(SCHEMA, "x") == {
         "type": "object",
         "required": ["b"],
-        "properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "b": {"type": "integer"}},
+        "properties": {
+            "a": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            "b": {"type": "integer", "format": "int32"},
+        },
         "additionalProperties": False,
     }
     assert [*schema_of(SCHEMA, "x")["properties"]] == ["a", "b"]  # type: ignore[misc]
@@ -256,7 +261,7 @@ def test_a_schema_of_the_api_is_a_json_schema() -> None:
         "items": {"type": "string", "format": "date"},
     }
     either = {"any_of": [{"type": "NUMBER"}, {"type": "BOOLEAN", "example": True}], "title": "t"}
-    assert schema_of(either, "x") == {"title": "t", "anyOf": [{"type": "number"}, {"type": "boolean"}]}
+    assert schema_of(either, "x") == {"title": "t", "anyOf": [{"type": "number"}, {"type": "boolean", "example": True}]}
 
 
 @pytest.mark.parametrize(
@@ -324,7 +329,7 @@ def test_functions_reach_the_template_and_tools_of_google_are_left_out(caplog: p
     offered = [one["function"] for one in fake.chats[0][1]["tools"]]  # type: ignore[attr-defined]
     assert [one["name"] for one in offered] == ["look_up", "say"]
     assert offered[0]["parameters"] == schema_of(LOOK_UP["parameters"], "x")
-    assert "'googleSearch' is left out" in caplog.text
+    assert "'tools.googleSearch' is left out" in caplog.text
 
 
 def test_calls_and_results_find_each_other_without_ids() -> None:
@@ -368,7 +373,7 @@ def test_modes_of_calling(config: dict[str, Any], choice: object) -> None:
     assert (found if isinstance(found, str) else (found.mode, found.names)) == choice
     is_validated = config["mode"] == "VALIDATED"
     assert all(bool(tool.function.strict) == is_validated for tool in translated.chat.tools)
-    assert (translated.relaxed is not None) == is_validated
+    assert translated.relaxed is None
 
 
 # --- counting, the model, keys
@@ -395,6 +400,37 @@ def test_the_model_is_listed_and_shown() -> None:
     assert (status, answer["error"]["status"]) == (404, "NOT_FOUND")
     assert "models/toy" in answer["error"]["message"]
     assert get("/v1/models")[1]["object"] == "list"
+
+
+GOOGLE = [{"x-goog-api-key": "none"}, {"X-Goog-Api-Client": "google-genai-sdk/3.6.1 gl-python/3.11"}]
+
+
+@pytest.mark.parametrize("headers", GOOGLE)
+def test_below_v1_googles_clients_get_googles_list(headers: dict[str, str]) -> None:
+    _, listed = get("/v1beta/models")
+    assert get("/v1/models", headers=headers) == (200, listed)
+    assert get("/v1/models/toy", headers=headers) == (200, listed["models"][0])
+    status, answer = get("/v1/models/other", headers=headers)
+    assert (status, answer["error"]["status"]) == (404, "NOT_FOUND")
+    assert get("/v1/models/toy")[1]["object"] == "model"
+    assert get("/models", headers=headers)[1]["object"] == "list"
+
+
+def test_below_v1_errors_of_keys_are_in_the_words_of_who_asks() -> None:
+    status, answer = get("/v1/models", config=KEYED, headers=GOOGLE[0])
+    assert (status, answer["error"]["status"]) == (401, "UNAUTHENTICATED")
+    status, answer = get("/v1/models", config=KEYED)
+    assert (status, answer["error"]["type"]) == (401, "authentication_error")
+    assert get("/v1/models", config=KEYED, headers={"x-goog-api-key": "sesame"})[0] == 200
+    assert get("/v1/models?key=sesame", config=KEYED, headers=GOOGLE[1])[0] == 200
+    assert get("/v1/models?key=sesame", config=KEYED)[0] == 401
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta"])
+@pytest.mark.parametrize("method", ["generateContent", "streamGenerateContent", "countTokens"])
+def test_each_method_is_below_both_versions(version: str, method: str) -> None:
+    status, answer = post(f"/{version}/models/toy:{method}", {"contents": HELLO}, headers=GOOGLE[0])
+    assert status == 200, answer
 
 
 KEYED = ServerConfig(port=0, alias="toy", api_keys=("sesame",))
@@ -435,7 +471,7 @@ def test_a_key_in_the_query_of_another_api_opens_nothing() -> None:
         ({"contents": ["hello"]}, "contents.0"),
         ({"contents": [{"role": "robot", "parts": []}]}, "contents.0.role"),
         ({"contents": [{"parts": [{"text": 5}]}]}, "contents.0.parts.0.text"),
-        ({"contents": [{"parts": [{"executableCode": {}}]}]}, "contents.0.parts.0"),
+        ({"contents": [{"parts": [{"executableCode": {"code": "1"}}]}]}, "contents.0.parts.0"),
         (
             {"contents": [{"parts": [{"inlineData": {"mimeType": "audio/wav", "data": ""}}]}]},
             "contents.0.parts.0.inlineData.mimeType",

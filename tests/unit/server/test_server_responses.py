@@ -288,6 +288,30 @@ def test_a_name_that_no_tool_has_is_refused(mode: str, tools: list[Any]) -> None
     assert refused(tools=tools, tool_choice={"type": "function", "name": "x"})[:2] == (400, "tool_choice")
 
 
+SEARCH = {"type": "web_search"}
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice", "param"),
+    [
+        (TOOLS, {"type": "allowed_tools", "mode": "required", "tools": []}, "tool_choice.tools"),
+        (TOOLS, {"type": "allowed_tools", "mode": "auto", "tools": []}, "tool_choice.tools"),
+        (TOOLS, {"type": "allowed_tools", "mode": "required"}, "tool_choice.tools"),
+        (TOOLS, {"type": "allowed_tools", "mode": "none", "tools": TOOLS}, "tool_choice.mode"),
+        (TOOLS, {"type": "allowed_tools", "mode": ["auto"], "tools": TOOLS}, "tool_choice.mode"),
+        ([*TOOLS, SEARCH], {"type": "allowed_tools", "mode": "required", "tools": [SEARCH]}, "tool_choice"),
+        ([SEARCH], "required", "tool_choice"),
+    ],
+)
+def test_a_required_call_that_no_tool_is_left_for_is_refused(tools: list[Any], choice: Any, param: str) -> None:
+    assert refused(tools=tools, tool_choice=choice)[:2] == (400, param)
+
+
+def test_a_tool_may_be_allowed_twice() -> None:
+    twice = {"type": "allowed_tools", "mode": "required", "tools": [LOOK_UP, LOOK_UP]}
+    assert [item["name"] for item in created(CALL, tools=TOOLS, tool_choice=twice)["output"]] == ["look_up"]
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [

@@ -132,7 +132,7 @@ def size_text(n: float) -> str:
     """A number of bytes for people, such as 1.5 GiB."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if n >= 1 << power:
-            return f"{n / (1 << power):.3g} {unit}" if n < 1000 << power else f"{n / (1 << power):.0f} {unit}"
+            return f"{n / (1 << power):.3g} {unit}" if n < 999.5 * (1 << power) else f"{n / (1 << power):.0f} {unit}"
     return f"{n:.0f} bytes"
 
 

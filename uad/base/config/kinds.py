@@ -22,6 +22,7 @@ RANDOM_SEED = 2**32 - 1
 MOST_WORKERS = 16  # of llama.cpp's RPC backend
 TRUE = ("on", "true", "1", "enabled", "yes")
 FALSE = ("off", "false", "0", "disabled", "no")
+_LEAST, _MOST = 2e-38, 3e38  # in single precision
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 
 
@@ -64,9 +65,9 @@ def integer(low: int, high: int = INT32_MAX) -> Kind:
 
 
 def number(low: float = -math.inf, high: float = math.inf) -> Kind:
-    """A finite number in low..high."""
+    """A number in low..high that single precision, which llama.cpp has, can tell from 0 and from infinity."""
     span = "" if low == -math.inf else f" of {low:g} or more" if high == math.inf else f" from {low:g} to {high:g}"
-    parse = only(float, lambda value: math.isfinite(value) and low <= value <= high)
+    parse = only(float, lambda value: low <= value <= high and (not value or _LEAST < abs(value) < _MOST))
     return Kind(f"a number{span}", parse, (int, float), metavar="N")
 
 
@@ -194,9 +195,10 @@ def _folder(text: str) -> Path:
 
 def _logit_bias(text: str) -> tuple[tuple[int, float], ...]:
     match = re.fullmatch(r"(\d{1,10})([+-].+)", text)  # 42-1.5, 42+inf
-    if match is None or math.isnan(float(match[2])):
+    if match is None:
         raise ValueError
-    return ((int(match[1]), float(match[2])),)
+    bias = float(match[2])
+    return ((int(match[1]), bias if math.isinf(bias) else number().parse(match[2])),)
 
 
 def _samplers(words: Sequence[str]) -> tuple[str, ...]:
@@ -253,16 +255,22 @@ ENDPOINTS = Kind(
 DEVICES = Kind("names of devices with commas between them, each once, or none", _devices, metavar="NAMES")
 SHARES = Kind(
     "a share for each device with commas between them, such as 3,1",
-    only(
-        lambda text: tuple(map(float, re.split("[,/]", text))),
-        lambda shares: all(0 <= share < math.inf for share in shares) and sum(shares),
-    ),
+    only(lambda text: tuple(map(number(0, 1e9).parse, re.split("[,/]", text))), sum),
     (str, int, float),
     metavar="N,N",
 )
-_above_0 = only(float, lambda value: 0 < value < math.inf)
-ROPE_SCALE = Kind("a number above 0", lambda text: 1 / _above_0(text), (int, float), metavar="N")
+LEAST_SCALE, MOST_SCALE = 1e-4, 1e4
+"""Bounds of stretched positions: far beyond, models compute no numbers."""
+ROPE_SCALE = replace(
+    number(LEAST_SCALE, MOST_SCALE), parse=lambda text: 1 / number(LEAST_SCALE, MOST_SCALE).parse(text)
+)
 """llama-server's --rope-scale names the inverse of what it sets."""
+ROPE_FREQ_SCALE = Kind(
+    f"0, or a number from {LEAST_SCALE:g} to {MOST_SCALE:g}",
+    only(number().parse, lambda value: not value or LEAST_SCALE <= value <= MOST_SCALE),
+    (int, float),
+    metavar="N",
+)
 SEED = Kind(
     f"a whole number from 0 to {RANDOM_SEED}, or -1 for a random seed",
     lambda text: None if int(text) in (-1, RANDOM_SEED) else integer(0, RANDOM_SEED).parse(text),
@@ -276,13 +284,13 @@ PREFIX = Kind(
 )
 PING = Kind(
     "a number of seconds, 1 or more, or 0 or -1 for none",
-    only(float, lambda value: -1 <= value <= 0 or 1 <= value < math.inf),
+    only(number().parse, lambda value: -1 <= value <= 0 or value >= 1),
     (int, float),
     metavar="SECONDS",
 )
 SLEEP = Kind(
     "a number of seconds above 0, or -1 for never",
-    only(float, lambda value: value == -1 or 0 < value < math.inf),
+    only(number().parse, lambda value: value == -1 or value > 0),
     (int, float),
     metavar="SECONDS",
 )

@@ -296,14 +296,18 @@ class ModelConfig:
             flag(
                 "factor on frequencies: 1/N of --rope-scale",
                 "--rope-freq-scale LLAMA_ARG_ROPE_FREQ_SCALE",
-                low=0,
+                kind=kinds.ROPE_FREQ_SCALE,
                 default_text="the model file's",
                 after="--rope-freq-base",
             ),
         ),
     )
     rope_freq_base: float = _of_file(
-        0.0, "base frequency of positions, for NTK-aware stretching", "--rope-freq-base LLAMA_ARG_ROPE_FREQ_BASE", low=0
+        0.0,
+        "base frequency of positions, for NTK-aware stretching",
+        "--rope-freq-base LLAMA_ARG_ROPE_FREQ_BASE",
+        low=0,
+        high=1e15,
     )
     yarn_orig_ctx: int = _of_file(
         0, "for YaRN: context in tokens that the model was trained on first", "--yarn-orig-ctx LLAMA_ARG_YARN_ORIG_CTX"
@@ -313,15 +317,28 @@ class ModelConfig:
         "for YaRN: mix of extrapolation; 0 is interpolation alone",
         "--yarn-ext-factor LLAMA_ARG_YARN_EXT_FACTOR",
         low=-1,
+        high=1e4,
     )
     yarn_attn_factor: float = _of_file(
-        -1.0, "for YaRN: factor on attention", "--yarn-attn-factor LLAMA_ARG_YARN_ATTN_FACTOR", low=-1
+        -1.0,
+        "for YaRN: factor on attention",
+        "--yarn-attn-factor LLAMA_ARG_YARN_ATTN_FACTOR",
+        low=-1,
+        high=1e4,
     )
     yarn_beta_slow: float = _of_file(
-        -1.0, "for YaRN: high correction dimension", "--yarn-beta-slow LLAMA_ARG_YARN_BETA_SLOW", low=-1
+        -1.0,
+        "for YaRN: high correction dimension",
+        "--yarn-beta-slow LLAMA_ARG_YARN_BETA_SLOW",
+        low=-1,
+        high=1e4,
     )
     yarn_beta_fast: float = _of_file(
-        -1.0, "for YaRN: low correction dimension", "--yarn-beta-fast LLAMA_ARG_YARN_BETA_FAST", low=-1
+        -1.0,
+        "for YaRN: low correction dimension",
+        "--yarn-beta-fast LLAMA_ARG_YARN_BETA_FAST",
+        low=-1,
+        high=1e4,
     )
     devices: tuple[str, ...] | None = setting(
         None,

@@ -38,6 +38,10 @@ class HubModel:
         return f"{self.repo}:{self.quant}" if self.quant else self.repo
 
 
+MOST_LORA_SCALE = 100.0
+"""How much of an adapter may be added, or taken away. Far above it, numbers of the model overflow to NaN."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoraConfig:
     """A LoRA adapter of the target and how much of it is added at start."""
@@ -92,7 +96,7 @@ def _lora(text: str) -> LoraConfig:
 
 def _scaled(text: str) -> LoraConfig:
     path, _, scale = text.strip().rpartition(":")  # C:/a.gguf:0.5
-    return LoraConfig(path_of(some_text(path)), number().parse(scale))
+    return LoraConfig(path_of(some_text(path)), number(-MOST_LORA_SCALE, MOST_LORA_SCALE).parse(scale))
 
 
 def _override(text: str) -> KvOverride:
@@ -154,7 +158,11 @@ ALL_EXPERTS = replace(SWITCH, parse=lambda text: (Place(_EXPERTS, "CPU"),) if SW
 FIRST_EXPERTS, FIRST_DENSE = _first_layers(_EXPERTS), _first_layers(_DENSE)
 LORAS = Kind("a file name, or several with commas between them", _each(_lora), is_path=True, metavar="FILE", many=True)
 LORAS_SCALED = Kind(
-    "FILE:SCALE, or several with commas between them", _each(_scaled), is_path=True, metavar="FILE:SCALE", many=True
+    f"FILE:SCALE with a scale from -{MOST_LORA_SCALE:g} to {MOST_LORA_SCALE:g}, or several with commas between them",
+    _each(_scaled),
+    is_path=True,
+    metavar="FILE:SCALE",
+    many=True,
 )
 
 

@@ -71,9 +71,9 @@ class Engine:
         """The request, which was checked, waits for a slot. The sink gets its events."""
         self._requests.waiting.add(number, request, sink)
 
-    def cancel(self, number: int) -> None:
-        """The slot of the request is free now. No event follows."""
-        self._requests.cancel(number)
+    def cancel(self, number: int, why: str = "cancelled") -> None:
+        """The slot of the request is free now. No event follows; the log says why."""
+        self._requests.cancel(number, why)
 
     def fail_all(self, error: UadError) -> None:
         """Every request ends with this error, and its slot is free."""

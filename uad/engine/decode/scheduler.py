@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
+from uad.base.common.numbers import duration, rounded
 from uad.base.common.request_id import about
 from uad.base.errors import ContextOverflowError, InvalidRequestError, UadError
 from uad.base.events import Done, Failed, Sink, Totals
-from uad.base.types import Clock, Request
+from uad.base.types import Clock, Finish, Request
 from uad.base.types.images import n_more_cells
 from uad.engine.decode.drafting import DraftedText, Drafting
 from uad.engine.decode.guard import deliver, known, logged
@@ -22,6 +23,8 @@ from uad.text.grammar.protocol import Matcher
 
 _log = logging.getLogger("uad.request")
 SamplerFactory = Callable[[Request, int], Picker]
+_TELLING_MS = 50.0
+"""Less is not said to be saved."""
 
 
 class Waiting:
@@ -103,11 +106,14 @@ class Scheduler:
                 f"there is no slot {request.slot}; slots are 0 to {len(self._slots.all) - 1}", "id_slot"
             )
 
-    def cancel(self, number: int) -> None:
+    def cancel(self, number: int, why: str = "cancelled") -> None:
         """Frees the request's slot now. No event follows."""
+        if number in self.waiting.all:
+            log_left(number, self.waiting.all[number][0], why)
         self.waiting.drop(number)
         for running in self.running:
             if running.number == number:
+                log_left(number, running.request, why, min(running.n_past, running.n_prompt), running.answer.n)
                 self.release(running)
 
     @property
@@ -187,8 +193,18 @@ class Scheduler:
         self.release(running)
         self.totals += Totals.of(done)
         with about(running.request.name):
-            _log.info("%s", summary(done))
+            _log.info("%s", summary(done, self._saved_ms(done)))
+            if done.timings.draft.n_drafts:
+                _log.debug("%s", details(done))
             deliver(running.sink, done)
+
+    def _saved_ms(self, done: Done) -> float:
+        """What the answer would have taken without drafts, less what it took; 0 where the costs are not known well."""
+        t = done.timings
+        if self._drafting is None or not t.draft.n_drafts:
+            return 0.0
+        plain_ms = self._drafting.plain_ms(t.n_cached + t.n_prompt + t.n_predicted // 2)
+        return (t.n_predicted - 1) * plain_ms - t.predicted_ms if plain_ms else 0.0
 
     def release(self, running: Running) -> None:
         """The slot is free; what its KV holds stays for the next prompt."""
@@ -236,22 +252,37 @@ class Scheduler:
             self._drafting.end(slot)
 
 
-def summary(done: Done) -> str:
-    """The one log line of a finished request."""
+def summary(done: Done, saved_ms: float = 0.0) -> str:
+    """The line of a finished request: tokens read and written, how fast, what drafts did and saved."""
     t, d = done.timings, done.timings.draft
+    cached = f" (and {t.n_cached:,} from the cache)" if t.n_cached else ""
     line = (
-        f"request {done.request}: {done.finish} after {t.n_predicted} tokens, {t.predicted_per_second:.1f} tokens/s; "
-        f"prompt {t.n_prompt} tokens (+{t.n_cached} cached), {t.prompt_per_second:.0f} tokens/s"
+        f"request {done.request}: read {t.n_prompt:,} token{'s' * (t.n_prompt != 1)}{cached} in {duration(t.prompt_ms)}"
     )
-    if not d.n_drafts:
-        return line + "; not drafted"
+    line += f", wrote {t.n_predicted:,} in {duration(t.predicted_ms)}"
+    if t.predicted_per_second:
+        line += f", {rounded(t.predicted_per_second, 3)} tokens/s"
+    line += " (stopped at the token limit)" if done.finish is Finish.LENGTH else ""
+    if d.n_drafts:
+        line += f"; drafted {d.n_drafted:,}, accepted {d.n_accepted:,} ({100 * d.accept_rate:.0f} %)"
+        line += f", saved about {duration(saved_ms)}" if saved_ms >= _TELLING_MS else ""
+    return line
+
+
+def details(done: Done) -> str:
+    """What developers want to know of a finished request whose drafts were used."""
+    t, d = done.timings, done.timings.draft
     by = ", ".join(f"{stats.origin} {stats.n_accepted}/{stats.n_drafted}" for stats in d.by.values())
-    kept = [f", {what} {n}" for what, n in (("healed", d.n_healed), ("salvaged", d.n_salvaged)) if n]
-    crossed = (
-        f", translation {d.translate_us:.0f} µs per round with {100 * d.crossing.hit_rate:.0f} % of the words known"
+    return (
+        f"request {done.request}: prompt {t.prompt_per_second:.0f} tokens/s; accepted/drafted by {by}; "
+        f"accepted per draft {d.mean_accepted_run:.1f}, healed {d.n_healed}, salvaged {d.n_salvaged}, drafting "
+        f"{d.draft_ms:.0f} ms, translation {d.translate_us:.0f} µs per round with {100 * d.crossing.hit_rate:.0f} % of "
+        "the words known"
     )
-    return line + (
-        f"; drafted {d.n_drafted}, accepted {d.n_accepted} ({100 * d.accept_rate:.0f} %; {by}), "
-        f"mean accepted run {d.mean_accepted_run:.1f}, rejected {d.n_rejected}{''.join(kept)}, "
-        f"drafting {d.draft_ms:.0f} ms{crossed if d.crossing.us else ''}"
-    )
+
+
+def log_left(number: int, request: Request, why: str, n_read: int = 0, n_written: int = 0) -> None:
+    """The line of a request that was cancelled."""
+    with about(request.name):
+        counts = f"read {n_read:,} of {len(request.prompt):,} tokens, wrote {n_written:,}"
+        _log.info("request %d: %s; %s", number, why, counts)

@@ -20,27 +20,29 @@ from uad.http.apis.api import BODY_ONLY, AnswerRoute, Api, Called, CountRoute
 from uad.http.apis.blocks import Added, Block, BlockDialect, BlockKind, Closed, Opened, Step
 from uad.http.apis.choice import Choice
 from uad.http.apis.dialect import (
+    NOTHING_TO_CALL,
     Frame,
     Members,
     Served,
     Translated,
+    accounted,
     chat_of,
     new_id,
     refuse,
     renaming,
     rest_of,
     tools_at,
-    validated,
     walk,
 )
 from uad.http.apis.messages import Dialogue, Picture, Piece, seal, unsealed
 from uad.http.apis.problems import KINDS, OVERFLOW, Problem
 from uad.http.requests.chat import Reading
-from uad.http.requests.fields import MAX_MESSAGES, Body, Count, Effort, Length, Words
+from uad.http.requests.fields import MAX_MESSAGES, Body, ChatBody, Count, Effort, Length, Words, account_for_request
 from uad.http.requests.job import Job
 from uad.http.requests.left_out import leave_out
 from uad.http.requests.message_fields import MAX_NAME, MAX_PARTS, MAX_TOOLS, FunctionBody
 
+ROUTE = "/v1/messages"
 OLDEST_VERSION = "2023-06-01"
 _ERRORS = {
     401: "authentication_error",
@@ -62,8 +64,6 @@ _NAMES = (
     (r"(tools\.\d+)\.parameters\b", r"\1.input_schema"),
     (r"(thinking_budget\w*|reasoning_budget_tokens)\b", "thinking.budget_tokens"),
 )
-_ELSEWHERE = ("mcp_servers", "container")
-"""What runs on Anthropic's servers."""
 _NOTHING_RUNS = "nothing runs here; send tools that the client runs"
 _TEXT = {"type": "string"}
 _COUNT = {"type": "integer"}
@@ -226,10 +226,8 @@ def read_message(members: Mapping[str, object], called: Called = BODY_ONLY) -> T
     """The request and its chat. Raises InvalidRequestError, NotSupportedError or ValidationError."""
     check_version(called.headers.get("anthropic-version"))
     refuse(members, {})
-    for name in _ELSEWHERE:
-        if members.get(name):
-            leave_out("/v1/messages", name, _NOTHING_RUNS)
     own = MessagesBody.model_validate(members)
+    account_for_request(members, MessagesBody, ChatBody)
     talk, referenced = _conversation(own)
     own = own.model_copy(update={"messages": []})  # they may hold files of pictures, and the answer keeps the rest
     tools, places = _tools(own, referenced)
@@ -237,6 +235,8 @@ def read_message(members: Mapping[str, object], called: Called = BODY_ONLY) -> T
     chat = {**rest_of(members, own), "messages": talk.messages, "tools": tools}
     chat |= {"stop": own.stop_sequences} if own.stop_sequences else {}
     chat |= {**_choice(own), **_thinking(own), **_form(own), **_TELEMETRY}
+    if chat.get("tool_choice") == "required" and own.tools and not tools:
+        raise InvalidRequestError.at("tool_choice", NOTHING_TO_CALL)
     if own.max_tokens is not None:
         chat["max_tokens"] = own.max_tokens
     return Translated(own, chat_of(chat, spelling), spelling, places=talk.places)
@@ -286,11 +286,13 @@ def _tool(tool: Mapping[str, object], where: str) -> CustomTool | None:
     """None for one that does not run on the client's side, by all that is known."""
     kind = str(tool.get("type") or "custom")
     if kind == "custom" or tool.get("input_schema") is not None:
-        return validated(CustomTool, tool, where)
+        return accounted(CustomTool, tool, where, ROUTE)
     for name, arguments in _RUN_BY_CLIENTS.items():
         if kind.startswith(f"{name}_"):
-            return validated(CustomTool, {"input_schema": {"type": "object", "properties": arguments}, **tool}, where)
-    leave_out("/v1/messages", f"the tool of type {kind[:64]!r}", _NOTHING_RUNS)
+            return accounted(
+                CustomTool, {"input_schema": {"type": "object", "properties": arguments}, **tool}, where, ROUTE
+            )
+    leave_out(ROUTE, f"the tool of type {kind[:64]!r}", _NOTHING_RUNS)
     return None
 
 
@@ -343,7 +345,7 @@ def _conversation(own: MessagesBody) -> tuple[Dialogue, set[str]]:
 
 
 def _turn(talk: Dialogue, where: str, message: object, referenced: set[str]) -> None:
-    turn = validated(TurnBody, message, where)
+    turn = accounted(TurnBody, message, where, ROUTE)
     content = turn.content
     if content is None and turn.role != "assistant":
         raise InvalidRequestError.at(f"{where}.content", "field required")
@@ -368,13 +370,13 @@ def _put_block(talk: Dialogue, where: str, kind: str, block: object) -> None:
     """One block of the assistant's. Redacted thoughts can be read on Anthropic's servers only: they are left out."""
     match kind:
         case "text":
-            talk.say("assistant", [validated(TextBlock, block, where).text])
+            talk.say("assistant", [accounted(TextBlock, block, where, ROUTE).text])
         case "thinking":
-            thought = validated(ThinkingBlock, block, where)
+            thought = accounted(ThinkingBlock, block, where, ROUTE)
             if text := thought.thinking or unsealed(thought.signature):
                 talk.think(text)
         case "tool_use":
-            use = validated(UseBlock, block, where)
+            use = accounted(UseBlock, block, where, ROUTE)
             talk.call(use.id, use.name, use.input)
 
 
@@ -385,10 +387,10 @@ def _user(talk: Dialogue, where: str, content: object, referenced: set[str]) -> 
         return
     blocks = _blocks(content, where, (*_READ, "tool_result", *_UNREAD))
     for at, _, block in (block for block in blocks if block[1] == "tool_result"):
-        _result(talk, at, validated(ResultBlock, block, at), referenced)
+        _result(talk, at, accounted(ResultBlock, block, at, ROUTE), referenced)
     pieces = [_piece(at, kind, block) for at, kind, block in blocks if kind in _READ]
     for _, kind, _ in (block for block in blocks if block[1] in _UNREAD):
-        leave_out("/v1/messages", f"a block of type {kind!r}", _NOTHING_RUNS)
+        leave_out(ROUTE, f"a block of type {kind!r}", _NOTHING_RUNS)
     if pieces or not blocks:
         talk.go_on("user", pieces)
 
@@ -402,13 +404,13 @@ def _piece(where: str, kind: str, block: object) -> Piece:
     """A text or a picture."""
     match kind:
         case "text":
-            return validated(TextBlock, block, where).text
+            return accounted(TextBlock, block, where, ROUTE).text
         case "document":
-            return _document(where, validated(DocumentBlock, block, where))
+            return _document(where, accounted(DocumentBlock, block, where, ROUTE))
         case "search_result":
-            result = validated(SearchBlock, block, where)
+            result = accounted(SearchBlock, block, where, ROUTE)
             return _lines(result.title, result.source, *texts_in(result.content, f"{where}.content"))
-    source = validated(ImageBlock, block, where).source
+    source = accounted(ImageBlock, block, where, ROUTE).source
     return Picture.of_base64(source.data, where) if source.type == "base64" else Picture(source.url, where)
 
 
@@ -439,7 +441,9 @@ def _result(talk: Dialogue, where: str, result: ResultBlock, referenced: set[str
     else:
         blocks = _blocks(result.content, f"{where}.content", (*_READ, "tool_reference"))
         names = {
-            at: validated(ReferenceBlock, block, at).tool_name for at, kind, block in blocks if kind == "tool_reference"
+            at: accounted(ReferenceBlock, block, at, ROUTE).tool_name
+            for at, kind, block in blocks
+            if kind == "tool_reference"
         }
         referenced.update(names.values())
         pieces = [names[at] if at in names else _piece(at, kind, block) for at, kind, block in blocks]
@@ -453,7 +457,7 @@ def texts_in(content: object, where: str) -> list[str]:
     """The texts of a content that holds nothing else: a string, or a list of text blocks."""
     if isinstance(content, str):
         return [content]
-    return [validated(TextBlock, block, at).text for at, _, block in _blocks(content, where, ("text",))]
+    return [accounted(TextBlock, block, at, ROUTE).text for at, _, block in _blocks(content, where, ("text",))]
 
 
 def _blocks(
@@ -470,7 +474,7 @@ def _blocks(
 
 
 def _unread(where: str, kind: object) -> None:
-    leave_out("/v1/messages", f"a block of type {str(kind)[:64]!r}", _NOTHING_RUNS)
+    leave_out(ROUTE, f"a block of type {str(kind)[:64]!r}", _NOTHING_RUNS)
 
 
 # --- the answer

@@ -76,6 +76,10 @@ class Api:
     """Routes about the server that are asked by GET."""
     facts_of: Mapping[str, Tell] = field(default_factory=dict)
     """The same by POST, with a body that says what is asked. They may take long: for worker threads."""
+    shared: tuple[str, ...] = ()
+    """Paths of another API that are this one's, with all below them, for requests with one of `marks`."""
+    marks: tuple[str, ...] = ()
+    """Headers by which its clients are known there."""
     absent: tuple[str, ...] = ()
     """Routes that only other servers have, by any method."""
     owns: Callable[[str], bool] = lambda path: False
@@ -91,6 +95,11 @@ class Api:
     """Where a query of its paths may have the key."""
     id_headers: tuple[str, ...] = ()
     """Headers in which answers have the name of the request, beside the one that all have."""
+
+    def is_asked(self, path: str, headers: Mapping[str, str]) -> bool:
+        """Whether a request for one of the shared paths is of this API's clients."""
+        is_shared = any(path == shared or path.startswith(f"{shared}/") for shared in self.shared)
+        return is_shared and any(mark in headers for mark in self.marks)
 
     def last_words(self, problem: Problem) -> bytes:
         """How a stream ends that is passed on from another process and breaks off."""

@@ -21,16 +21,28 @@ from uad.base.errors import ContextOverflowError, InvalidRequestError, NotSuppor
 from uad.base.events import Delta
 from uad.http.apis.choice import Choice
 from uad.http.apis.problems import Problem, field_and_reason
-from uad.http.requests.fields import Body, ChatBody, CompletionBody, NativeBody, TemplateBody, checked
+from uad.http.requests.fields import (
+    Body,
+    ChatBody,
+    CompletionBody,
+    NativeBody,
+    TemplateBody,
+    account_for_request,
+    checked,
+)
 from uad.http.requests.job import Job
+from uad.http.requests.left_out import account_for_body
+from uad.http.requests.no_effect import NO_EFFECT
 from uad.http.requests.prompt_ids import split_prompts
 
 _ALPHABET = string.ascii_letters + string.digits
 _SEVERAL = ("n", "n_cmpl")
 _FOREIGN = (*_SEVERAL, "n_probs", "logprobs")
+NOTHING_TO_CALL = "a call is required, and none of the tools can be called here; send a function"
 P = TypeVar("P", bound=CompletionBody | NativeBody)
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
+B = TypeVar("B", bound=Body)
 Spelling = Callable[[str], str]
 """From a field's name in a chat to the one in the request."""
 Prompted = CompletionBody | NativeBody
@@ -166,6 +178,7 @@ class AtOnce(NamedTuple):
 def read_prompted(members: Mapping[str, object], kind: type[P]) -> Translated[P]:
     """A completion, which stands for itself. Raises InvalidRequestError, NotSupportedError or ValidationError."""
     body = checked(kind, members)
+    account_for_request(members, kind)
     return Translated(body, body, prompts=split_prompts(body.prompt))
 
 
@@ -251,6 +264,13 @@ def validated(kind: type[M], value: object, where: str) -> M:
         param, text = field_and_reason(error)
         at = f"{where}.{param}" if param else where
         raise InvalidRequestError.at(at, f"{text}") from None
+
+
+def accounted(kind: type[B], value: object, where: str, api: str) -> B:
+    """The same, where every member that holds content is read, or is known to have no effect."""
+    body = validated(kind, value, where)
+    account_for_body(value if isinstance(value, dict) else {}, body, NO_EFFECT, api, where, more=("type",))
+    return body
 
 
 def walk(

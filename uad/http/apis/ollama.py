@@ -37,17 +37,17 @@ from uad.http.apis.dialect import (
     Served,
     Spelling,
     Translated,
+    accounted,
     chat_of,
     refuse,
     renaming,
     rest_of,
     spelled,
-    validated,
 )
 from uad.http.apis.messages import CallIds, Picture
 from uad.http.apis.problems import Problem, UnknownModelError
 from uad.http.requests.chat import Reading
-from uad.http.requests.fields import MAX_MESSAGES, Body, CompletionBody, checked
+from uad.http.requests.fields import MAX_MESSAGES, Body, ChatBody, CompletionBody, account_for_request, checked
 from uad.http.requests.generation import Backend
 from uad.http.requests.job import Job
 from uad.http.requests.message_fields import MAX_CALLS, MAX_TOOLS
@@ -178,6 +178,7 @@ def read_talk(members: Mapping[str, object], called: Called = BODY_ONLY) -> Tran
         return _loaded(OllamaChat.model_validate(members), TalkDialect.answer_members(""))
     refuse(members, {"template": _UNSUPPORTED["template"]})
     own = OllamaChat.model_validate(members)
+    account_for_request(members, OllamaChat, ChatBody)
     same, spelling = _same(own)
     chat = {**rest_of(members, own), **same, **_thinking(own), **_logprobs(own)}
     messages, places = _messages(own.messages)
@@ -195,6 +196,7 @@ def read_generate(members: Mapping[str, object], called: Called = BODY_ONLY) -> 
     if own.raw and (own.system or members.get("template") or members.get("context")):
         raise InvalidRequestError("raw mode does not support template, system, or context", "raw")
     refuse(members, _UNSUPPORTED)
+    account_for_request(members, OllamaCompletion, ChatBody)
     same, spelling = _same(own, (r"messages\b.*", "prompt"), (r"logprobs\b", "top_logprobs"))
     more = {**rest_of(members, own), **same}
     images = _pictures(own.images, "images")
@@ -291,7 +293,7 @@ def _messages(given: Sequence[object]) -> tuple[list[Json], list[str]]:
     for i, member in enumerate(given):
         checkpoint()
         where = f"messages.{i}"
-        body = validated(OllamaMessage, member, where)
+        body = accounted(OllamaMessage, member, where, "/api/chat")
         images = _pictures(body.images, f"{where}.images")
         places += [*(image.where for image in images), *_pictured_parts(body.content, f"{where}.content")]
         message: Json = {"role": body.role, "content": _content(body.content, images)}
@@ -299,7 +301,8 @@ def _messages(given: Sequence[object]) -> tuple[list[Json], list[str]]:
             message["reasoning_content"] = body.thinking
         if body.tool_calls:
             calls = [
-                validated(OllamaToolCall, call, f"{where}.tool_calls.{k}") for k, call in enumerate(body.tool_calls)
+                accounted(OllamaToolCall, call, f"{where}.tool_calls.{k}", "/api/chat")
+                for k, call in enumerate(body.tool_calls)
             ]
             message["tool_calls"] = [
                 {"id": ids.of_call(call.id, str(call.function.get("name"))), "function": call.function}

@@ -16,7 +16,7 @@ from uad.http.apis.choice import Choice, completion_logprobs_json, logprobs_json
 from uad.http.apis.dialect import Dialect, Frame, Members, Served, TextFrame, Translated, new_id, read_prompted
 from uad.http.apis.native import NativeDialect
 from uad.http.requests.chat import Reading
-from uad.http.requests.fields import ChatBody, CompletionBody, TemplateBody, checked
+from uad.http.requests.fields import ChatBody, CompletionBody, TemplateBody, account_for_request, checked
 from uad.http.requests.job import Job
 
 
@@ -55,12 +55,14 @@ class ChunkDialect(Dialect):
 def read_chat(members: Mapping[str, object], called: Called = BODY_ONLY) -> Translated[ChatBody]:
     """A chat, which stands for itself. Raises InvalidRequestError, NotSupportedError or ValidationError."""
     body = checked(ChatBody, members)
+    account_for_request(members, ChatBody)
     return Translated(body, body)
 
 
 def read_counted(members: Mapping[str, object], called: Called) -> Translated[TemplateBody]:
     """A chat that is counted, which need not be one to answer. Raises as `read_chat` does."""
     body = checked(TemplateBody, members)
+    account_for_request(members, ChatBody)
     return Translated(body, body)
 
 

@@ -18,27 +18,30 @@ from uad.http.apis.api import BODY_ONLY, AnswerRoute, Api, Called, CountRoute
 from uad.http.apis.blocks import Added, Block, BlockDialect, BlockKind, Closed, Opened, Step
 from uad.http.apis.choice import Choice, logprobs_json, prediction_json, stats_json
 from uad.http.apis.dialect import (
+    NOTHING_TO_CALL,
     Frame,
     Members,
     Served,
     Translated,
+    accounted,
     chat_of,
     new_id,
     refuse,
     renaming,
     rest_of,
     tools_at,
-    validated,
     walk,
 )
 from uad.http.apis.messages import Dialogue, Picture, Piece, seal, unsealed
 from uad.http.apis.problems import Problem
 from uad.http.requests.chat import Reading
-from uad.http.requests.fields import Alternatives, Body, Effort, Length
+from uad.http.requests.fields import Alternatives, Body, ChatBody, Effort, Length, account_for_request
 from uad.http.requests.job import Job
-from uad.http.requests.left_out import leave_out
+from uad.http.requests.left_out import account_for, leave_out
 from uad.http.requests.message_fields import CHOICES, MAX_NAME, MAX_TOOLS, FunctionBody
+from uad.http.requests.no_effect import NO_EFFECT
 
+ROUTE = "/v1/responses"
 MAX_REPEATED_CHARS = 1 << 16  # characters of settings
 MAX_REPEATED_PROBS = 4096
 MAX_ITEMS = 8192
@@ -150,6 +153,7 @@ def read_response(members: Mapping[str, object], called: Called = BODY_ONLY) -> 
     if "input" not in members:
         raise InvalidRequestError.at("input", "field required")
     own = ResponsesBody.model_validate(members)
+    account_for_request(members, ResponsesBody, ChatBody)
     _check(own)
     tools, choice = _tools(own)
     spelling = tools_at([place for place, _ in tools], renaming(_NAMES))
@@ -167,12 +171,12 @@ def _check(own: ResponsesBody) -> None:
     """Say what is taken and has no effect."""
     for name in ("store", "background"):
         if getattr(own, name):
-            leave_out("/v1/responses", name, _NOTHING_KEPT)
+            leave_out(ROUTE, name, _NOTHING_KEPT)
     if own.truncation != "disabled":
-        leave_out("/v1/responses", "truncation", "nothing is dropped; an input that is too long is refused")
+        leave_out(ROUTE, "truncation", "nothing is dropped; an input that is too long is refused")
     for name in own.include:
         if name not in (ENCRYPTED, LOGPROBS):
-            leave_out("/v1/responses", f"include {name[:64]!r}", "no answer has it here")
+            leave_out(ROUTE, f"include {name[:64]!r}", "no answer has it here")
 
 
 def _settings(own: ResponsesBody) -> Json:
@@ -194,6 +198,7 @@ def _format(given: Mapping[str, object]) -> object:
         return given
     if not isinstance(given.get("schema"), dict):
         raise InvalidRequestError.at("text.format.schema", "must be a JSON schema, which is an object")
+    account_for(given, ("type", "schema", "strict"), NO_EFFECT, ROUTE, "text.format")
     return {"type": "json_schema", "json_schema": {name: given[name] for name in ("schema", "strict") if name in given}}
 
 
@@ -209,13 +214,17 @@ def _tools(own: ResponsesBody) -> tuple[list[tuple[int, FunctionBody]], Json]:
     for i, tool in enumerate(own.tools):
         kind = tool.get("type", "function")
         if kind == "function":
-            tools.append((i, validated(FunctionBody, tool, f"tools.{i}")))
+            tools.append((i, accounted(FunctionBody, tool, f"tools.{i}", ROUTE)))
         else:
-            leave_out("/v1/responses", f"the tool of type {str(kind)[:64]!r}", "only functions can be called here")
+            leave_out(ROUTE, f"the tool of type {str(kind)[:64]!r}", "only functions can be called here")
     choice = own.tool_choice
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         allowed = _allowed(choice, {tool.name for _, tool in tools})
         tools, choice = [tool for tool in tools if tool[1].name in allowed], choice.get("mode", "auto")
+        if choice not in ("auto", "required"):
+            raise InvalidRequestError.at("tool_choice.mode", "must be auto or required")
+    if choice == "required" and own.tools and not tools:
+        raise InvalidRequestError.at("tool_choice", NOTHING_TO_CALL)
     return tools, {"tool_choice": _choice(choice)}
 
 
@@ -238,8 +247,8 @@ def _tool_json(tool: FunctionBody, strict: bool | None = None) -> Json:
 def _allowed(choice: Mapping[str, object], known: Collection[str]) -> set[str]:
     """The names of the functions among `known` that may be called. Tools of other types are left out."""
     tools = choice.get("tools")
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise InvalidRequestError.at("tool_choice.tools", "must be a list of tools")
+    if not isinstance(tools, list) or not tools or not all(isinstance(tool, dict) for tool in tools):
+        raise InvalidRequestError.at("tool_choice.tools", "must be a list of tools, of one at least")
     names = set[str]()
     for i, tool in enumerate(tools):
         if tool.get("type", "function") == "function":
@@ -294,7 +303,7 @@ def _kind_of_item(item: Members) -> object:
 def _no_such_item(where: str, kind: object) -> NotSupportedError | None:
     """None for an item that is left out: a conversation that began elsewhere goes on without it."""
     if isinstance(kind, str) and kind in _OTHERS_ITEMS:
-        leave_out("/v1/responses", f"an item of type {kind!r}", "what it belongs to is not offered here")
+        leave_out(ROUTE, f"an item of type {kind!r}", "what it belongs to is not offered here")
         return None
     if kind == "item_reference":
         return NotSupportedError.at(
@@ -308,22 +317,22 @@ def _no_such_item(where: str, kind: object) -> NotSupportedError | None:
 def _put_item(talk: Dialogue, where: str, kind: str, item: object) -> None:
     match kind:
         case "message":
-            message = validated(MessageItem, item, where)
+            message = accounted(MessageItem, item, where, ROUTE)
             pieces = pieces_of(message.content, f"{where}.content")
             # Of the user several in a row are one, as codex sends them: some templates take no two.
             (talk.go_on if message.role == "user" else talk.say)(message.role, pieces)
         case "function_call":
-            call = validated(CallItem, item, where)
+            call = accounted(CallItem, item, where, ROUTE)
             talk.call(call.call_id, call.name, call.arguments)
         case "custom_tool_call":
-            free = validated(CustomCallItem, item, where)
+            free = accounted(CustomCallItem, item, where, ROUTE)
             talk.call(free.call_id, free.name, {"input": free.input})
         case "function_call_output" | "custom_tool_call_output":
-            result = validated(ResultItem, item, where)
+            result = accounted(ResultItem, item, where, ROUTE)
             talk.result(result.call_id, pieces_of(result.output, f"{where}.output"))
         case "reasoning":
             # As they are, else as this server put them away, else their summary. Others' cannot be read here.
-            thought = validated(ThoughtItem, item, where)
+            thought = accounted(ThoughtItem, item, where, ROUTE)
             texts = texts_of(thought.content, f"{where}.content")
             sealed = unsealed(thought.encrypted_content)
             if text := "\n\n".join(texts) or sealed or "\n\n".join(texts_of(thought.summary, f"{where}.summary")):
@@ -344,7 +353,13 @@ def pieces_of(content: object, where: str, kinds: tuple[str, ...] = (*_TEXTS, _I
     if content is None:
         return []
     parts = walk(content, where, "parts", MAX_PARTS, kinds, _no_such_part)
-    return [_picture(part, at) if kind == _IMAGE else _text(part, at, kind) for at, kind, part in parts]
+    return [_piece(part, at, kind) for at, kind, part in parts]
+
+
+def _piece(part: Members, where: str, kind: str) -> Piece:
+    read = ("type", "image_url", "file_id") if kind == _IMAGE else ("type", "refusal" if kind == "refusal" else "text")
+    account_for(part, read, NO_EFFECT, ROUTE, where)
+    return _picture(part, where) if kind == _IMAGE else _text(part, where, kind)
 
 
 def _no_such_part(where: str, kind: object) -> NotSupportedError:

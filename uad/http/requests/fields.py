@@ -34,17 +34,23 @@ from uad.base.common.settings import INT32_MAX, Refused, RequestField, Setting, 
 from uad.base.config import SPEC_TYPE
 from uad.base.errors import ConfigError, InvalidRequestError, NotSupportedError
 from uad.base.types import Origin, Request, SpecPolicy
+from uad.http.requests.left_out import account_for, names_of
 from uad.http.requests.message_fields import (
     MAX_TOOLS,
     AllowedTools,
+    CallBody,
+    CalledBody,
     Continued,
+    FunctionBody,
     ReasoningFormat,
     ToolBody,
     ToolChoice,
 )
 from uad.http.requests.message_fields import Body as Body
 from uad.http.requests.message_fields import MessageBody as MessageBody
+from uad.http.requests.no_effect import NO_EFFECT, account_for_top
 
+ROUTE = "/v1/chat/completions"
 MAX_STOPS = 256
 MAX_STOP_CHARS = 4096
 MAX_STOP_IDS = 4096
@@ -534,6 +540,21 @@ FEATURES = (
 )
 
 
+def account_for_request(given: Mapping[str, object], *kinds: type[Body]) -> None:
+    """Account for the members of a request that none of these bodies has. Raises InvalidRequestError."""
+    account_for_top(given, frozenset().union(_ELSEWHERE, *map(names_of, kinds)))
+
+
+_ELSEWHERE = frozenset(
+    (
+        *("model", "chat_template", "t_max_prompt_ms"),
+        *(feature.name for feature in FEATURES),
+        *(f"speculative.{name}" for name in SpeculativeBody.model_fields),
+    )
+)
+"""Names that are read, or refused, where a request is no body yet."""
+
+
 def checked(kind: type[B], members: Mapping[str, object]) -> B:
     """The members of a request as a body of its route. Raises what `check_features` raises, and ValidationError."""
     check_features(members, kind.model_fields)
@@ -550,20 +571,42 @@ def check_features(body: Mapping[str, object], known: Collection[str] = ()) -> N
         value = body.get(feature.name)
         if value is not None and feature.name not in known and feature.is_active(value):
             raise NotSupportedError(f"{feature.name} is not supported: {feature.instead}", feature.name)
-    messages = body.get("messages")
-    for i, message in enumerate(messages if isinstance(messages, list) else ()):
-        _check_message(i, message)
+    for name, check in (("messages", _check_message), ("tools", _check_tool)):
+        items = body.get(name)
+        for i, item in enumerate(items if isinstance(items, list) else ()):
+            if isinstance(item, dict):
+                check(item, f"{name}.{i}")
+    given = body.get("response_format")
+    schema = given.get("json_schema") if isinstance(given, dict) else None
+    if isinstance(schema, dict):
+        account_for(schema, ("schema", "strict"), NO_EFFECT, ROUTE, "response_format.json_schema")
 
 
-def _check_message(i: int, message: object) -> None:
-    if not isinstance(message, dict):
-        return
+def _check_message(message: Mapping[str, Any], where: str) -> None:
     content = message.get("content")
-    for part in content if isinstance(content, list) else ():
+    for k, part in enumerate(content if isinstance(content, list) else ()):
         kind = part.get("type") if isinstance(part, dict) else None
         if isinstance(kind, str) and kind not in ("text", "image_url"):
-            where = f"messages.{i}.content"
             raise NotSupportedError.at(
-                where,
+                f"{where}.content",
                 "this server reads text and images (image_url) only; leave audio and files out of the conversation",
             )
+        if isinstance(part, dict):
+            _account(part, ("type", kind), f"{where}.content.{k}", image_url=("url",))
+    _account(message, names_of(MessageBody), where)
+    calls = message.get("tool_calls")
+    for k, call in enumerate(calls if isinstance(calls, list) else ()):
+        if isinstance(call, dict):
+            _account(call, names_of(CallBody), f"{where}.tool_calls.{k}", function=names_of(CalledBody))
+
+
+def _check_tool(tool: Mapping[str, Any], where: str) -> None:
+    _account(tool, names_of(ToolBody), where, function=names_of(FunctionBody))
+
+
+def _account(given: Mapping[str, Any], read: Collection[Any], where: str, **inner: Collection[Any]) -> None:
+    """Account for all members of an object, and of the objects in it. inner: what is read of these."""
+    account_for(given, read, NO_EFFECT, ROUTE, where)
+    for name, names in inner.items():
+        if isinstance(members := given.get(name), dict):
+            account_for(members, names, NO_EFFECT, ROUTE, f"{where}.{name}")

@@ -81,8 +81,8 @@ class Backend(Protocol):
         """Queue a request, whose events sink gets on another thread; returns its number. Raises InvalidRequestError,
         ContextOverflowError or UnavailableError."""
 
-    def cancel(self, request: int) -> None:
-        """Free the slot of the request with this number within one round; no event follows."""
+    def cancel(self, request: int, why: str = "cancelled") -> None:
+        """Free the slot of the request with this number within one round; no event follows. The log says why."""
 
     def snapshot(self) -> EngineSnapshot:
         """What slots, drafters and adapters did and do."""
@@ -243,28 +243,29 @@ class Generation:
         try:
             for index, request in enumerate(self._requests):
                 self._running[index] = self._engine.submit(request, functools.partial(self._inbox.put, index))
-        except BaseException:
-            self.cancel()
+        except BaseException as error:
+            self.cancel(f"cancelled ({error})")
             raise
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.cancel()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        has_left = isinstance(error, asyncio.CancelledError | ConnectionError | TimeoutError)
+        self.cancel("client left" if has_left else f"cancelled ({error})")
 
     @property
     def is_open(self) -> bool:
         """Whether `take` has something to say still: events to come, or a failure."""
         return bool(self._running) or self._failure is not None
 
-    def cancel(self) -> None:
-        """Free the slots of all unfinished sequences."""
+    def cancel(self, why: str) -> None:
+        """Free the slots of all unfinished sequences; why: for the log."""
         running, self._running = self._running, {}
         for request in running.values():
-            self._engine.cancel(request)
+            self._engine.cancel(request, why)
 
     def abort(self, failure: UadError) -> None:
         """Cancel, and raise `failure` from the next `take`; the first one counts."""
-        self.cancel()
+        self.cancel(f"cancelled ({failure})")
         self._failure = self._failure or failure
         self._inbox.wake()
 

@@ -15,6 +15,7 @@ from typing import Final
 from uad.base.checkpoint import checkpoint
 from uad.base.common.request_id import REQUEST_ID
 from uad.base.common.samplers import SAMPLERS, SETTINGS, sampler_names
+from uad.base.config.sources import MOST_LORA_SCALE
 from uad.base.errors import InvalidRequestError
 from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.http.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody, set_fields, set_sampling
@@ -207,7 +208,7 @@ def _breakers(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise InvalidRequestError.at(name, "must be a list of strings")
@@ -371,8 +372,7 @@ def scales_of(engine: Backend, value: object, where: str = "lora") -> tuple[floa
             known = f"id must be the number of an adapter, 0 to {len(scales) - 1}; GET /lora-adapters lists them"
             none = "this server has no adapter; start it with --lora FILE"
             raise InvalidRequestError(f"{where}.{i}: {known if scales else none}", where)
-        # llama.cpp has it in single precision, where more than 3.4e38 is infinite.
-        if isinstance(scale, bool) or not isinstance(scale, int | float) or not -3e38 < scale < 3e38:
-            raise InvalidRequestError(f"{where}.{i}: scale must be a number", where)
+        if isinstance(scale, bool) or not isinstance(scale, int | float) or not abs(scale) <= MOST_LORA_SCALE:
+            raise InvalidRequestError(f"{where}.{i}: scale must be a number up to {MOST_LORA_SCALE:g}", where)
         scales[id_] = float(scale)
     return tuple(scales)

@@ -33,7 +33,8 @@ def check_key(request: web.Request, keys: Sequence[str]) -> None:
     """Raise AuthenticationError unless the request carries one of `keys` (no keys: all requests may)."""
     if not keys:
         return
-    params = (request.query[name] for name in api_of(own_path(request)).key_params if name in request.query)
+    api = api_of(own_path(request), request.headers)
+    params = (request.query[name] for name in api.key_params if name in request.query)
     given = [value.encode("utf-8", "surrogateescape") for value in params]
     for value in (request.headers[name] for name in KEY_HEADERS if name in request.headers):
         # "Bearer sk-1", "bearer  sk-1" and "sk-1" are the same key.

@@ -343,7 +343,7 @@ class PhasedServer(web.Server):
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if self._app is None or not isinstance(request, web.Request):
             problem = self._problem or LOADING
-            response = refused(problem, request.path, id_of_request(request))
+            response = refused(problem, request.path, id_of_request(request), request.headers)
             if problem is STOPPING:
                 response.force_close()
             return response

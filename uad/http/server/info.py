@@ -12,8 +12,10 @@ from uad.base.common.json_out import Json
 from uad.base.config.kinds import SWITCH
 from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.events import SlotAction, SlotInfo
+from uad.http.apis import gemini
 from uad.http.apis.anthropic import listed_model
 from uad.http.apis.api import About, Tell
+from uad.http.apis.gemini import GEMINI
 from uad.http.apis.native import sampling_json, speculative_json
 from uad.http.apis.ollama import RUNNING
 from uad.http.apis.problems import BusyError, Problem, UnknownModelError, problem_of
@@ -31,6 +33,7 @@ from uad.http.requests.prompt_ids import (
     text_of,
 )
 from uad.http.server.bodies import WITH_PICTURES_BYTES
+from uad.http.server.edge import own_path
 from uad.http.server.json_in import parse_list
 from uad.http.server.metrics import CONTENT_TYPE, render
 from uad.http.server.replies import refusal, reply
@@ -59,8 +62,10 @@ async def health(request: web.Request) -> web.Response:
 
 
 async def models(request: web.Request) -> web.Response:
-    """GET /v1/models: OpenAI's list, with llama-server's `meta` and its Ollama-like `models`."""
+    """GET /v1/models: OpenAI's list, with llama-server's `meta` and its Ollama-like `models`; or Google's."""
     state = request.app[STATE]
+    if GEMINI.is_asked(own_path(request), request.headers):
+        return reply(gemini.models(_about(state, {})))
     details = {"parent_model": "", "format": "gguf", "family": "", "families": [""]}
     entry = {
         "name": state.alias,
@@ -77,6 +82,8 @@ async def models(request: web.Request) -> web.Response:
 async def model(request: web.Request) -> web.Response:
     """GET /v1/models/{id}."""
     state = request.app[STATE]
+    if GEMINI.is_asked(own_path(request), request.headers):
+        return reply(gemini.model(_about(state, {"model": request.match_info["id"]})))
     if request.match_info["id"] not in state.aliases:
         raise UnknownModelError(f"this server has one model, {state.alias!r}; GET /v1/models lists it")
     return reply(_model(state))

@@ -52,6 +52,7 @@ def parse_object(data: bytes, n_ids: int = 0) -> dict[str, object]:
     elif not data.strip():
         raise InvalidRequestError("the body is empty; send a JSON object")
     value = _parsed(data)
+    _check_depth(data)
     if not isinstance(value, dict):
         raise InvalidRequestError("the body must be a JSON object")
     return {name: member for name, member in value.items() if member is not None}
@@ -62,9 +63,16 @@ def parse_list(data: bytes) -> list[object]:
     if len(data) > SMALL_BYTES:
         raise InvalidRequestError(f"the body has more than {SMALL_BYTES} bytes")
     value = _parsed(data.removeprefix(_BOM))
+    _check_depth(data)
     if not isinstance(value, list):
         raise InvalidRequestError("the body must be a JSON list")
     return value
+
+
+def _check_depth(data: bytes) -> None:
+    """Raise InvalidRequestError for a short body that is nested as deeply as no long one may be."""
+    if len(data) <= SMALL_BYTES and data.count(b"{") + data.count(b"[") > MAX_DEPTH:
+        _measure(data, MAX_VALUES)
 
 
 def _measure(data: bytes, max_values: int) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from aiohttp import web
 
 from uad.base.config import ServerConfig
+from uad.base.log_writer import drain
 from uad.http.requests.generation import Backend
 from uad.http.server.app import SHUTDOWN_SECONDS, Runner, make_app, make_runner
 from uad.http.server.connection import PATIENCE_S, PhasedServer
@@ -129,6 +130,7 @@ async def _loaded(opening: Opening, stop: asyncio.Event, url: str) -> Backend:
             print(f"{cursor}uad: stopped while loading", file=sys.stderr, flush=True)
         with suppress(OSError):
             sys.stdout.flush()
+        drain()
         os._exit(0)
     stopping.cancel()
     return await done

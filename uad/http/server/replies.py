@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
@@ -77,9 +78,9 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         request.app[EDGE].bodies.release(request)
 
 
-def refused(problem: Problem, path: str, name: str) -> web.Response:
-    """An error in the words of the API that `path` belongs to, with the name of the request."""
-    response = refusal(problem, api_of(path).error(problem, name))
+def refused(problem: Problem, path: str, name: str, headers: Mapping[str, str] = MappingProxyType({})) -> web.Response:
+    """An error in the words of the API that `path` belongs to, for a request with this name and these headers."""
+    response = refusal(problem, api_of(path, headers).error(problem, name))
     _name(response, path, name)
     return response
 
@@ -101,7 +102,7 @@ def unreadable(error: BaseException | None, head: bytes, name: str) -> tuple[web
 def escaped(request: web.BaseRequest, error: web.HTTPException) -> web.Response:
     """The answer to what aiohttp refuses between its routes and all handlers: an Expect that it does not know."""
     problem = Problem(error.status, error.text or HTTPStatus(error.status).phrase, KINDS[400])
-    return refused(problem, request.path, id_of_request(request))
+    return refused(problem, request.path, id_of_request(request), request.headers)
 
 
 async def name_request(request: web.Request, response: web.StreamResponse) -> None:
@@ -147,7 +148,7 @@ def _problem(request: web.Request, error: Exception) -> Problem:
 async def _tell(request: web.Request, problem: Problem) -> web.StreamResponse:
     stream: web.StreamResponse | None = request.get(STREAM)
     if stream is None:
-        response = refused(problem, own_path(request), id_of_request(request))
+        response = refused(problem, own_path(request), id_of_request(request), request.headers)
         if request.content.exception() is not None:
             response.force_close()  # it is not known where the next request would begin
         return response
@@ -163,7 +164,7 @@ def _give_up(request: web.Request) -> web.StreamResponse:
     """The client is gone, or too slow."""
     stream: web.StreamResponse | None = request.get(STREAM)
     if stream is None:
-        return refused(_SLOW, own_path(request), id_of_request(request))
+        return refused(_SLOW, own_path(request), id_of_request(request), request.headers)
     if request.transport is not None:
         request.transport.abort()
     return stream

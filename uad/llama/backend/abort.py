@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from uad.base.log_writer import drain
 from uad.llama.backend import ggml, symbols
 
 GAVE_UP = "llama.cpp gave up"
@@ -104,6 +105,7 @@ def _gave_up(text: bytes) -> None:
     with suppress(Exception):
         sys.stderr.write(f"uad: error: {line}\n")
         sys.stderr.flush()
+        drain()
     os._exit(exit_code())
 
 

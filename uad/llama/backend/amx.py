@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from uad.base.common import children
 from uad.base.config import ModelConfig
 from uad.llama.backend import native
 from uad.llama.backend.abort import GAVE_UP
@@ -56,7 +57,7 @@ def is_broken() -> bool:
 def _crashes() -> bool:
     """Whether a multiplication on AMX ends a process, tried in another one (half a second, only where there is AMX)."""
     try:
-        done = subprocess.run([sys.executable, "-m", __name__], capture_output=True, timeout=_SECONDS)
+        done = children.run(__name__, seconds=_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode < 0 or done.returncode == _WRONG or GAVE_UP.encode() in done.stderr

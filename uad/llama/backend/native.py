@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import logging
 import sys
 import threading
@@ -116,6 +117,14 @@ def trim() -> None:
     """Give memory that was freed back to the system, where the C library keeps it for later."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):  # glibc
         libc.malloc_trim(0)
+
+
+@cache
+def build_digest() -> str:
+    """Hash of names, sizes and dates of llama.cpp's libraries: the same version can be compiled in many ways."""
+    files = sorted(path for name in ("ggml", "llama") for path in lib._base_path.glob(f"*{name}*") if path.is_file())
+    stats = [(path.name, about.st_size, about.st_mtime_ns) for path in files for about in (path.stat(),)]
+    return hashlib.sha256(repr(stats).encode()).hexdigest()[:16]
 
 
 def build_info() -> str:

@@ -13,17 +13,18 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from ctypes import c_void_p
 from typing import Any
 
+from uad.base.common import children
 from uad.base.errors import ConfigError
 from uad.llama.backend import abort, ggml, native
 from uad.llama.backend.symbols import VERSIONS
 
 NEEDS_BUILD = (
-    "llama.cpp was built without its RPC backend; `make clean serve CMAKE_ARGS=-DGGML_RPC=on` builds it with, or "
+    "llama.cpp was built without its RPC backend; `make clean serve` builds it with, or "
     f"CMAKE_ARGS=-DGGML_RPC=on pip install --force-reinstall --no-cache-dir 'llama-cpp-python{VERSIONS}'"
 )
 TRIAL_S = 20.0  # that a worker may take to answer
@@ -53,9 +54,15 @@ def connect(endpoints: Sequence[str]) -> None:
     trials = {}
     try:
         for endpoint in new:  # all work at once
-            command = [sys.executable, "-m", __name__, endpoint]
             trials[endpoint] = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+                children.python(__name__, endpoint),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env=children.environment(),
+                start_new_session=True,
             )
         for endpoint, trial in trials.items():
             _judge(endpoint, trial)
@@ -100,13 +107,39 @@ def watch() -> int:
     """Have the system end connections to workers whose machine is gone, where it can; returns to how many. llama.cpp
     waits for an answer for ever.
     """
-    peers = {_address(endpoint) for endpoint in _added}
-    if not peers:
-        return 0
+    n = 0
+    for connection, _ in _connections():
+        with suppress(OSError):
+            _keep_alive(connection)
+            n += 1
+    return n
+
+
+def lost() -> tuple[str, ...]:
+    """The workers whose connections have ended: their process or machine is gone."""
+    return tuple({endpoint: None for connection, endpoint in _connections() if _has_ended(connection)})
+
+
+def are_back() -> bool:
+    """Whether all workers can be reached."""
+    return all(_is_open(endpoint) for endpoint in _added)
+
+
+def _connections() -> Iterator[tuple[socket.socket, str]]:
+    """Copies of this process's connections to workers, and to which."""
+    peers = {}
+    with suppress(OSError):  # a name that cannot be looked up any more
+        peers = {_address(endpoint): endpoint for endpoint in _added}
     files: list[str] = []
-    with suppress(OSError):  # where the system does not list the open files of a process
-        files = os.listdir("/dev/fd")
-    return sum(_is_kept_alive(int(name), peers) for name in files if name.isdecimal())
+    if peers:
+        with suppress(OSError):  # where the system does not list the open files of a process
+            files = os.listdir("/dev/fd")
+    for name in filter(str.isdecimal, files):
+        with suppress(OSError):  # closed by now, or not connected
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                with socket.socket(fileno=os.dup(int(name))) as connection:
+                    if connection.family == socket.AF_INET and (peer := connection.getpeername()) in peers:
+                        yield connection, peers[peer]
 
 
 def start_server(host: str, port: int, devices: Sequence[int], n_threads: int, cache: str | None) -> None:
@@ -212,18 +245,14 @@ def _address(endpoint: str) -> tuple[str, int]:
     return str(socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]), port
 
 
-def _is_kept_alive(fd: int, peers: Collection[tuple[str, int]]) -> bool:
-    """Whether an open file is a connection to one of these peers; the system asks it for signs of life from now on."""
+def _has_ended(connection: socket.socket) -> bool:
+    """Without taking anything from it."""
     try:
-        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
-            return False
-        with socket.socket(fileno=os.dup(fd)) as connection:
-            if connection.family != socket.AF_INET or connection.getpeername() not in peers:
-                return False
-            _keep_alive(connection)
-            return True
-    except OSError:  # closed by now, or not connected
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
         return False
+    except OSError:
+        return True
 
 
 def _keep_alive(connection: socket.socket) -> None:

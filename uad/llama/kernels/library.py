@@ -5,6 +5,7 @@ calls. Knows no model.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib
 import os
 from collections.abc import Sequence
@@ -63,6 +64,11 @@ class Library:
     def parts(self) -> tuple[str, ...]:
         """What can be taken over: names of types of weights, and those of `OF_PASSES` that it has."""
         return tuple(self.functions.uad_kernels_parts().decode().split())
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of its file: versions stay the same while the code changes."""
+        return hashlib.sha256(self.path.read_bytes()).hexdigest()[:16]
 
     def register(self, kind: str) -> None:
         """Put its buffers before llama.cpp's own. Raises NoKernelsError."""

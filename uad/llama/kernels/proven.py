@@ -11,7 +11,6 @@ import json
 import os
 import platform
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import Any
 
 import llama_cpp
 
+from uad.base.common import children
 from uad.base.common.cache import cache_folder
 from uad.base.common.files import SMALL_BYTES, is_file, read_text, write_atomically
 from uad.base.errors import ConfigError, UadError
@@ -137,11 +137,17 @@ class _Run:
 
 def _run(library: Library, kind: str, parts: Sequence[str]) -> _Run:
     task = json.dumps({"library": str(library.path), "kind": kind, "parts": list(parts)})
-    command = [sys.executable, "-m", CHILD]
-    environment = os.environ | {"OMP_WAIT_POLICY": "passive"}  # threads that spin would slow those that compute
+    environment = children.environment() | {"OMP_WAIT_POLICY": "passive"}  # spinning threads slow those that compute
     try:
         done = subprocess.run(
-            command, input=task, env=environment, capture_output=True, text=True, errors="replace", timeout=_SECONDS
+            children.python(CHILD),
+            input=task,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            start_new_session=True,  # Ctrl-C would look like a part that ends the process
         )
     except subprocess.TimeoutExpired as error:
         out = error.stdout.decode(errors="replace") if isinstance(error.stdout, bytes) else error.stdout or ""

@@ -25,10 +25,11 @@ def copied(kernels: use.Kernels, tensors: Iterable[Tensor]) -> tuple[int, int]:
     has_output = any(tensor.name == _OUTPUT for tensor in matrices)
     moved = [tensor for tensor in matrices if tensor.name != _EMBEDDING]
     again = [tensor for tensor in matrices if tensor.name == _EMBEDDING and not has_output]
-    return sum(tensor.n_bytes for tensor in moved), sum(map(_size, (*moved, *again)))
+    return sum(tensor.n_bytes for tensor in moved), sum(map(packed_bytes, (*moved, *again)))
 
 
-def _size(tensor: Tensor) -> int:
+def packed_bytes(tensor: Tensor) -> int:
+    """Bytes that a matrix takes in the kernels' order."""
     device = function("ggml_backend_dev_by_type")(CPU_DEVICE)
     size = function("ggml_backend_buft_get_alloc_size")
     with closing(Tensors()) as scratch:

@@ -4,12 +4,13 @@ each model wants. Knows no weights.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
 from uad.base.config import ModelConfig
 from uad.llama.backend import amx, native
+from uad.llama.backend.devices import offloads
 from uad.llama.backend.ggml import function
 from uad.llama.backend.symbols import CPU_DEVICE
 from uad.llama.kernels.library import (
@@ -54,7 +55,7 @@ class Kernels:
         """What changes how long passes take, and their bits; empty where llama.cpp's kernels compute."""
         if self.library is None:
             return {}
-        return {"kernels": f"{self.kind} {self.library.version}: {' '.join(self.parts)}"}
+        return {"kernels": f"{self.kind} {self.library.version} {self.library.digest}: {' '.join(self.parts)}"}
 
     def put(self, types: Collection[str]) -> None:
         """Take over these types, of those that can be, from the next model on."""
@@ -62,21 +63,14 @@ class Kernels:
             for part in self.types:
                 self.library.put(part, part in types)
 
-    def note(self) -> str:
-        """The line at start."""
-        return "; ".join(self._words())
-
-    def _words(self) -> Iterator[str]:
+    def note(self, *words: str, of_passes: Sequence[str] = OF_PASSES) -> str:
+        """The line about them; words: what they are used for, beside these parts. Without any it says what there is."""
         if self.library is None:
-            yield f"kernels: llama.cpp's own ({self.reason})"
-            return
-        types = self.types
-        are_some = types and self.wrong_types
-        weights = f"weights of {', '.join(types)}" if are_some else "all weight types" if types else ""
-        parts = [weights, *(part for part in OF_PASSES if part in self.parts)]
-        yield f"kernels: {', '.join(part for part in (self.kind, *parts) if part)}"
-        for part, why in self.wrong.items():
-            yield f"{part} is left to llama.cpp ({why})"
+            return f"kernels: llama.cpp's own ({self.reason})"
+        of_passes = [part for part in of_passes if part in self.parts]
+        types = [f"for weights of {', '.join(self.types)}"] if self.types else []
+        line = f"kernels: {', '.join((self.kind, *(words or types), *of_passes))}"
+        return "; ".join((line, *(f"{part} is left to llama.cpp ({why})" for part, why in self.wrong.items())))
 
 
 @cache
@@ -110,19 +104,26 @@ def of(config: ModelConfig) -> Kernels:
     return started()
 
 
-def attends(config: ModelConfig) -> bool:
-    """Whether flash attention of this model runs in the library."""
-    return ATTENTION in of_passes(config)
-
-
 def of_passes(config: ModelConfig) -> frozenset[str]:
-    """What of this model's passes runs in the library beside products with weights."""
+    """What of this model's passes runs in the library beside products with weights, where this machine's CPU computes
+    them.
+    """
     return frozenset(OF_PASSES) & frozenset(of(config).parts)
 
 
+def surely(config: ModelConfig) -> frozenset[str]:
+    """The same, where nothing else computes a part of the model: which kernels GPUs and workers have is not known."""
+    return frozenset() if offloads(config) else of_passes(config)
+
+
+def attends(config: ModelConfig) -> bool:
+    """Whether flash attention of this model runs in the library."""
+    return ATTENTION in surely(config)
+
+
 def is_whole(config: ModelConfig) -> bool:
-    """Whether all that depends on a pass's rows runs in the library, as far as the weights' types do."""
-    return of_passes(config) == set(OF_PASSES)
+    """Whether attention and products of activations run in the library, so that rows keep their bits there."""
+    return surely(config) == set(OF_PASSES)
 
 
 def load(config: ModelConfig) -> None:

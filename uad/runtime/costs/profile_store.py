@@ -15,10 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from statistics import median
 
 from uad.base.common.cache import CURVES_FOLDER, CURVES_VERSION, cache_folder
 from uad.base.common.cores import cpu_quota, usable_cores
 from uad.base.common.files import is_there, read_text, why_hidden, why_not_writable, write_atomically
+from uad.base.common.numbers import rounded
 from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError
 from uad.base.model_files import fingerprint
@@ -31,6 +33,7 @@ from uad.llama.rearranged import rearranged
 from uad.runtime.costs import profile
 
 _MOST_BYTES = 1 << 22
+_SLOWER, _QUICKER = 1.15, 0.95  # times as long as before: a curve that is replaced all the same
 _log = logging.getLogger("uad")
 
 
@@ -144,6 +147,20 @@ def read(file: Path) -> tuple[CostSample, ...]:
     except (OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else _reason(error)
         raise ConfigError(f"{file} is no cost curve as `uad profile` writes them ({why})") from None
+
+
+def why_worse(key: ProfileKey, every: Sequence[CostSample]) -> str:
+    """Why these measurements are not to replace the stored curve; "" where they may, or none is stored. Other programs
+    only slow passes down, so the quicker curve is the better one; a disturbed one has to be clearly quicker.
+    """
+    before = {(sample.n, sample.depth): sample.ms for sample in load(key) or ()}
+    ratios = [s.ms / before[s.n, s.depth] for s in profile.medians(every) if (s.n, s.depth) in before]
+    if not ratios or (times := median(ratios)) <= (_QUICKER if profile.disturbance(every) else _SLOWER):
+        return ""
+    return (
+        f"passes took {rounded(times)} times as long as in the stored curve, which is kept; if this machine is slower "
+        f"now, remove {path(key)} and measure again"
+    )
 
 
 def save(key: ProfileKey, samples: Sequence[CostSample]) -> Path:

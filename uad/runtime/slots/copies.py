@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from uad.base.config import ModelConfig
@@ -19,11 +19,14 @@ from uad.llama.backend.devices import devices
 from uad.llama.context import Context
 from uad.llama.kernels import use as kernels
 from uad.llama.memory import SequenceCopies
+from uad.llama.probe import digest
 from uad.llama.rearranged import rearranged
 from uad.runtime.slots.file import Facts, SavedSlot, SavedState
 
 _log = logging.getLogger("uad")
 SCALES = "set of adapter scales"
+_DEVICES = ("devices", "n_gpu_layers", "tensor_split", "places", "kv_offload", "op_offload", "no_host")
+_SHAPES = ("n_threads", "n_threads_batch", "n_batch", "n_ubatch")
 _ROPE = (
     *("rope_scaling", "rope_freq_scale", "rope_freq_base"),
     *("yarn_orig_ctx", "yarn_ext_factor", "yarn_attn_factor", "yarn_beta_slow", "yarn_beta_fast"),
@@ -48,11 +51,8 @@ class KeptModel:
         return SequenceCopies(self.context.memory)
 
 
-def kept_model(config: ModelConfig, context: Context, exact: bool) -> KeptModel:
-    """A model as it was loaded. exact: with `--exact`, where a state must have the bits that this machine computes.
-
-    Raises ModelLoadError where a file cannot be read.
-    """
+def kept_model(config: ModelConfig, context: Context) -> KeptModel:
+    """A model as it was loaded. Raises ModelLoadError where a file cannot be read."""
     facts = {
         "model file": " ".join(fingerprint(part) for part in files_of(config.path)),
         "vocabulary": vocabulary_of(context.vocab),
@@ -64,16 +64,26 @@ def kept_model(config: ModelConfig, context: Context, exact: bool) -> KeptModel:
         "kind of memory": f"{context.memory.way}, {context.memory.n_snapshots} snapshots",
         "scaling of positions": str([getattr(config, name) for name in _ROPE]),
         "set of overrides": str([(override.key, override.value) for override in config.overrides]),
-        "way to compute": _computed(config) if exact else "not --exact",
         "version of llama-cpp-python": native.build_info(),
     }
     return KeptModel(facts, context)
 
 
-def _computed(config: ModelConfig) -> str:
-    """By what bits of another start would differ."""
-    own = "".join(f", {name}: {value}" for name, value in kernels.of(config).facts.items())
-    return f"--exact on {devices()}, rearranged: {rearranged(config).is_on}{own}"
+def kept_target(config: ModelConfig, context: Context, exact: bool) -> KeptModel:
+    """The same of a target, whose texts go on from a state: then it must have the bits that are computed here. Decodes
+    a few ids in the first sequence, which must be empty. Raises what decoding does, too.
+    """
+    model, own = kept_model(config, context), kernels.of(config).facts.get("kernels", "llama.cpp's own")
+    facts = {
+        "way to compute": "--exact" if exact else "not --exact",
+        "set of kernels": f"{own}, rearranged: {rearranged(config).is_on}",
+        "set of devices": f"{devices()}, {[getattr(config, name) for name in _DEVICES]}",
+        "build of llama.cpp": native.build_digest(),
+        "sample of its numbers": digest(context),
+    }
+    if not kernels.is_whole(config):  # there the cells of long texts are shared out among threads
+        facts["number of threads and rows"] = str([getattr(config, name) for name in _SHAPES])
+    return replace(model, facts={**model.facts, **facts})
 
 
 class SlotCopies:

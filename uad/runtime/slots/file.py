@@ -37,6 +37,7 @@ _MOST_NAME_BYTES = 255  # bytes
 # control characters, what Windows refuses, and what looks like a path's separators or like nothing
 _FORBIDDEN = frozenset([*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *'/\\:*?"<>|．∕∖\ufffd\ufeff'])
 _STEP_BYTES = 1 << 24
+_SHOWN_LETTERS = 120
 _NO_BYTES: Bytes = np.empty(0, np.uint8)
 Facts = Mapping[str, str]
 """What a state is of, by what people call it: a state fits only where all of these are the same."""
@@ -226,7 +227,13 @@ def _checked(path: Path, prefix: bytes) -> tuple[int, int]:
 def _check_facts(path: Path, slot: SavedSlot, target: Facts) -> None:
     for what, own in target.items():
         if (other := slot.target.facts.get(what)) != own:
-            raise _refused("restore", path, f"it is of another {what} ({other}; here it is {own})")
+            raise _refused("restore", path, f"it is of another {what} ({_short(other)}; here it is {_short(own)})")
+
+
+def _short(fact: object) -> str:
+    """A fact as a line of a log can hold it."""
+    text = str(fact)
+    return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}…"
 
 
 @contextmanager

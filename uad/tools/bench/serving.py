@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
+from uad.base.common.children import python
 from uad.base.errors import ConfigError, UnavailableError
 from uad.tools.bench.client import Client
 
@@ -30,7 +31,7 @@ def serving(words: Sequence[str], environ: Mapping[str, str], key: str | None = 
     Raises ConfigError where the server refuses its flags or files, and UnavailableError where it ends otherwise; it has
     then said why itself.
     """
-    command = [sys.executable, "-m", "uad", "serve", *_WORDS, *words]
+    command = python("uad", "serve", *_WORDS, *words)
     with (
         ended_by_signals(),
         subprocess.Popen(

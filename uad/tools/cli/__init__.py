@@ -15,14 +15,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from uad import __version__
+from uad.base.common import interrupts
 from uad.base.common.names import did_you_mean
 from uad.base.console import note, prepare_streams, say, set_up_logging
 from uad.base.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError, UadError
+from uad.base.log_writer import kept_streams
 from uad.tools.cli import check, generate, inspect, kernels, mapping, plan, profile, rpc_worker, serve, trim
 
 __all__ = ["main"]
 
-USAGE, FAILED, INTERRUPTED = 2, 1, 130
+USAGE, FAILED = 2, 1
 _USERS = (ConfigError, ModelLoadError, MappingError, InvalidRequestError, NotSupportedError)
 
 
@@ -75,6 +77,11 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str]) -> int:
     if not faulthandler.is_enabled():
         with suppress(ValueError, OSError):  # stderr is no file
             faulthandler.enable(all_threads=False)  # a model's file cut while it is mapped is SIGBUS, without a word
+    with kept_streams():
+        return _run(command, argv)
+
+
+def _run(command: Callable[[list[str]], int], argv: Sequence[str]) -> int:
     try:
         try:
             return command([as_text(word) for word in argv])
@@ -84,8 +91,9 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str]) -> int:
         note(f"error: {error}")
         return USAGE if isinstance(error, _USERS) else FAILED
     except KeyboardInterrupt:
+        interrupts.leave_at_once()
         say(sys.stderr, "\nuad: interrupted")
-        return INTERRUPTED
+        return interrupts.INTERRUPTED
     except OSError as error:
         # What is left to write would fail once more while Python leaves. Where the reader left (uad generate … | head)
         # nothing is said.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uad.base.common.files import is_folder, why_not_writable
+from uad.base.common.numbers import rounded
 from uad.base.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,14 +25,15 @@ _GREY = "#666666"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCurve:
-    """One model's curve: a sample for each size and depth, the file that keeps it, and how much single decodes differed
-    (uad.runtime.costs.profile.spread)."""
+    """One model's curve: a sample for each size and depth, the file that keeps it, how much single decodes differed
+    (uad.runtime.costs.profile.spread), and why it was not stored ("": it was)."""
 
     role: str
     model: str
     samples: tuple[CostSample, ...]
     file: Path
     spread: float
+    why_not: str = ""
 
 
 def check(path: Path) -> None:
@@ -91,7 +93,7 @@ def _panel(axes: Any, measured: MeasuredCurve) -> None:
         ratios = [curve[n] / single for n in sorted(curve)]
         highest = max(highest, *ratios)
         look = {"color": _COLOURS[i % len(_COLOURS)], "marker": _MARKERS[i % len(_MARKERS)], "ms": 4, "lw": 1.5}
-        axes.plot(sorted(curve), ratios, label=f"{depth:,} tokens before, T(1) = {single:.3g} ms", **look)
+        axes.plot(sorted(curve), ratios, label=f"{depth:,} tokens before, T(1) = {rounded(single, 3)} ms", **look)
     axes.plot(
         [1, most], [1, most], color=_GREY, ls="--", lw=1, label="break-even: n rows cost as much as n single tokens"
     )

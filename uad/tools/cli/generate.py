@@ -124,7 +124,7 @@ def stream(opened: Runtime, asked: Request, writer: TerminalWriter) -> Done:
                     writer.finish(done.text)
                     return done
     except BaseException:
-        opened.cancel(id_)
+        opened.cancel(id_, "interrupted")
         raise
 
 

@@ -361,4 +361,4 @@ def _row(speeds: KernelSpeeds, speed: TypeSpeed, timed: Timed) -> Iterator[Text]
 
 
 def _number(rate: float) -> str:
-    return f"{rate / GIGA:.3g}" if rate < 1000 * GIGA else f"{rate / GIGA:.0f}"
+    return f"{rate / GIGA:.3g}" if rate < 999.5 * GIGA else f"{rate / GIGA:.0f}"

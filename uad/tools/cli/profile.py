@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from uad.base.common.files import path_of
+from uad.base.common.numbers import rounded
 from uad.base.config import Config, ModelConfig
 from uad.base.config.argv import Parser, typed
 from uad.base.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL
@@ -34,8 +35,8 @@ _DESCRIPTION = """Measure what a pass of n rows costs with these models on this 
 lengths.
 
 The curves go to the user's cache directory ($UAD_CACHE_DIR if set), where `uad serve` with the same settings finds
-them. Without them it measures for two seconds at start. Let the machine rest meanwhile: a busy one gives the curve of a
-busy one."""
+them. Without them it measures for two seconds at start. Run nothing else meanwhile: other programs make the curve
+worse, and a worse curve does not replace a better one."""
 _EPILOG = "example: uad profile TARGET.gguf DRAFT.gguf -c 4096 --plot cost.png"
 _ROWS, _DEPTHS = integer(1, 512), several(integer(0, 10_000_000))
 _CHEAP, _HALF = 0.35, 0.7
@@ -59,10 +60,12 @@ def main(argv: Sequence[str]) -> int:
     if plot is not None:
         cost_plot.draw(curves, plot)
     for curve in curves:
-        if curve.spread > BUSY:
+        if curve.why_not:
+            note(f"{curve.role}: {curve.why_not}")
+        elif curve.spread > BUSY:
             note(
-                f"the machine is busy: decodes of the {curve.role} differ by a factor of {curve.spread:.1f}; measure "
-                "again when it rests"
+                f"other programs use the machine: decodes of the {curve.role} differ by a factor of "
+                f"{curve.spread:.1f}; measure again without them"
             )
     if args.json:
         print(json.dumps({"profiles": [_values(curve) for curve in curves], "plot": args.plot}))
@@ -97,6 +100,7 @@ def _values(curve: MeasuredCurve) -> dict[str, object]:
         "role": curve.role,
         "model": curve.model,
         "file": str(curve.file),
+        "stored": not curve.why_not,
         "spread": round(curve.spread, 3),
         "samples": [{"n": sample.n, "depth": sample.depth, "ms": round(sample.ms, 4)} for sample in curve.samples],
     }
@@ -111,7 +115,8 @@ def _show(curves: Sequence[MeasuredCurve], plot: Path | None) -> None:
     console.print(Text.assemble("a row costs, of a single one: ", *legend))
     if plot is not None:
         console.print(Text(f"plot: {plot}"), soft_wrap=True)
-    console.print(Text(f"stored: {', '.join(str(curve.file) for curve in curves)}"), soft_wrap=True)
+    if stored := ", ".join(str(curve.file) for curve in curves if not curve.why_not):
+        console.print(Text(f"stored: {stored}"), soft_wrap=True)
 
 
 def _table(curve: MeasuredCurve) -> Table:
@@ -126,7 +131,7 @@ def _table(curve: MeasuredCurve) -> Table:
         row = [Text(str(n))]
         for depth in depths:
             ratio = ms[n, depth] / ms[1, depth]
-            row += [Text(f"{ms[n, depth]:.3g}"), Text(f"{ratio:.2f}", _style(ratio / n))]
+            row += [Text(rounded(ms[n, depth], 3)), Text(f"{ratio:.2f}", _style(ratio / n))]
         table.add_row(*row)
     return table
 
@@ -166,8 +171,10 @@ class _Measuring:
             context, range(1, self.n_max + 1), at, lambda share: self.progress(f"measuring {role}", share)
         )
         samples = profile.medians(every)
-        file = profile_store.save(profile_store.key(config, role), samples)
-        return MeasuredCurve(role, name, samples, file, profile.spread(every))
+        key = profile_store.key(config, role)
+        if why_not := profile_store.why_worse(key, every):
+            return MeasuredCurve(role, name, samples, profile_store.path(key), profile.spread(every), why_not)
+        return MeasuredCurve(role, name, samples, profile_store.save(key, samples), profile.spread(every))
 
     def fitting(self, context: Context) -> Sequence[int] | None:
         """The depths after which this context has room: it may have less than the target's."""

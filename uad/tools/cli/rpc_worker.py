@@ -17,6 +17,7 @@ from uad.base.config.argv import Parser, typed
 from uad.base.config.kinds import DEVICES, ONE_NAME, THREADS, integer
 from uad.base.console import heed_interrupts, note
 from uad.base.errors import ConfigError, UadError
+from uad.base.log_writer import never_wait
 
 if TYPE_CHECKING:
     from uad.llama.backend.devices import Device
@@ -63,6 +64,7 @@ def main(argv: Sequence[str]) -> int:
     if args.list_devices:
         print("\n".join(device_lines()))
         return 0
+    never_wait()
     config = WorkerConfig(args.host, args.port, args.device, args.threads, args.cache, args.allow_network)
     worker = Worker(replace(config, kernels=not args.no_kernels))
     for line in worker.notes:
@@ -128,6 +130,7 @@ class Worker:
         from uad.llama.backend import rpc
 
         heed_interrupts()
+        _log_stdout()
         n_threads = self._config.n_threads or usable_cores()
         handles = [device.handle for device in self._devices]
         arguments = (self._host, self._config.port, handles, n_threads, self._cache)
@@ -140,6 +143,20 @@ class Worker:
         )
 
 
+def _log_stdout() -> None:
+    """What llama.cpp prints of each client goes to the log, from a pipe that is always read."""
+    reading, writing = os.pipe()
+    os.dup2(writing, 1)
+    os.close(writing)
+
+    def read() -> None:
+        with open(reading, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                note(line.rstrip())
+
+    threading.Thread(target=read, name="uad-rpc-log", daemon=True).start()
+
+
 def device_lines() -> tuple[str, ...]:
     """This machine's devices, one a line: name, description, free memory."""
     from uad.llama.backend.devices import every
@@ -148,13 +165,18 @@ def device_lines() -> tuple[str, ...]:
 
 
 def _kernels_note(config: WorkerConfig) -> list[str]:
-    """The line about attention, whose kernels are registered here: clients put weights into plain memory."""
+    """The line about attention, whose kernels are registered here. Clients put weights into plain memory, and the
+    protocol does not say what is a weight.
+    """
     if not config.kernels:
         return []
     from uad.llama.kernels import use
+    from uad.llama.kernels.library import ATTENTION
 
     kernels = use.started()
-    return [kernels.note()] if kernels.library is not None or kernels.wrong else []
+    if kernels.library is None:
+        return [kernels.note()] if kernels.wrong else []
+    return [f"{kernels.note('no weights', of_passes=(ATTENTION,))}; the weights of clients run in llama.cpp's own"]
 
 
 def _chosen(names: tuple[str, ...]) -> tuple[Device, ...]:

@@ -14,8 +14,9 @@ from uad.base.config import Config, ServerConfig
 from uad.base.config.argv import Parser, add_flags
 from uad.base.config.flags import GROUPS
 from uad.base.config.load import FolderConfig, folder_from
-from uad.base.console import note
+from uad.base.console import level_of, note
 from uad.base.errors import AddressError
+from uad.base.log_writer import never_wait
 from uad.base.model_files import wrong_files
 from uad.tools.cli.models import begin_log, configured, has_template, runtime
 
@@ -37,6 +38,7 @@ _ANY = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
 
 def main(argv: Sequence[str]) -> int:
     """Serve until interrupted. Raises UadError."""
+    never_wait()
     end_with_parent(os.environ)
     parser = Parser("uad serve", _DESCRIPTION, _EPILOG)
     add_flags(parser, tuple(GROUPS))
@@ -68,14 +70,16 @@ def _serve_folder(config: FolderConfig) -> None:
     begin_log(config)
     _warn_of_strangers(config.server)
 
-    def tell(model: str, line: str) -> None:
-        if not config.log.is_off:
-            note(f"[{model}] {line}")
-
     def ready(names: Sequence[str], url: str) -> None:
         print("\n".join((f"listening on {url}", *_folder_lines(names, config))), flush=True)
 
-    serve_folder(config, os.environ, tell, ready)
+    serve_folder(config, os.environ, log_line, ready)
+
+
+def log_line(model: str, line: str) -> None:
+    """A line of a model's process in the router's own log, at its level."""
+    level, text = level_of(line)
+    _log.log(level, "[%s] %s", model, text)
 
 
 def _folder_lines(names: Sequence[str], config: FolderConfig) -> Iterator[str]:

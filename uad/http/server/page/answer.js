@@ -4,6 +4,8 @@ import { events, first, request } from "./api.js";
 import { number, percent, seconds } from "./dom.js";
 import { Coloured, OriginQueue } from "./origins.js";
 
+const TELLING_MS = 50; // saved or lost; nothing is said of less
+
 /** Stream an answer into `message`, telling `changed()` of each piece. Throws what the server says, or AbortError. */
 export async function ask(body, message, changed, signal) {
   const queue = new OriginQueue();
@@ -76,7 +78,7 @@ export function numbersOf({ timings, uad }, saved = null) {
   const [drafted, accepted] = [timings.draft_n, timings.draft_n_accepted];
   parts.push(`${number(accepted)} of ${number(drafted)} guesses accepted (${percent(accepted / drafted)})`);
   if (uad?.rounds) parts.push(`${number(timings.predicted_n / uad.rounds, 1)} tokens per target pass`);
-  if (saved !== null) parts.push(saved >= 0 ? `${seconds(saved)} saved` : `${seconds(-saved)} lost`);
+  if (Math.abs(saved ?? 0) >= TELLING_MS) parts.push(saved >= 0 ? `${seconds(saved)} saved` : `${seconds(-saved)} lost`);
   return joined(parts);
 }
 

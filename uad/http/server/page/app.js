@@ -1,6 +1,6 @@
 // The page: which view is shown, whose model answers, the key.
 
-import { askModel, json, onKeyWanted } from "./api.js";
+import { askModel, events, json, onKeyWanted, request } from "./api.js";
 import * as chat from "./chat.js";
 import { $, h } from "./dom.js";
 import * as live from "./live.js";
@@ -8,7 +8,10 @@ import * as pictures from "./pictures.js";
 import * as race from "./race.js";
 
 const MODEL = "uad.model";
+const RETRY_MS = 2000; // before the events of models are asked for again
 let isNamed = false; // which model is asked is known
+let watching = null; // what ends the stream of a router's events
+const states = new Map(); // of a router's models, by name
 const VIEWS = ["chat", "race", "live"];
 
 function show() {
@@ -22,6 +25,7 @@ function show() {
   if (name === "chat" && isSeen) chat.appears();
   else chat.disappears();
   live.look(name === "live" && isSeen && isNamed);
+  watch(isSeen && states.size > 0);
 }
 
 /** Asks for the key in a dialog; one question for all who wait. */
@@ -53,15 +57,14 @@ function chooseOf(models) {
   const list = h(
     "select",
     { id: "models", "aria-label": "Model" },
-    ...models.map(({ id, status }) =>
-      h("option", { value: id }, status.value === "unloaded" ? id : `${id} (${status.value})`),
-    ),
+    ...models.map(({ id }) => h("option", { value: id })),
   );
   const take = () => {
     const one = models.find((each) => each.id === list.value);
     sessionStorage.setItem(MODEL, one.id);
     askModel(one.id);
     name(one);
+    showState(one.id, states.get(one.id));
     live.look(false); // the stream of another model
     show();
   };
@@ -70,7 +73,36 @@ function chooseOf(models) {
   list.value = models.some((one) => one.id === before) ? before : first.id;
   list.addEventListener("change", take);
   $("model").replaceChildren(list);
+  states.clear();
+  for (const { id, status } of models) showState(id, status.value);
   take();
+}
+
+function showState(id, state) {
+  states.set(id, state);
+  const option = [...$("models").options].find((one) => one.value === id);
+  if (option) option.textContent = state === "unloaded" ? id : `${id} (${state})`;
+  if (id === $("models").value) chat.loads(state === "loading" ? id : "");
+}
+
+/** Follow what becomes of a router's models, while the page is seen: browsers have few connections for all tabs. */
+async function watch(isWanted) {
+  if (isWanted === Boolean(watching)) return;
+  watching?.abort();
+  const mine = (watching = isWanted ? new AbortController() : null);
+  while (mine && watching === mine) {
+    try {
+      const stream = events(await request("models/sse", undefined, mine.signal));
+      await nameModel(); // what happened before the stream began
+      for await (const { model, event, data } of stream) {
+        if (event === "models_reload") await nameModel();
+        else if (data?.status) showState(model, data.status);
+      }
+    } catch {
+      // the page is hidden, or the server is gone: it is asked again
+    }
+    await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+  }
 }
 
 async function nameModel() {

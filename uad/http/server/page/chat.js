@@ -327,6 +327,12 @@ async function answer(begun = null) {
   turns.get(message)?.draw();
 }
 
+/** Say that the model of this name is being loaded; "": it is not. */
+export function loads(name) {
+  $("loading").hidden = !name;
+  $("loading").textContent = `${name} is being loaded. The answer begins after that.`;
+}
+
 function showEnd(mine, message) {
   if (mine === chat) appears(); // until it is painted for the last time
   turns.get(message)?.draw();

@@ -147,7 +147,7 @@ export class Paper {
     const code = h("code");
     for (const one of pieces) this.#put(code, one);
     const label = language ? `Code, ${language}` : "Code";
-    const node = h("pre", { dir: "ltr", tabindex: "0", "aria-label": label }, code, copyButton(code));
+    const node = h("pre", { dir: "ltr", tabindex: "0", "aria-label": label }, code, copyButton(() => code.textContent, "copy"));
     return { node, code, upto: pieces.at(-1)?.end ?? 0 };
   }
 
@@ -250,13 +250,14 @@ function firstFrom(rejected, start) {
   return low;
 }
 
-function copyButton(source) {
+/** Copies what `text` returns; nothing where the browser cannot. */
+export function copyButton(text, kind = "") {
   if (!navigator.clipboard) return ""; // browsers have it at https and at this machine only
   const copy = async () => {
-    await navigator.clipboard.writeText(source.textContent);
+    await navigator.clipboard.writeText(text());
     button.textContent = "Copied";
     setTimeout(() => (button.textContent = "Copy"), 1500);
   };
-  const button = h("button", { type: "button", class: "quiet copy", onclick: copy }, "Copy");
+  const button = h("button", { type: "button", class: `quiet ${kind}`, onclick: copy }, "Copy");
   return button;
 }

@@ -3,7 +3,7 @@
 import { numbersOf } from "./answer.js";
 import { h } from "./dom.js";
 import { Coloured } from "./origins.js";
-import { Paper } from "./paper.js";
+import { copyButton, Paper } from "./paper.js";
 import { shown } from "./pictures.js";
 
 const DEEPEST = 60; // levels of the arguments of a call
@@ -27,7 +27,7 @@ function drawAnswer(message, { rejected, plain, drawn, regenerate, goOn }) {
   const numbers = h("p", { class: "numbers", title: SAVED });
   const more = h("button", { type: "button", class: "quiet", onclick: goOn }, "Continue");
   const again = h("button", { type: "button", class: "quiet", onclick: regenerate }, "Regenerate");
-  const footer = h("footer", { hidden: true }, numbers, more, again);
+  const footer = h("footer", { hidden: true }, numbers, copyButton(() => message.said.text), more, again);
   const element = h(
     "article",
     { class: "turn answer" },

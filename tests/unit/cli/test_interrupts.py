@@ -1,0 +1,68 @@
+"""Ctrl-C while a command starts: one line and code 130, at whichever module it comes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kit.process import ENV
+
+SERVE = ("serve", "--models-dir", ".", "--port", "0")
+# SIGINT comes while the module of this name is looked for
+PROGRAM = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == wanted:
+            os.kill(os.getpid(), signal.SIGINT)
+wanted, *sys.argv[1:] = sys.argv[1:]
+import uad.__main__
+sys.meta_path.insert(0, Interrupting())
+sys.exit(uad.__main__.main())
+"""
+
+
+def run(module: str, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PROGRAM, module, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, env=ENV, check=False, cwd=folder)
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("uad.tools.cli", SERVE),
+        ("rich.console", SERVE),
+        ("rapidfuzz", SERVE),
+        ("uad.router.serving", SERVE),
+        ("aiohttp", SERVE),
+        ("uad.http.server.lifecycle", ("serve", "-m", __file__, "--port", "0")),
+        ("uad.llama.backend.rpc", ("rpc-worker",)),
+    ],
+)
+def test_an_interrupt_while_modules_are_imported_is_one_line(
+    module: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = run(module, *words, folder=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nuad: interrupted\n")
+
+
+def test_commands_that_scripts_start_in_their_background_are_not_interrupted() -> None:
+    program = PROGRAM.replace("signal.default_int_handler)", "signal.SIG_IGN)")
+    command = [sys.executable, "-c", program, "rich.console", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=ENV, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_outside_of_imports_what_is_open_can_be_closed() -> None:
+    program = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from uad.base.common import interrupts; interrupts.catch()\n"
+        "try: signal.raise_signal(signal.SIGINT)\n"
+        "except KeyboardInterrupt: print('closed')\n"
+        "interrupts.leave_at_once(); print('left', flush=True); signal.raise_signal(signal.SIGINT)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ENV, check=False)
+    assert (done.returncode, done.stdout) == (130, "closed\nleft\n")
