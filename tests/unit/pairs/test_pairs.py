@@ -8,12 +8,12 @@ from gguf import GGUFWriter
 from kit.headers import finish
 
 from uad.pairs import predict
-from uad.pairs.choose import PairView, best, choices, choose, recorded, views
-from uad.pairs.conditions import Conditions, conditions
+from uad.pairs.choose import PairView, choose, recorded, views
+from uad.pairs.conditions import Conditions
 from uad.pairs.files import find_models
 from uad.pairs.header import HeaderFacts, facts, stamp
 from uad.pairs.predict import Prediction, coverage, predicted
-from uad.pairs.records import ENOUGH_TOKENS, LASTS_S, NO_RECORD, PairRecord, TargetRecord
+from uad.pairs.records import ENOUGH_TOKENS, PairRecord
 from uad.pairs.records import add_record as add
 from uad.pairs.records import record_of as record_of_target
 
