@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from uad.base.common.curves import curves_folder, read_curve
+from uad.base.common.once import warn_once, why
 from uad.base.common.row_costs import cost_of_rows
 from uad.base.errors import UadError
 from uad.pairs.header import ByStamp, Stamp, identity
-
-_log = logging.getLogger("uad")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ def stored() -> list[Curve]:
     except FileNotFoundError:
         return []
     except Exception as error:
-        _log.warning("stored cost curves are not used: %s", error)
+        warn_once(f"stored cost curves are not used: {why(error)}")
         return []
     newest = sorted(stamps, key=lambda file: (-stamps[file], file))
     return [curve for file in newest if (curve := _curve(file, stamps[file])) is not None]
@@ -70,5 +68,5 @@ def _curve(file: Path, changed: int) -> Curve | None:
         points = tuple(sorted((n, ms) for n, at, ms in curve.samples if at == depth))
         return Curve(str(curve.facts["model"]), str(curve.facts["role"]), points)
     except Exception as error:
-        _log.warning("a stored cost curve is not used: %s", error)
+        warn_once(f"a stored cost curve is not used: {why(error)}")
         return None

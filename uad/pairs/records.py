@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import math
 import time
 from collections.abc import Mapping
@@ -16,10 +15,10 @@ from pathlib import Path
 
 from uad.base.common.cache import cache_folder
 from uad.base.common.files import SMALL_BYTES, is_there, read_text, write_atomically
+from uad.base.common.once import warn_once, why
 from uad.pairs.conditions import Conditions
 from uad.pairs.header import identity, stamp
 
-_log = logging.getLogger("uad")
 _VERSION = 2
 _FORGOTTEN_TOKENS = 20_000
 """Tokens past which older ones count half: machines and kernels change."""
@@ -94,7 +93,7 @@ class TargetRecord:
         try:
             return self.drafts.get(_key(draft, under), PairRecord())
         except Exception as error:
-            _log.warning("what %s gained is not known: %s", draft.name, error)
+            warn_once(f"what {draft.name} gained is not known: {why(error)}")
             return PairRecord()
 
     def plus(self, key: str | None, more: PairRecord, now: float) -> TargetRecord:
@@ -116,7 +115,7 @@ def record_of(target: Path, under: Conditions) -> TargetRecord:
     try:
         return _read(_file(target, under))
     except Exception as error:
-        _log.warning("what drafts of %s gained is not known: %s", target.name, error)
+        warn_once(f"what drafts of {target.name} gained is not known: {why(error)}")
         return TargetRecord()
 
 
@@ -132,14 +131,14 @@ def add_record(
         try:
             before = _read(file)
         except Exception as error:
-            _log.warning("what drafts of %s gained begins again: %s", target.name, error)
+            warn_once(f"what drafts of {target.name} gained begins again: {why(error)}")
             before = TargetRecord()
         record = before.plus(key, more, now)
         file.parent.mkdir(parents=True, exist_ok=True)
         text = {"version": _VERSION, "target": target.name, **asdict(record)}
         write_atomically(file, json.dumps(text).encode())
     except Exception as error:
-        _log.warning("what %s writes with %s is not kept: %s", target.name, draft.name if draft else "no draft", error)
+        warn_once(f"what {target.name} writes with {draft.name if draft else 'no draft'} is not kept: {why(error)}")
         return more
     return PairRecord() if key is None else record.drafts[key]
 

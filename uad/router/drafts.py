@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 
 from uad.base.common.curves import curves_folder
+from uad.base.common.once import warn_once
 from uad.base.config.kinds import AUTO
 from uad.base.config.load import load_config
 from uad.pairs.choose import PairView, best, choices, recorded
@@ -79,7 +80,7 @@ class FolderDrafts:
                 self._chosen[model.name] = known
             return tuple(pair.draft for pair in choices(recorded(model.path, known.pairs, known.under)))
         except Exception as error:
-            _log.warning("%s: no draft can be chosen (%s: %s)", model.name, type(error).__name__, error)
+            warn_once(f"{model.name}: no draft can be chosen ({type(error).__name__}: {error})")
             return ()
 
 

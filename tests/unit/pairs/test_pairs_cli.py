@@ -10,7 +10,7 @@ from uad.base.errors import ConfigError, ModelLoadError
 from uad.pairs.conditions import conditions
 from uad.pairs.records import PairRecord, add_record
 from uad.tools.cli import main
-from uad.tools.cli.pairs import with_helps
+from uad.tools.cli.pairs import _gain, matrix_of, short_names, text_colour, with_helps
 
 SAMPLES = Path(__file__).parents[3] / "samples"
 TARGET, ZEPHYR, GEMMA = (SAMPLES / f"{name}.gguf" for name in ("target-chatml", "draft-zephyr", "draft-gemma"))
@@ -96,3 +96,51 @@ def test_they_are_drawn(tmp_path, monkeypatch):
 def test_what_makes_no_sense_is_refused(words, problem, capsys):
     assert main(["inspect", *words]) == 2
     assert problem in capsys.readouterr().err
+
+
+QWENS = [f"qwen2.5-coder-{size}b-instruct-q8_0" for size in ("0.5", "1.5", "3", "7", "14", "32")]
+
+
+@pytest.mark.parametrize("width", [8, 12, 14, 20, 28])
+@pytest.mark.parametrize(
+    "names",
+    [
+        QWENS,
+        ["a", "b"],
+        [f"model-{i:03d}" for i in range(300)],
+        ["same-long-beginning", "same-long-beginning-and-more"],
+    ],
+    ids=["family", "short", "many", "beginning"],
+)
+def test_names_are_cut_where_they_agree(names, width):
+    shown = short_names(names, width)
+    assert len(set(shown.values())) == len(names)
+    assert all(len(one) <= width + 8 for one in shown.values())
+
+
+def test_what_differs_is_what_is_left():
+    shown = short_names(QWENS, 14)
+    assert all(f"{size}b" in shown[f"qwen2.5-coder-{size}b-instruct-q8_0"] for size in ("0.5", "1.5", "14", "32"))
+    assert short_names(["short", "shorter"], 14) == {"short": "short", "shorter": "shorter"}
+
+
+def test_a_table_of_a_family_fits_into_eighty_columns(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for i, name in enumerate(QWENS):
+        (tmp_path / f"{name}.gguf").write_bytes(ZEPHYR.read_bytes() + bytes(10_000_000 * i))
+    assert main(["inspect", "--all", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    pairs = [tuple(line.split()[:2]) for line in lines[1:] if "%" in line]
+    assert len(pairs) == len(set(pairs)) >= 6
+
+
+def test_numbers_are_readable_on_any_square():
+    assert [text_colour(gain) for gain in (0.5, 1.0, 1.4, 1.6, 2.0, 3.0)] == ["black"] * 3 + ["white"] * 3
+
+
+def test_a_pair_that_was_not_considered_is_no_gain_of_one():
+    """Its square is left out: what is drawn there is NaN, which has no shade."""
+    pairs = matrix_of(SAMPLES)["target-chatml"]
+    assert _gain(pairs, "draft-zephyr")[0] > 1.0
+    assert _gain(pairs, "target-chatml") == (None, False)

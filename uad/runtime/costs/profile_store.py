@@ -12,7 +12,6 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -20,6 +19,7 @@ from uad.base.common.cores import cpu_quota, usable_cores
 from uad.base.common.curves import curve_text, curves_folder, read_curve
 from uad.base.common.files import is_there, why_hidden, why_not_writable, write_atomically
 from uad.base.common.numbers import rounded
+from uad.base.common.once import warn_once
 from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError
 from uad.base.model_files import fingerprint
@@ -109,18 +109,13 @@ def load(key: ProfileKey) -> tuple[CostSample, ...] | None:
         if why := why_hidden(file):
             raise ConfigError(f"{file.parent} cannot be looked at ({why}); set UAD_CACHE_DIR to a directory")
     except ConfigError as error:
-        _say_once(f"costs are not remembered, they are measured at every start: {error}")
+        warn_once(f"costs are not remembered, they are measured at every start: {error}")
         return None
     try:
         return read(file) if is_there(file) else None
     except (OSError, ConfigError) as error:
         _log.warning("the stored cost curve is not used: %s; `uad profile` writes a new one", error)
         return None
-
-
-@cache
-def _say_once(line: str) -> None:
-    _log.warning("%s", line)
 
 
 def curve(
