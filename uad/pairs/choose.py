@@ -25,7 +25,7 @@ _MOST_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class PairView:
-    """What is known of one candidate for one target."""
+    """What is known of file candidate for file target."""
 
     draft: Path
     facts: HeaderFacts
@@ -51,7 +51,7 @@ class PairView:
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class _DraftFile:
     """A file that may draft, and what it gains at most, by what its header says: where all its tokens are known to the
     target, and it reads chats.
     """
@@ -63,7 +63,7 @@ class _Candidate:
     most: Prediction
 
 
-class _Target:
+class _PairTarget:
     """A target, as far as predictions need it. Reads headers: for worker threads."""
 
     def __init__(self, path: Path) -> None:
@@ -71,9 +71,9 @@ class _Target:
         self.facts, self._curves = facts(path, self.of), stored()
         self._curve = measured(path, self.of, "target", self._curves)
 
-    def candidates(self, files: Iterable[Path]) -> list[_Candidate]:
-        """Those among the files, the most promising first."""
-        found = []
+    def candidates(self, files: Iterable[Path]) -> list[_DraftFile]:
+        """Candidates among the files, the most promising first."""
+        ranked = []
         for path in files:
             # a file that is too large needs no header
             of = stamp(path)
@@ -82,37 +82,37 @@ class _Target:
             if (own := facts(path, of)).can_draft:
                 curve = measured(path, of, "draft", self._curves)
                 most = predicted(self.facts, own, 1.0, True, (self._curve, curve))
-                found.append(_Candidate(path, of, own, curve, most))
-        return sorted(found, key=lambda one: (-one.most.gain, one.path.name))
+                ranked.append(_DraftFile(path, of, own, curve, most))
+        return sorted(ranked, key=lambda file: (-file.most.gain, file.path.name))
 
-    def view(self, one: _Candidate) -> PairView:
+    def view(self, file: _DraftFile) -> PairView:
         """The pair, with both vocabularies and chat formats."""
         prediction = predicted(
             self.facts,
-            one.facts,
-            coverage(self.path, self.of, one.path, one.of),
-            reads_chats(chat_format(self.path, self.of), chat_format(one.path, one.of)),
-            (self._curve, one.curve),
+            file.facts,
+            coverage(self.path, self.of, file.path, file.of),
+            reads_chats(chat_format(self.path, self.of), chat_format(file.path, file.of)),
+            (self._curve, file.curve),
         )
-        return PairView(one.path, one.facts, prediction)
+        return PairView(file.path, file.facts, prediction)
 
 
 def views(target: Path, files: Iterable[Path]) -> list[PairView]:
     """All candidates of a target among these files, the best by prediction first. For worker threads."""
-    own = _Target(target)
-    return sorted((own.view(one) for one in own.candidates(files)), key=lambda view: view.rank)
+    own = _PairTarget(target)
+    return sorted((own.view(file) for file in own.candidates(files)), key=lambda view: view.rank)
 
 
 def best(target: Path, files: Iterable[Path]) -> list[PairView]:
     """The first N_TRIED of `views`. Vocabularies are compared as long as a candidate could be among them: of a hundred
     models mostly of a few. For worker threads.
     """
-    own, found = _Target(target), list[PairView]()
-    for one in own.candidates(files):
-        if len(found) >= N_TRIED and found[N_TRIED - 1].prediction.gain >= one.most.gain:
+    own, ranked = _PairTarget(target), list[PairView]()
+    for file in own.candidates(files):
+        if len(ranked) >= N_TRIED and ranked[N_TRIED - 1].prediction.gain >= file.most.gain:
             break
-        insort(found, own.view(one), key=lambda view: view.rank)
-    return found[:N_TRIED]
+        insort(ranked, own.view(file), key=lambda view: view.rank)
+    return ranked[:N_TRIED]
 
 
 def recorded(target: Path, pairs: Sequence[PairView], under: Conditions, now: float | None = None) -> list[PairView]:
@@ -132,7 +132,7 @@ def _held(pairs: Sequence[PairView], known: TargetRecord, now: float, size: int)
 
 
 def choices(candidates: Iterable[PairView]) -> list[PairView]:
-    """The candidates that pay, the best first; the others are for where that one fails.
+    """The candidates that pay, the best first; the others are for where that file fails.
 
     A prediction counts until the pair was measured. So after the first candidate the second is tried where it promises
     more than the first turned out to gain, and the best of those that were measured stays.

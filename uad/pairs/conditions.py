@@ -34,7 +34,7 @@ class Conditions:
 
 
 def conditions(config: Config, root: Path = Path("/")) -> Conditions:
-    """Those of a server with this configuration on this machine. root: where the system's files are."""
+    """Conditions of a server with this configuration on this machine. root: where the system's files are."""
     own = (*_machine(root), *_settings(config.target), config.rpc, config.drafting.exact)
     return Conditions(_hash(own), "" if config.draft is None else _hash(tuple(_settings(config.draft))))
 

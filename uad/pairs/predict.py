@@ -106,7 +106,7 @@ def _coverage(target: tuple[Path, Stamp], draft: tuple[Path, Stamp]) -> float:
 
 @lru_cache(maxsize=1)
 def _known(path: Path, of: Stamp) -> frozenset[int]:
-    """Of one target all candidates are asked for."""
+    """Hashes of the last target: all its candidates are compared with them."""
     return frozenset(_words(path, of))
 
 

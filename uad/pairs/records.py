@@ -27,7 +27,7 @@ ENOUGH_TOKENS = 400
 LASTS_S = 30 * 86_400.0
 """Seconds after which what was measured counts no more."""
 _TRIES_SHARE = 0.01
-"""Of the time in which a target writes, what further tries of drafts that lost may take."""
+"""The share of a target's writing time that further tries of drafts that lost may take."""
 _LOAD_S, _LOAD_BYTES_PER_S = 3.0, 1e9
 """What a try costs beside slower answers: a process is started, and the target is loaded again."""
 
@@ -151,8 +151,8 @@ def _read(file: Path) -> TargetRecord:
     if stored["version"] != _VERSION:
         return TargetRecord()
     drafts = {
-        key: PairRecord(*(_number(one[part.name]) for part in fields(PairRecord)))
-        for key, one in stored["drafts"].items()
+        key: PairRecord(*(_number(entry[part.name]) for part in fields(PairRecord)))
+        for key, entry in stored["drafts"].items()
     }
     return TargetRecord(_number(stored["written_s"]), drafts)
 

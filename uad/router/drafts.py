@@ -23,7 +23,7 @@ Best = Callable[[Path, Iterable[Path]], list[PairView]]
 
 
 @dataclass(slots=True)
-class _Chosen:
+class _DraftChoice:
     """What was worked out for a model. basis: of what; a new one begins when that is another."""
 
     basis: tuple[object, ...]
@@ -42,7 +42,7 @@ class FolderDrafts:
 
     def __init__(self, work: Best = best) -> None:
         self._work, self._lock = work, Lock()
-        self._chosen: dict[str, _Chosen] = {}
+        self._chosen: dict[str, _DraftChoice] = {}
 
     def choose(self, model: FolderModel) -> tuple[Path, ...]:
         """What a process of this model is to load, the best first; the others are for where that fails."""
@@ -76,7 +76,7 @@ class FolderDrafts:
             if known is None or known.basis != basis:
                 under = conditions(load_config([*model.words, f"--draft={AUTO}"], {}))
                 loaded = None if known is None else known.loaded
-                known = _Chosen(basis, self._work(model.path, model.drafts), under, loaded)
+                known = _DraftChoice(basis, self._work(model.path, model.drafts), under, loaded)
                 self._chosen[model.name] = known
             return tuple(pair.draft for pair in choices(recorded(model.path, known.pairs, known.under)))
         except Exception as error:

@@ -130,7 +130,7 @@ def _seen(config: FolderConfig, models: Mapping[str, FolderModel]) -> dict[str, 
 
 
 def _stamps(folder: str, depth: int) -> Iterator[tuple[str, tuple[int, int, int]]]:
-    """Those of a folder's files; a folder that cannot be read is as one that is gone."""
+    """Stamps of a folder's files; a folder that cannot be read is as one that is gone."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:

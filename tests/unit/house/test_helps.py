@@ -1,6 +1,6 @@
 """An optional help never ends the whole: what nobody named, or was only kept for the next time, may fail in any way. It
 costs one line in the log, and the rest serves. All such helps, each with the ways in which it is made to fail; those
-that need a model are in `tests/model/test_helps.py`.
+that need a model are in `tests/model/test_helps_models.py`.
 """
 
 from __future__ import annotations

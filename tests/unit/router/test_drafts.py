@@ -63,13 +63,13 @@ def headers(monkeypatch):
 @pytest.fixture
 def pairs(monkeypatch):
     """Pairs that are worked out, to the last."""
-    worked, view = [], choose._Target.view
+    worked, view = [], choose._PairTarget.view
 
     def counted(target, one):
         worked.append((target.path.name, one.path.name))
         return view(target, one)
 
-    monkeypatch.setattr(choose._Target, "view", counted)
+    monkeypatch.setattr(choose._PairTarget, "view", counted)
     return worked
 
 

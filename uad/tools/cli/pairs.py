@@ -47,11 +47,11 @@ def _with_projector(vision: VisionConfig, target: Path, tell: Callable[[str], ob
     from uad.pairs.files import projector_beside
 
     try:
-        found = projector_beside(target)
+        projector = projector_beside(target)
     except Exception as error:
         tell(f"--mmproj auto: no projector is looked for ({reason(error)})")
-        found = None
-    return replace(vision, path=found if vision.auto else None, is_found=True)
+        projector = None
+    return replace(vision, path=projector if vision.auto else None, is_found=True)
 
 
 def _with_draft(config: Config, target: Path, tell: Callable[[str], object]) -> Config:
