@@ -25,7 +25,7 @@ _MOST_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class PairView:
-    """What is known of file candidate for file target."""
+    """What is known of one candidate for one target."""
 
     draft: Path
     facts: HeaderFacts
@@ -132,7 +132,7 @@ def _held(pairs: Sequence[PairView], known: TargetRecord, now: float, size: int)
 
 
 def choices(candidates: Iterable[PairView]) -> list[PairView]:
-    """The candidates that pay, the best first; the others are for where that file fails.
+    """The candidates that pay, the best first; the others are for where that one fails.
 
     A prediction counts until the pair was measured. So after the first candidate the second is tried where it promises
     more than the first turned out to gain, and the best of those that were measured stays.
