@@ -30,6 +30,6 @@ def test_a_server_of_one_target_keeps_what_its_draft_gained(tmp_path: Path, monk
         assert server.stop() == 0
     under = conditions(load_config(["--target", str(TARGET), "--draft", str(draft), "--threads", "1"], {}))
     kept = record_of(TARGET, under).of(draft, under)
-    assert kept.tokens == 199  # without the first, which the prompt brings
+    assert 0 < kept.tokens <= 199  # without the first, which the prompt brings, and without what was looked up
     assert kept.seconds > 0
     assert kept.plain_seconds > 0

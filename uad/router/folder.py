@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
-from uad.base.common.files import is_file
+from uad.base.common.files import is_file, is_folder
 from uad.base.config.flags import Given, Layer, given
 from uad.base.config.kinds import AUTO
 from uad.base.config.load import FolderConfig, merge
@@ -136,7 +136,7 @@ def _stamps(folder: str, depth: int) -> Iterator[tuple[str, tuple[int, int, int]
             for entry in entries:
                 if entry.name.lower().endswith(".gguf"):
                     yield entry.path, _stamp(entry.path)
-                elif depth and entry.is_dir():
+                elif depth and is_folder(Path(entry.path)):
                     yield from _stamps(entry.path, depth - 1)
     except OSError:
         yield folder, _GONE
