@@ -37,9 +37,9 @@ from uad.llama.memory import SavedSequence, SequenceCopies
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.runtime.adapters import AdapterTurns
-from uad.runtime.costs.fit import fitted
+from uad.runtime.costs.fit import Fitted, fitted
 from uad.runtime.draft_model import OpenedDraft, open_draft
-from uad.runtime.heads import open_head, plan_head
+from uad.runtime.heads import PlannedHead, open_head, plan_head
 from uad.runtime.open import WIRING, Wiring, connected, device_notes
 from uad.runtime.pacing import Policies, Remeasurement, open_policy
 from uad.runtime.sight import open_sight
@@ -96,8 +96,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         make_folder(config.cache_disk)
     native.start().verbose = config.verbose
     native.use_numa(config.numa)
-    planned = plan_head(connected(config))
-    fit = fitted(_for_slots(planned.config), head=planned.file)
+    planned, fit = _planned(config)
     config = fit.config
     placed = device_notes(config)
     with ExitStack() as stack:
@@ -111,6 +110,8 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         text.sight, sight_notes = open_sight(config, stack, target, encoder.encode)
         head = open_head(planned, config, stack, target, progress, wiring)
         draft = open_draft(config, stack, target, encoder, progress, wiring)
+        if config.draft_from:
+            config = replace(config, draft=draft.config)
         free = _open_lookup(config, stack, target, encoder)
         every: list[Drafter] = [*free, *(drafter for drafter in (head.drafter, draft.drafter) if drafter is not None)]
         forced = _forced(config, target, matchers)
@@ -158,6 +159,26 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             stack.pop_all(),
             disk,
         )
+
+
+def _planned(config: Config) -> tuple[PlannedHead, Fitted]:
+    """Where a head comes from, and contexts that fit. A draft that was chosen and cannot be planned for costs a line,
+    and is left out. Raises what `build` does.
+    """
+
+    def plan(config: Config) -> tuple[PlannedHead, Fitted]:
+        planned = plan_head(connected(config))
+        return planned, fitted(_for_slots(planned.config), head=planned.file)
+
+    if config.draft is None or not config.draft_from:
+        return plan(config)
+    for path in config.draft_from:
+        try:
+            return plan(replace(config, draft=replace(config.draft, path=path)))
+        except Exception as error:
+            without = plan(replace(config, draft=None, draft_from=()))  # raises where the draft is not at fault
+            warn(_log, error, "the draft %s was chosen, and is left out (%s)", path.name, reason(error))
+    return without
 
 
 def _info(
