@@ -32,12 +32,12 @@ inline void quantize(const float * x, size_t stride, int offset, Cell & c) {
         for (int i = 0; i < kCell; i++) v[i] = *(const float *) ((const char *) x + i * stride);
         x = v;
     }
-    Floats most = zero(), none = zero();  // none: 0, but NaN where a value is not finite
+    Floats most = zero(), unusual = zero();  // unusual: 0, but NaN where a value is not finite
     for (int i = 0; i < kCell; i += kLanes) {
         most = max(most, abs(load(x + i)));
-        none = add(none, sub(load(x + i), load(x + i)));
+        unusual = add(unusual, sub(load(x + i), load(x + i)));
     }
-    const float scale = greatest(most) / 127.0f + sum(none), inverse = scale >= 1e-37f ? 1.0f / scale : 0.0f;
+    const float scale = greatest(most) / 127.0f + sum(unusual), inverse = scale >= 1e-37f ? 1.0f / scale : 0.0f;
     if (!(scale <= 1e37f)) {  // then so are all results
         memset(&c, 0, sizeof(c));
         c.scale = c.scaled_sum = NAN;
