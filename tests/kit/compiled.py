@@ -48,7 +48,12 @@ def kinds_as_installed(compiler: str, folder: Path) -> dict[str, Path]:
     machine = "aarch64" if compiler == ARM_COMPILER else "x86_64"
     if machine == "x86_64" != platform.machine():
         pytest.skip("no compiler for x86-64")
-    options = {"SYSTEM_NAME": "Linux", "SYSTEM_PROCESSOR": machine, "CXX_COMPILER": compiler, "EXPORT_COMPILE_COMMANDS": "ON"}
+    options = {
+        "SYSTEM_NAME": "Linux",
+        "SYSTEM_PROCESSOR": machine,
+        "CXX_COMPILER": compiler,
+        "EXPORT_COMPILE_COMMANDS": "ON",
+    }
     words = [f"-DCMAKE_{name}={value}" for name, value in options.items()]
     subprocess.run(["cmake", "-S", str(KERNELS), "-B", str(folder / "build"), *words], check=True, capture_output=True)
     made = {}

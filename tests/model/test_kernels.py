@@ -333,7 +333,9 @@ def test_all_processes_together_have_a_bound(made, children, monkeypatch) -> Non
     limits: list[float] = []
     run = proven.subprocess.run
     monkeypatch.setattr(
-        proven.subprocess, "run", lambda *words, **options: (limits.append(options["timeout"]), run(*words, **options))[1]
+        proven.subprocess,
+        "run",
+        lambda *words, **options: (limits.append(options["timeout"]), run(*words, **options))[1],
     )
     assert try_all(made()).pending == ("q4_K", "attention")
     assert limits == [120, 20]
@@ -366,7 +368,9 @@ def test_what_was_pending_stays_so_where_no_process_can_be_started(made, childre
 
 def test_a_line_says_that_kernels_are_tried_and_another_one_where_it_lasts(made, children, monkeypatch, caplog) -> None:
     children[0].append((0, steps(*PARTS), ""))
-    monkeypatch.setattr(proven, "Timer", lambda seconds, call, words: SimpleNamespace(start=lambda: call(*words), cancel=int))
+    monkeypatch.setattr(
+        proven, "Timer", lambda seconds, call, words: SimpleNamespace(start=lambda: call(*words), cancel=int)
+    )
     one = made()
     with caplog.at_level("INFO", "uad.llama"):
         proven.prove_once(one, "avx2")
@@ -403,7 +407,7 @@ def test_a_proof_is_not_remembered_where_its_files_cannot_be_read(made, children
     answers, tried = children
     answers += [(0, steps(*PARTS), "")] * 2
     one = made()
-    monkeypatch.setattr(proven.ggml, "loaded_files", lambda: (tmp_path / "gone.so",))
+    monkeypatch.setattr(proven.ggml, "loaded_files", lambda *names: (tmp_path / "gone.so",))
     assert [proven.prove_once(one, "avx2").parts for _ in range(2)] == [PARTS] * 2
     assert len(tried) == 2
 
@@ -413,7 +417,8 @@ import json
 from types import SimpleNamespace
 from pathlib import Path
 from uad.llama.kernels import proven
-print(json.dumps(proven.facts_of(SimpleNamespace(path=Path(proven.__file__), parts=()), "")["files"]))
+library = SimpleNamespace(path=Path(proven.__file__), parts=(), needed=("ggml_barrier", "ggml_no_such"))
+print(json.dumps(proven.facts_of(library, "")["files"]))
 """
 
 

@@ -44,8 +44,8 @@ def weak_symbols(made: Path) -> list[str]:
 @pytest.mark.emulated
 @pytest.mark.parametrize(("compiler", "n_kinds"), [("g++", 5), (ARM_COMPILER, 1)])
 def test_no_function_of_a_kind_can_replace_that_of_another(compiler: str, n_kinds: int, tmp_path: Path) -> None:
-    """The linker keeps one of several equal inline functions: that of AVX-512 would end processes elsewhere. So all kinds
-    are compiled as they are installed.
+    """The linker keeps one of several equal inline functions: that of AVX-512 would end processes elsewhere. So all
+    kinds are compiled as they are installed.
     """
     objects = kinds_as_installed(compiler, tmp_path)
     assert len(objects) == n_kinds

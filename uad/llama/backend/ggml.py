@@ -66,10 +66,12 @@ class _SymbolPlace(ctypes.Structure):  # Dl_info of dlfcn.h
     _fields_ = (("file", c_char_p), ("base", c_void_p), ("name", c_char_p), ("address", c_void_p))
 
 
-def loaded_files() -> tuple[Path, ...]:
-    """The files that llama.cpp's functions were loaded from, wherever LLAMA_CPP_LIB_PATH and the linker found them."""
+def loaded_files(*functions: str) -> tuple[Path, ...]:
+    """The files that llama.cpp's functions, and these, were loaded from, wherever LLAMA_CPP_LIB_PATH and the linker
+    found them.
+    """
     find, place, files = ctypes.CDLL(None).dladdr, _SymbolPlace(), set[Path]()
-    for name in filter(has, ("llama_backend_init", *GGML)):
+    for name in filter(has, ("llama_backend_init", *GGML, *functions)):
         if find(c_void_p(address(name)), byref(place)):
             files.add(Path(os.fsdecode(place.file)).resolve())
     return tuple(sorted(files))

@@ -69,9 +69,14 @@ class Library:
         """Hash of its file: versions stay the same while the code changes."""
         return hashlib.sha256(self.path.read_bytes()).hexdigest()[:16]
 
+    @cached_property
+    def needed(self) -> tuple[str, ...]:
+        """Names of ggml's functions that it calls."""
+        return tuple(self.functions.uad_kernels_functions().decode().split())
+
     def register(self, kind: str) -> None:
         """Put its buffers before llama.cpp's own. Raises NoKernelsError."""
-        names = self.functions.uad_kernels_functions().decode().split()
+        names = self.needed
         if missing := [name for name in names if not ggml.has(name)]:
             raise NoKernelsError(f"this llama.cpp does not export {', '.join(missing)}")
         addresses = (c_void_p * len(names))(*map(ggml.address, names))

@@ -30,6 +30,7 @@ _ROWS_ON_ALL = (2, 8, 40)  # of passes on each number of threads, the others on 
 _FEW = 13  # rows where a case is large
 _SHAPES = ((1, 1, 67, 3), (1, 1, 16, 1), (1, 1, 130, 2), (2, 2, 48, 1))
 """Matrices side by side, inputs that share each of them, rows, and blocks of 256 in each row."""
+_ONE_THREAD = How()
 _GROUP = 16  # rows that the library packs together
 _MANY_CELLS = 1000
 _EXPERTS, _USED = 4, 2
@@ -51,7 +52,7 @@ _CASES = (
     Attention(width=(256, 256), heads=(4, 1), cells=96),
     Attention(width=(192, 128), heads=(2, 2), cells=96),
     Attention(width=(576, 512), heads=(4, 1), cells=96),
-    Attention(width=(32, 32), heads=(6, 6), cells=3000),
+    Attention(kind_k="f32", kind_v="f32", width=(32, 32), heads=(6, 6), cells=3000),
     Attention(cells=128, cap=30.0),
     Attention(cells=128, bias=8.0),
     Attention(cells=128, has_sinks=True, window=24),
@@ -142,7 +143,7 @@ class Proof:
     def _compare(self, part: str, ours: Weight, plain: Weight, x: Floats) -> bool:
         """Compare all passes on one weight; whether they ran in the library."""
 
-        def multiply(weight: Weight, x: Floats, how: How = How()) -> Floats | None:
+        def multiply(weight: Weight, x: Floats, how: How = _ONE_THREAD) -> Floats | None:
             return graphs.product(self._backend, weight, x, how)
 
         alone = self._alone("products", (multiply(ours, x[:, :, i : i + 1]) for i in range(x.shape[2])), 2)

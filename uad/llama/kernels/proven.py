@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import platform
 import signal
 import subprocess
@@ -93,7 +92,10 @@ def facts_of(library: Library, kind: str) -> dict[str, object]:
         "parts": list(library.parts),
         "kind": kind,
         "llama_cpp": native.build_info(),
-        "files": [[file.name, file.stat().st_size, file.stat().st_mtime_ns, _digest(file)] for file in ggml.loaded_files()],
+        "files": [
+            [file.name, file.stat().st_size, file.stat().st_mtime_ns, _digest(file)]
+            for file in ggml.loaded_files(*library.needed)
+        ],
         "processor": _processor(),
         "cores": usable_cores(),
     }
