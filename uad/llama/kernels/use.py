@@ -26,7 +26,7 @@ from uad.llama.kernels.library import (
     chosen,
     installed,
 )
-from uad.llama.kernels.proven import proven
+from uad.llama.kernels.proven import prove_once
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def started() -> Kernels:
         library = installed()
         if not (kind := chosen(library.kinds)):
             return Kernels(reason=f"{VARIABLE}={OFF}")
-        result = proven(library, kind)
+        result = prove_once(library, kind)
         if result.reason:
             return Kernels(wrong=result.wrong, reason=result.reason)
         library.register(kind)
