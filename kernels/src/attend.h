@@ -14,8 +14,8 @@
 namespace attention {
 
 constexpr int kStep = 32, kSteps = 8, kChunk = kStep * kSteps, kPairs = 96;
-constexpr int kBlock = W == 16 ? 12 : 6;           // pairs of the largest block of sums in registers
-constexpr int kSums = W == 8 ? 12 : 24;            // registers for sums
+constexpr int kBlock = kLanes == 16 ? 12 : 6;           // pairs of the largest block of sums in registers
+constexpr int kSums = kLanes == 8 ? 12 : 24;            // registers for sums
 constexpr int kLevels = 40;                        // of a Tree
 constexpr float kNone = -3.0e38f;                  // greatest score of no cell: below all others, and finite
 constexpr float kLeastMask = -65520.0f;            // below all finite halves
@@ -24,33 +24,33 @@ constexpr uint16_t kMasked = 0xfc00;               // minus infinity, a half
 inline int64_t up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 inline float exp1(float x) {
-    float v[W];
+    float v[kLanes];
     store(v, exp(set(x)));
     return v[0];
 }
 
-inline F tanh(F x) {  // (a - b) / (a + b), a = e^(-2 max(-x, 0)), b = e^(-2 max(x, 0))
-    const F a = exp(mul(set(-2.0f), max(zero(), sub(zero(), x)))), b = exp(mul(set(-2.0f), max(zero(), x)));
+inline Floats tanh(Floats x) {  // (a - b) / (a + b), a = e^(-2 max(-x, 0)), b = e^(-2 max(x, 0))
+    const Floats a = exp(mul(set(-2.0f), max(zero(), sub(zero(), x)))), b = exp(mul(set(-2.0f), max(zero(), x)));
     return div(sub(a, b), add(a, b));
 }
 
-template <int TYPE> constexpr bool is_plain = TYPE == ggml::F32 || TYPE == ggml::F16 || TYPE == ggml::BF16;
-template <int TYPE> constexpr int bytes_of = TYPE == ggml::F32 ? 4 : 2;  // plain types
+template <int TYPE> constexpr bool is_plain = ggml::block_of(TYPE).columns == 1;
+template <int TYPE> constexpr int bytes_of = ggml::block_of(TYPE).bytes;  // plain types
 
-template <int TYPE> F floats(const char * p) {
+template <int TYPE> Floats floats(const char * p) {
     if constexpr (TYPE == ggml::F32) return load((const float *) p);
     else if constexpr (TYPE == ggml::F16) return halves((const uint16_t *) p);
     else return bfloats((const uint16_t *) p);
 }
 
-// n values of a row of K or V as floats. Up to W - 1 more are written.
+// n values of a row of K or V as floats. Up to kLanes - 1 more are written.
 template <int TYPE> void widen(const char * row, int64_t n, float * to) {
     if constexpr (is_plain<TYPE>) {
         constexpr int size = bytes_of<TYPE>;
         int64_t i = 0;
-        for (; i + W <= n; i += W) store(to + i, floats<TYPE>(row + i * size));
+        for (; i + kLanes <= n; i += kLanes) store(to + i, floats<TYPE>(row + i * size));
         if (i == n) return;
-        char last[4 * W] = {};
+        char last[4 * kLanes] = {};
         memcpy(last, row + i * size, (n - i) * size);
         store(to + i, floats<TYPE>(last));
     } else {
@@ -59,60 +59,60 @@ template <int TYPE> void widen(const char * row, int64_t n, float * to) {
             Row block;
             T::read((const uint8_t *) row, block);
             if constexpr (T::HAS_TABLE)
-                for (int i = 0; i < T::COLUMNS; i += 4 * W) istore(block.q + i, look_up(T::TABLE, iload(block.q + i)));
-            const F d = set_half(block.d), m = set_half(block.m);
-            for (int i = 0; i < T::COLUMNS; i += W) {
-                const I q = T::SIGNED ? signed_bytes(block.q + i) : unsigned_bytes(block.q + i);
-                const F x = to_float(isub(q, iset(T::OFFSET)));
-                store(to + b + i, T::HAS_MIN ? fma(x, d, m) : mul(x, d));
+                for (int i = 0; i < T::COLUMNS; i += 4 * kLanes) istore(block.q + i, look_up(T::TABLE, iload(block.q + i)));
+            const Floats scale = set_half(block.scale), minimum = set_half(block.minimum);
+            for (int i = 0; i < T::COLUMNS; i += kLanes) {
+                const Ints q = T::SIGNED ? signed_bytes(block.q + i) : unsigned_bytes(block.q + i);
+                const Floats x = to_float(isub(q, iset(T::OFFSET)));
+                store(to + b + i, T::HAS_MIN ? fma(x, scale, minimum) : mul(x, scale));
             }
         }
     }
 }
 
-// Keys of W cells side by side, element by element: to[element][cell]. Only n are there, the others are zeros. rows: W
+// Keys of kLanes cells side by side, element by element: to[element][cell]. Only n are there, the others are zeros. rows: kLanes
 // rows of scratch.
-template <int TYPE> void turn(const char * k, size_t stride, int64_t n, int64_t d, float * rows, float * to) {
+template <int TYPE> void turn(const char * k, size_t stride, int64_t n, int64_t head_size, float * rows, float * to) {
     if constexpr (is_plain<TYPE>) {
-        if (n >= W && d % W == 0) {
-            for (int64_t j = 0; j < d; j += W) {
-                F r[W];
-                for (int i = 0; i < W; i++) r[i] = floats<TYPE>(k + i * stride + j * bytes_of<TYPE>);
+        if (n >= kLanes && head_size % kLanes == 0) {
+            for (int64_t j = 0; j < head_size; j += kLanes) {
+                Floats r[kLanes];
+                for (int i = 0; i < kLanes; i++) r[i] = floats<TYPE>(k + i * stride + j * bytes_of<TYPE>);
                 transpose(r);
-                for (int i = 0; i < W; i++) store(to + (j + i) * kStep, r[i]);
+                for (int i = 0; i < kLanes; i++) store(to + (j + i) * kStep, r[i]);
             }
             return;
         }
     }
-    const int64_t width = up(d, W), row = width + 16;  // rows of 2^n floats would share few places of the cache
-    for (int64_t i = 0; i < W; i++) {
-        if (i < n) widen<TYPE>(k + i * stride, d, rows + i * row);
+    const int64_t width = up(head_size, kLanes), row = width + 16;  // rows of 2^n floats would share few places of the cache
+    for (int64_t i = 0; i < kLanes; i++) {
+        if (i < n) widen<TYPE>(k + i * stride, head_size, rows + i * row);
         else memset(rows + i * row, 0, width * 4);
     }
-    turn<ggml::F32>((const char *) rows, row * 4, W, width, nullptr, to);
+    turn<ggml::F32>((const char *) rows, row * 4, kLanes, width, nullptr, to);
 }
 
 // c = a b, or c += a b: R rows of a (n columns), N vectors of columns of b (n rows, of a plain type, b_row in bytes). Each
 // sum is one chain, from 0 to n.
 template <int TYPE, bool adds, int R, int N>
 void block(const float * a, size_t a_row, const char * b, size_t b_row, int64_t n, float * c, size_t c_row) {
-    F s[R][N];
+    Floats s[R][N];
     for (int i = 0; i < R; i++)
-        for (int j = 0; j < N; j++) s[i][j] = adds ? load(c + i * c_row + j * W) : zero();
+        for (int j = 0; j < N; j++) s[i][j] = adds ? load(c + i * c_row + j * kLanes) : zero();
     for (int64_t k = 0; k < n; k++) {
-        F v[N];
-        for (int j = 0; j < N; j++) v[j] = floats<TYPE>(b + k * b_row + j * W * bytes_of<TYPE>);
+        Floats v[N];
+        for (int j = 0; j < N; j++) v[j] = floats<TYPE>(b + k * b_row + j * kLanes * bytes_of<TYPE>);
         for (int i = 0; i < R; i++) {
-            const F x = set(a[i * a_row + k]);
+            const Floats x = set(a[i * a_row + k]);
             for (int j = 0; j < N; j++) s[i][j] = fma(x, v[j], s[i][j]);
         }
     }
     for (int i = 0; i < R; i++)
-        for (int j = 0; j < N; j++) store(c + i * c_row + j * W, s[i][j]);
+        for (int j = 0; j < N; j++) store(c + i * c_row + j * kLanes, s[i][j]);
 }
 
 constexpr int vectors(int n_rows) {  // as many as there are registers for, and divide a step
-    int n = kStep / W;
+    int n = kStep / kLanes;
     while (n * n_rows > kSums) n /= 2;
     return n;
 }
@@ -122,29 +122,29 @@ template <int TYPE, bool adds, int R = kBlock> void multiply(const float * a, si
     constexpr int N = vectors(R);
     for (; n_rows >= R; n_rows -= R, a += R * a_row, c += R * c_row) {
         int64_t j = 0;
-        for (; j + N * W <= width; j += N * W) block<TYPE, adds, R, N>(a, a_row, b + j * bytes_of<TYPE>, b_row, n, c + j, c_row);
-        for (; j < width; j += W) block<TYPE, adds, R, 1>(a, a_row, b + j * bytes_of<TYPE>, b_row, n, c + j, c_row);
+        for (; j + N * kLanes <= width; j += N * kLanes) block<TYPE, adds, R, N>(a, a_row, b + j * bytes_of<TYPE>, b_row, n, c + j, c_row);
+        for (; j < width; j += kLanes) block<TYPE, adds, R, 1>(a, a_row, b + j * bytes_of<TYPE>, b_row, n, c + j, c_row);
     }
     if constexpr (R > 1)
         if (n_rows) multiply<TYPE, adds, R - 1>(a, a_row, n_rows, b, b_row, n, c, c_row, width);
 }
 
 // A type of K and V.
-struct Type {
+struct CacheType {
     int number, n_values, n_bytes;  // of a block
     decltype(&widen<ggml::F32>) widen;
     decltype(&turn<ggml::F32>) turn;
     decltype(&multiply<ggml::F32, true>) add;  // without widening; null where that is not possible
 };
-template <int TYPE> constexpr Type plain() { return {TYPE, 1, bytes_of<TYPE>, widen<TYPE>, turn<TYPE>, multiply<TYPE, true>}; }
-template <int TYPE> constexpr Type quantized() { return {TYPE, Format<TYPE>::COLUMNS, Format<TYPE>::FILE, widen<TYPE>, turn<TYPE>, nullptr}; }
+template <int TYPE> constexpr CacheType plain() { return {TYPE, 1, bytes_of<TYPE>, widen<TYPE>, turn<TYPE>, multiply<TYPE, true>}; }
+template <int TYPE> constexpr CacheType quantized() { return {TYPE, Format<TYPE>::COLUMNS, Format<TYPE>::FILE, widen<TYPE>, turn<TYPE>, nullptr}; }
 
-inline const Type * type_of(const ggml::Tensor * t) {
-    static constexpr Type types[] = {
+inline const CacheType * cache_type(const ggml::Tensor * t) {
+    static constexpr CacheType types[] = {
         plain<ggml::F32>(), plain<ggml::F16>(), plain<ggml::BF16>(), quantized<ggml::Q8_0>(), quantized<ggml::Q4_0>(),
         quantized<ggml::Q4_1>(), quantized<ggml::Q5_0>(), quantized<ggml::Q5_1>(), quantized<ggml::IQ4_NL>(),
     };
-    for (const Type & type : types)
+    for (const CacheType & type : types)
         if (type.number == t->type) return t->ne[0] % type.n_values == 0 && t->nb[0] == (size_t) type.n_bytes ? &type : nullptr;
     return nullptr;
 }
@@ -184,34 +184,30 @@ struct Tree {
             const float x = exp1(a.greatest[i] - greatest), y = exp1(b.greatest[i] - greatest);
             a.greatest[i] = greatest;
             a.sum[i] = a.sum[i] * x + b.sum[i] * y;
-            for (float *p = a.v + i * v_row, *q = b.v + i * v_row, *end = p + v_row; p < end; p += W, q += W)
+            for (float *p = a.v + i * v_row, *q = b.v + i * v_row, *end = p + v_row; p < end; p += kLanes, q += kLanes)
                 store(p, fma(load(q), set(y), mul(load(p), set(x))));
         }
     }
 };
 
-struct Shared {
-    std::atomic<int64_t> next;
-};
-
 // An operation: its sizes, how it is shared out, and where things are in the scratch.
-struct Plan {
+struct AttentionPlan {
     const ggml::Tensor *op, *q, *k, *v, *mask, *sinks;
-    const Type *k_type, *v_type;
+    const CacheType *k_type, *v_type;
     int64_t n_rows, n_heads, n_kv_heads, group, n_streams;  // group: heads that share a head of K and V
-    int64_t d, v_row, n_cells, n_chunks, n_steps;           // v_row: floats of a row of sums
+    int64_t head_size, v_row, n_cells, n_chunks, n_steps;           // v_row: floats of a row of sums
     int64_t mask_heads, mask_streams, live_rows;
     int64_t n_tiles, tile, range, n_ranges, n_tasks;  // of a head of K and V; pairs of a tile; chunks of a range
     int64_t n_threads, sums_size, tree_slots;
     float scale, max_bias, cap;
 
-    Plan(const ggml::Tensor * o, int n) : op(o), q(o->src[0]), k(o->src[1]), v(o->src[2]), mask(o->src[3]), sinks(o->src[4]) {
-        k_type = type_of(k), v_type = type_of(v);
+    AttentionPlan(const ggml::Tensor * o, int n) : op(o), q(o->src[0]), k(o->src[1]), v(o->src[2]), mask(o->src[3]), sinks(o->src[4]) {
+        k_type = cache_type(k), v_type = cache_type(v);
         n_threads = n;
-        d = q->ne[0], n_rows = q->ne[1], n_heads = q->ne[2], n_streams = q->ne[3];
+        head_size = q->ne[0], n_rows = q->ne[1], n_heads = q->ne[2], n_streams = q->ne[3];
         n_kv_heads = k->ne[2], group = n_heads / n_kv_heads;
         n_cells = k->ne[1], n_chunks = (n_cells + kChunk - 1) / kChunk, n_steps = n_chunks * kSteps;
-        v_row = up(v->ne[0], W) + 16;  // rows of 2^n floats would share few places of the cache
+        v_row = up(v->ne[0], kLanes) + 16;  // rows of 2^n floats would share few places of the cache
         mask_heads = mask ? mask->ne[2] : 1, mask_streams = mask ? mask->ne[3] : 1;
         live_rows = mask ? n_rows * mask_heads * mask_streams : 1;
         float params[3];
@@ -233,12 +229,12 @@ struct Plan {
         for (int64_t i = 1; i < n_chunks; i *= 2) tree_slots++;
     }
 
-    // The scratch: Shared, `live`, sums of all tasks if ranges have to be joined, and a part for each thread.
+    // The scratch: the next task, `live`, sums of all tasks if ranges have to be joined, and a part for each thread.
     size_t live_size() const { return up(live_rows * n_steps, 64); }
     size_t parts_size() const { return n_ranges > 1 ? up(n_tasks * sums_size * 4, 64) : 0; }
     size_t thread_size() const {
-        const int64_t keys = up(d, W) * kStep, values = (v_row + W) * kStep, rows = W * (up(d, W) + 16);
-        return up(4 * (up(tile * d, 16) + tile * kChunk + keys + values + rows + tree_slots * sums_size), 64);
+        const int64_t keys = up(head_size, kLanes) * kStep, values = (v_row + kLanes) * kStep, rows = kLanes * (up(head_size, kLanes) + 16);
+        return up(4 * (up(tile * head_size, 16) + tile * kChunk + keys + values + rows + tree_slots * sums_size), 64);
     }
     size_t size() const { return 128 + live_size() + parts_size() + n_threads * thread_size(); }
 
@@ -257,21 +253,21 @@ struct Plan {
 };
 
 // What a thread does: its part of the scratch, and the tile it works on.
-struct Worker {
-    const Plan & plan;
+struct AttentionWorker {
+    const AttentionPlan & plan;
     uint8_t * live;     // [stream and head of the mask][row][step]: does the row see one of its cells?
     float * parts;      // sums of tasks
     float *q, *scores, *keys, *values, *rows, *stack;
     int64_t stream, head, first, n_pairs;  // of the tile: a head of K and V, pairs from `first` on
     const uint8_t * pair_live[kPairs];     // of each pair, by step
 
-    Worker(const Plan & p, void * scratch, int ith) : plan(p) {
+    AttentionWorker(const AttentionPlan & p, void * scratch, int ith) : plan(p) {
         char * at = (char *) aligned(scratch) + 64;
         live = (uint8_t *) at, at += p.live_size();
         parts = (float *) at, at += p.parts_size();
         q = (float *) (at + ith * p.thread_size());
-        scores = q + up(p.tile * p.d, 16), keys = scores + p.tile * kChunk, values = keys + up(p.d, W) * kStep;
-        rows = values + (p.v_row + W) * kStep, stack = rows + W * (up(p.d, W) + 16);
+        scores = q + up(p.tile * p.head_size, 16), keys = scores + p.tile * kChunk, values = keys + up(p.head_size, kLanes) * kStep;
+        rows = values + (p.v_row + kLanes) * kStep, stack = rows + kLanes * (up(p.head_size, kLanes) + 16);
     }
 
     int64_t row(int64_t pair) const { return (first + pair) / plan.group; }
@@ -300,7 +296,7 @@ struct Worker {
         stream = s, head = h, first = t * plan.tile;
         n_pairs = std::min(plan.tile, plan.n_rows * plan.group - first);
         for (int64_t i = 0; i < n_pairs; i++) {
-            memcpy(q + i * plan.d, (const char *) plan.q->data + row(i) * plan.q->nb[1] + q_head(i) * plan.q->nb[2] + s * plan.q->nb[3], plan.d * 4);
+            memcpy(q + i * plan.head_size, (const char *) plan.q->data + row(i) * plan.q->nb[1] + q_head(i) * plan.q->nb[2] + s * plan.q->nb[3], plan.head_size * 4);
             const int64_t of_mask = (s % plan.mask_streams * plan.mask_heads + q_head(i) % plan.mask_heads) * plan.n_rows + row(i);
             pair_live[i] = live + (plan.mask ? of_mask : 0) * plan.n_steps;
         }
@@ -326,7 +322,7 @@ struct Worker {
     }
 
     // A step's cells on their way into the nearest cache: rows of a head are too short for the processor to guess them.
-    void fetch(const ggml::Tensor * t, const Type & type, int64_t step) const {
+    void fetch(const ggml::Tensor * t, const CacheType & type, int64_t step) const {
         const char * p = (const char *) t->data + step * kStep * t->nb[1] + head * t->nb[2] + stream * t->nb[3];
         const int64_t n = std::min<int64_t>(kStep, plan.n_cells - step * kStep), bytes = t->ne[0] / type.n_values * type.n_bytes;
         for (int64_t i = 0; i < n; i++, p += t->nb[1])
@@ -335,8 +331,8 @@ struct Worker {
 
     void turn_keys(int64_t step) const {
         const char * k = (const char *) plan.k->data + head * plan.k->nb[2] + stream * plan.k->nb[3];
-        for (int64_t i = 0, cell = step * kStep; i < kStep; i += W, cell += W)
-            plan.k_type->turn(k + cell * plan.k->nb[1], plan.k->nb[1], plan.n_cells - cell, plan.d, rows, keys + i);
+        for (int64_t i = 0, cell = step * kStep; i < kStep; i += kLanes, cell += kLanes)
+            plan.k_type->turn(k + cell * plan.k->nb[1], plan.k->nb[1], plan.n_cells - cell, plan.head_size, rows, keys + i);
     }
 
     const char * values_at(int64_t cell) const {
@@ -353,11 +349,11 @@ struct Worker {
     // Scores of a pair become e^(score - greatest).
     void soften(int64_t pair, int64_t chunk, Sums to) const {
         static const uint16_t none[kStep] = {};
-        const F scale = set(plan.scale), cap = set(plan.cap), slope = set(plan.slope(q_head(pair)));
+        const Floats scale = set(plan.scale), cap = set(plan.cap), slope = set(plan.slope(q_head(pair)));
         const uint16_t * mask = plan.mask ? plan.mask_row(row(pair), q_head(pair), stream) : nullptr;
         const uint8_t * is_live = pair_live[pair] + chunk * kSteps;
         float * s = scores + pair * kChunk;
-        F most = set(kNone), total = zero();
+        Floats most = set(kNone), total = zero();
         for (int step = 0; step < kSteps; step++) {
             if (!is_live[step]) continue;
             const int64_t cell = chunk * kChunk + step * kStep, n = plan.n_cells - cell;
@@ -367,9 +363,9 @@ struct Worker {
                 for (int i = 0; i < kStep; i++) last[i] = i < n ? m[i] : kMasked;
                 m = last;
             }
-            for (int i = 0; i < kStep; i += W) {
-                const F bias = halves(m + i);
-                F x = keep_above(load(s + step * kStep + i), bias, kLeastMask);  // whatever K of a masked cell holds
+            for (int i = 0; i < kStep; i += kLanes) {
+                const Floats bias = halves(m + i);
+                Floats x = keep_above(load(s + step * kStep + i), bias, kLeastMask);  // whatever K of a masked cell holds
                 if (plan.cap != 0.0f) x = fma(cap, tanh(mul(x, scale)), mul(bias, slope));
                 else x = fma(x, scale, mul(bias, slope));
                 store(s + step * kStep + i, x);
@@ -379,8 +375,8 @@ struct Worker {
         *to.greatest = greatest(most);
         for (int step = 0; step < kSteps; step++) {
             if (!is_live[step]) continue;
-            for (int i = step * kStep; i < (step + 1) * kStep; i += W) {
-                const F p = exp(sub(load(s + i), set(*to.greatest)));
+            for (int i = step * kStep; i < (step + 1) * kStep; i += kLanes) {
+                const Floats p = exp(sub(load(s + i), set(*to.greatest)));
                 store(s + i, p);
                 total = add(total, p);
             }
@@ -399,7 +395,7 @@ struct Worker {
             turn_keys(step0 + step);
             runs(step0 + step, [&](int64_t i, int64_t n) {
                 float * to = scores + i * kChunk + step * kStep;
-                multiply<ggml::F32, false>(q + i * plan.d, plan.d, n, (const char *) keys, kStep * 4, plan.d, to, kChunk, kStep);
+                multiply<ggml::F32, false>(q + i * plan.head_size, plan.head_size, n, (const char *) keys, kStep * 4, plan.head_size, to, kChunk, kStep);
             });
         }
         for (int64_t i = 0; i < n_pairs; i++) soften(i, chunk, to.of_pair(i, plan.v_row));
@@ -407,7 +403,7 @@ struct Worker {
         for (int step = 0; step < kSteps; step++) {
             if (!is_live[step]) continue;
             const int64_t cell = (step0 + step) * kStep;
-            if (n_pairs <= kBlock && plan.v_type->add && plan.v->ne[0] % W == 0 && cell + kStep <= plan.n_cells) {  // they are used once
+            if (n_pairs <= kBlock && plan.v_type->add && plan.v->ne[0] % kLanes == 0 && cell + kStep <= plan.n_cells) {  // they are used once
                 runs(step0 + step, [&](int64_t i, int64_t n) { add_values(plan.v_type->add, values_at(cell), plan.v->nb[1], i, n, step, to); });
             } else {
                 widen_values(step0 + step, nullptr);
@@ -419,15 +415,15 @@ struct Worker {
     }
 
     template <class Add> void add_values(Add add, const char * from, size_t stride, int64_t pair, int64_t n, int step, Sums to) const {
-        add(scores + pair * kChunk + step * kStep, kChunk, n, from, stride, kStep, to.v + pair * plan.v_row, plan.v_row, up(plan.v->ne[0], W));
+        add(scores + pair * kChunk + step * kStep, kChunk, n, from, stride, kStep, to.v + pair * plan.v_row, plan.v_row, up(plan.v->ne[0], kLanes));
     }
     void add_widened(int64_t pair, int64_t n, int step, Sums to) const {
         add_values(multiply<ggml::F32, true>, (const char *) values, plan.v_row * 4, pair, n, step, to);
     }
 
     bool is_finite(const float * p) const {
-        F x = zero();
-        for (int64_t i = 0; i < plan.v_row; i += W) x = add(x, sub(load(p + i), load(p + i)));
+        Floats x = zero();
+        for (int64_t i = 0; i < plan.v_row; i += kLanes) x = add(x, sub(load(p + i), load(p + i)));
         return sum(x) == 0.0f;
     }
 
@@ -509,18 +505,19 @@ inline bool attends(const ggml::Tensor * op) {
     const ggml::Tensor *q = op->src[0], *k = op->src[1], *v = op->src[2], *mask = op->src[3], *sinks = op->src[4];
     if (ggml::n_rows(q) == 0 || k->ne[2] == 0) return false;  // plans are made for empty passes, too
     if (op->type != ggml::F32 || q->type != ggml::F32 || q->nb[0] != 4 || op->nb[0] != 4) return false;
-    if (!type_of(k) || !type_of(v) || k->ne[0] != q->ne[0] || k->ne[1] != v->ne[1]) return false;
+    if (!cache_type(k) || !cache_type(v) || k->ne[0] != q->ne[0] || k->ne[1] != v->ne[1]) return false;
     if (k->ne[2] != v->ne[2] || q->ne[2] % k->ne[2] || k->ne[3] != q->ne[3] || v->ne[3] != q->ne[3]) return false;
     if (mask && (mask->type != ggml::F16 || mask->nb[0] != 2 || mask->ne[0] < k->ne[1] || mask->ne[1] < q->ne[1])) return false;
-    return !sinks || sinks->type == ggml::F32;
+    return !sinks || (sinks->type == ggml::F32 && sinks->nb[0] == 4 && sinks->ne[0] == q->ne[2]);
 }
 
-inline size_t attend_size(int n_threads, const ggml::Tensor * op) { return Plan(op, n_threads).size(); }
+inline size_t attend_size(int n_threads, const ggml::Tensor * op) { return AttentionPlan(op, n_threads).size(); }
 
 inline void attend(ggml::Compute * compute, ggml::Tensor * op) {
-    const Plan plan(op, compute->nth);
-    auto & next = ((Shared *) aligned(compute->wdata))->next;
-    Worker worker(plan, compute->wdata, compute->ith);
+    const AttentionPlan plan(op, compute->nth);
+    auto & next = *(NextTask *) aligned(compute->wdata);
+    require(compute->wsize >= plan.size(), "there is too little scratch", op);
+    AttentionWorker worker(plan, compute->wdata, compute->ith);
     if (compute->ith == 0) next.store(0, std::memory_order_relaxed);
     worker.look_at_mask(compute->ith);
     calls.barrier(compute->threadpool);

@@ -12,11 +12,34 @@ namespace ggml {
 
 constexpr int kDims = 4;
 
-// Numbers of types in files: they never change.
+// Types of weights that the kernels multiply: ggml's name of the constant, its number (files have it, so it never
+// changes), its name as text, columns and bytes of a block. How a block is read stands in planes.h.
+#define UAD_TYPES(type)                                                                                            \
+    type(Q8_0, 8, "q8_0", 32, 34) type(Q4_0, 2, "q4_0", 32, 18) type(Q4_1, 3, "q4_1", 32, 20)                      \
+    type(Q5_0, 6, "q5_0", 32, 22) type(Q5_1, 7, "q5_1", 32, 24) type(Q2_K, 10, "q2_K", 256, 84)                    \
+    type(Q3_K, 11, "q3_K", 256, 110) type(Q4_K, 12, "q4_K", 256, 144) type(Q5_K, 13, "q5_K", 256, 176)             \
+    type(Q6_K, 14, "q6_K", 256, 210) type(IQ4_NL, 20, "iq4_nl", 32, 18) type(IQ4_XS, 23, "iq4_xs", 256, 136)       \
+    type(MXFP4, 39, "mxfp4", 32, 17) type(BF16, 30, "bf16", 1, 2) type(F16, 1, "f16", 1, 2) type(F32, 0, "f32", 1, 4)
+
 enum Type : int {
-    F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q8_1 = 9, Q2_K = 10, Q3_K = 11, Q4_K = 12, Q5_K = 13,
-    Q6_K = 14, IQ4_NL = 20, IQ4_XS = 23, I32 = 26, BF16 = 30, MXFP4 = 39,
+#define UAD_NUMBER(NAME, NUMBER, TEXT, COLUMNS, BYTES) NAME = NUMBER,
+    UAD_TYPES(UAD_NUMBER)
+#undef UAD_NUMBER
+    I32 = 26,
 };
+
+struct Block {
+    int columns = 0, bytes = 0;
+};
+static constexpr Block block_of(int type) {  // without columns for a type that is not in the list
+    switch (type) {
+#define UAD_BLOCK(NAME, NUMBER, TEXT, COLUMNS, BYTES) \
+    case NUMBER: return {COLUMNS, BYTES};
+        UAD_TYPES(UAD_BLOCK)
+#undef UAD_BLOCK
+        default: return {};
+    }
+}
 
 struct Buffer;
 struct BufferType;

@@ -1,6 +1,7 @@
 // Compiled once for each kind of processor, with that kind's instructions: -DUAD_KIND=avx2 -DUAD_AVX2 -mavx2 ...
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -30,9 +31,10 @@ namespace {
 
 #define UAD_TEXT(x) #x
 #define UAD_NAME(x) UAD_TEXT(x)
+#define UAD_OWN(function) UAD_SPACE::function
 const Kind UAD_KIND = {
-    UAD_NAME(UAD_KIND), UAD_SPACE::takes, UAD_SPACE::matrix_bytes, UAD_SPACE::repack, UAD_SPACE::group_offset, UAD_SPACE::product_size,
-    UAD_SPACE::product, UAD_SPACE::attends, UAD_SPACE::attend_size, UAD_SPACE::attend, UAD_SPACE::crosses,
-    UAD_SPACE::cross_size, UAD_SPACE::cross,
+    UAD_NAME(UAD_KIND), UAD_OWN(matrix_bytes), UAD_OWN(repack), UAD_OWN(group_offset), UAD_OWN(product_size), UAD_OWN(product),
+    UAD_OWN(attends), UAD_OWN(attend_size), UAD_OWN(attend),
+    UAD_OWN(is_of_activations), UAD_OWN(of_activations_size), UAD_OWN(of_activations),
 };
 }  // namespace uad

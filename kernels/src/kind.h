@@ -1,7 +1,10 @@
 // One kind of processor: the functions that its source file compiled, and what all kinds share.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 
 #include "ggml_facts.h"
 
@@ -31,7 +34,6 @@ struct Kind {
     const char * name;
 
     // Products with repacked weights (product.h).
-    bool (*takes)(int type);
     size_t (*matrix_bytes)(int type, int64_t k, int64_t rows);
     void (*repack)(int type, int64_t k, int64_t rows, const void * from, void * to, int64_t first_group, int64_t last_group);
     int64_t (*group_offset)(const ggml::Tensor * view);
@@ -44,12 +46,24 @@ struct Kind {
     void (*attend)(ggml::Compute * compute, ggml::Tensor * op);
 
     // Products of two activations (activations.h).
-    bool (*crosses)(const ggml::Tensor * op);
-    size_t (*cross_size)(int n_threads, const ggml::Tensor * op);
-    void (*cross)(ggml::Compute * compute, ggml::Tensor * op);
+    bool (*is_of_activations)(const ggml::Tensor * op);
+    size_t (*of_activations_size)(int n_threads, const ggml::Tensor * op);
+    void (*of_activations)(ggml::Compute * compute, ggml::Tensor * op);
 };
 
 extern const Kind amx, avx512bf16, avx512, avxvnni, avx2, neon;
+
+// What threads share in an operation's scratch: the task that is taken next.
+using NextTask = std::atomic<int64_t>;
+
+// Ends the process: a wrong text would be worse.
+[[noreturn]] static inline void give_up(const char * what, const ggml::Tensor * t) {
+    fprintf(stderr, "uad-kernels: %s: %s\n", what, t->name);
+    abort();
+}
+static inline void require(bool is_so, const char * what, const ggml::Tensor * t) {
+    if (__builtin_expect(!is_so, 0)) give_up(what, t);
+}
 
 static inline uintptr_t aligned(const void * p) { return ((uintptr_t) p + 63) & ~(uintptr_t) 63; }
 

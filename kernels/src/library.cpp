@@ -89,10 +89,9 @@ struct PartOf {
     std::atomic<bool> is_on;
 };
 PartOf parts[] = {
-    {"q8_0", ggml::Q8_0, {true}}, {"q4_0", ggml::Q4_0, {true}}, {"q4_1", ggml::Q4_1, {true}}, {"q5_0", ggml::Q5_0, {true}},
-    {"q5_1", ggml::Q5_1, {true}}, {"q2_K", ggml::Q2_K, {true}}, {"q3_K", ggml::Q3_K, {true}}, {"q4_K", ggml::Q4_K, {true}},
-    {"q5_K", ggml::Q5_K, {true}}, {"q6_K", ggml::Q6_K, {true}}, {"iq4_nl", ggml::IQ4_NL, {true}}, {"iq4_xs", ggml::IQ4_XS, {true}},
-    {"mxfp4", ggml::MXFP4, {true}}, {"bf16", ggml::BF16, {true}}, {"f16", ggml::F16, {true}}, {"f32", ggml::F32, {true}},
+#define UAD_PART(NAME, NUMBER, TEXT, COLUMNS, BYTES) {TEXT, NUMBER, {true}},
+    UAD_TYPES(UAD_PART)
+#undef UAD_PART
     {"attention", kAttention, {true}}, {"activations", kActivations, {true}},
 };
 
@@ -102,7 +101,7 @@ bool is_on(int type) {
     return false;
 }
 
-std::atomic<uint64_t> n_products, n_experts, n_attended, n_crossed;
+std::atomic<uint64_t> n_products, n_experts, n_attended, n_of_activations;
 
 // ---- the buffer
 
@@ -117,11 +116,6 @@ size_t packed_bytes(const ggml::Tensor * t) {
 const char * name_of(ggml::BufferType *) { return "CPU_UAD"; }
 size_t alignment(ggml::BufferType *) { return 64; }
 size_t size_of(ggml::BufferType *, const ggml::Tensor * t) { return packed_bytes(t); }
-
-[[noreturn]] void give_up(const char * what, const ggml::Tensor * t) {
-    fprintf(stderr, "uad-kernels: %s: %s\n", what, t->name);
-    abort();
-}
 
 // The rows of all matrices are packed by as many threads as there are cores: llama.cpp loads with one.
 void set_tensor(ggml::Buffer *, ggml::Tensor * t, const void * data, size_t offset, size_t size) {
@@ -155,7 +149,7 @@ void set_tensor(ggml::Buffer *, ggml::Tensor * t, const void * data, size_t offs
 int init_tensor(ggml::Buffer *, ggml::Tensor *) { return 0; }
 
 ggml::Buffer * allocate(ggml::BufferType * type, size_t size) {
-    ggml::Buffer * buffer = calls.alloc_buffer(calls.cpu_buffer_type(), size + 8192);  // kernels fetch a little ahead
+    ggml::Buffer * buffer = calls.alloc_buffer(calls.cpu_buffer_type(), size);
     if (!buffer) return nullptr;
     buffer->buft = type;
     buffer->iface.init_tensor = init_tensor;
@@ -174,10 +168,21 @@ ggml::Buffer * allocate(ggml::BufferType * type, size_t size) {
 
 // Whether an operation is a product with weights in our buffer that can be computed here.
 bool multiplies(const ggml::Tensor * op) {
-    const ggml::Tensor *w = op->src[0], *x = op->src[1];
+    const ggml::Tensor *w = op->src[0], *x = op->src[1], *ids = op->src[2];
     if (op->op != ops.mul_mat && op->op != ops.mul_mat_id) return false;
     if (!is_ours(w) || kind->group_offset(w) < 0 || x->type != ggml::F32 || op->type != ggml::F32) return false;
-    return op->op == ops.mul_mat || (op->src[2]->type == ggml::I32 && w->ne[3] == 1);
+    if (op->op == ops.mul_mat) return true;
+    return ids->type == ggml::I32 && w->ne[3] == 1 && x->ne[1] > 0 && ids->ne[0] % x->ne[1] == 0 && x->ne[2] == ids->ne[1];
+}
+
+// Whether the loader is to put a weight into our buffer: of a type that is on, whole, and in the order of a file.
+bool is_wanted(const ggml::Tensor * w) {
+    const ggml::Block block = ggml::block_of(w->type);
+    if (!is_on(w->type) || packed_bytes(w) == 0) return false;
+    if (w->nb[1] != w->nb[0] * (w->ne[0] / block.columns) || w->nb[2] != w->nb[1] * w->ne[1]) return false;
+    // a factor beside a matrix ("blk.0.attn_output.scale"): llama.cpp's loader asks as if it were one
+    const char * suffix = strrchr(w->name, '.');
+    return w->ne[1] != 1 || !suffix || (strcmp(suffix, ".scale") && strcmp(suffix, ".input_scale"));
 }
 
 struct Products : ggml::Operation {
@@ -207,21 +212,15 @@ struct Attention : ggml::Operation {
 
 struct Activations : ggml::Operation {
     bool work_size(int n_threads, const ggml::Tensor * op, size_t & size) override {
-        size = kind->cross_size(n_threads, op);
+        size = kind->of_activations_size(n_threads, op);
         return true;
     }
     bool compute_forward(ggml::Compute * compute, ggml::Tensor * op) override {
-        if (compute->ith == 0) n_crossed.fetch_add(1, std::memory_order_relaxed);
-        kind->cross(compute, op);
+        if (compute->ith == 0) n_of_activations.fetch_add(1, std::memory_order_relaxed);
+        kind->of_activations(compute, op);
         return true;
     }
 };
-
-// Whether a tensor is a factor beside a matrix ("blk.0.attn_output.scale"): llama.cpp's loader asks as if it were one.
-bool is_factor(const ggml::Tensor * w) {
-    const char * suffix = strrchr(w->name, '.');
-    return w->ne[1] == 1 && suffix && (!strcmp(suffix, ".scale") || !strcmp(suffix, ".input_scale"));
-}
 
 struct Extra : ggml::Extra {
     Products products;
@@ -232,25 +231,15 @@ struct Extra : ggml::Extra {
     bool supports_op(void *, const ggml::Tensor * op) override {
         if (!multiplies(op)) return false;
         const ggml::Tensor *w = op->src[0], *x = op->src[1];
-        const bool is_plain = w->view_src || (w->nb[1] == w->nb[0] * (w->ne[0] / columns_of(w->type)) && w->nb[2] == w->nb[1] * w->ne[1]);
         // the loader asks with an empty buffer; what lies in one of ours stays, whatever is switched off since
-        const bool is_asked = w->buffer->size == 0;
-        const bool is_taken = w->view_src || !is_asked || (is_on(w->type) && packed_bytes(w) > 0 && is_plain && !is_factor(w));
-        return is_taken && (!x->buffer || calls.is_host(x->buffer->buft));
+        const bool is_loading = w->buffer->size == 0 && !w->view_src;
+        return (!is_loading || is_wanted(w)) && (!x->buffer || calls.is_host(x->buffer->buft));
     }
     ggml::Operation * get_tensor_traits(const ggml::Tensor * op) override {
         if ((op->op == ops.mul_mat || op->op == ops.mul_mat_id) && is_ours(op->src[0])) return &products;
         if (op->op == ops.flash_attn_ext && is_on(kAttention) && kind->attends(op)) return &attention;
-        if (op->op == ops.mul_mat && is_on(kActivations) && kind->crosses(op)) return &activations;
+        if (op->op == ops.mul_mat && is_on(kActivations) && kind->is_of_activations(op)) return &activations;
         return nullptr;
-    }
-
-    static int64_t columns_of(int type) {
-        switch (type) {
-            case ggml::F32: case ggml::F16: case ggml::BF16: return 1;
-            case ggml::Q2_K: case ggml::Q3_K: case ggml::Q4_K: case ggml::Q5_K: case ggml::Q6_K: case ggml::IQ4_XS: return 256;
-            default: return 32;
-        }
     }
 };
 
@@ -345,7 +334,7 @@ uint64_t uad_kernels_count(const char * what) {
     if (!strcmp(what, "products")) return n_products;
     if (!strcmp(what, "experts")) return n_experts;
     if (!strcmp(what, "attention")) return n_attended;
-    if (!strcmp(what, "activations")) return n_crossed;
+    if (!strcmp(what, "activations")) return n_of_activations;
     return 0;
 }
 

@@ -22,9 +22,9 @@ enum class Scale {
 
 // Bytes of a group's block, before they are packed: of one row.
 struct Row {
-    uint16_t d = 0, m = 0;  // halves (MXFP4: the exponent's byte in d)
-    uint8_t scales[16] = {}; // of cells, or of halves of cells
-    uint8_t mins[8] = {};    // of cells
+    uint16_t scale = 0, minimum = 0;  // d and m above, as halves (MXFP4: the exponent's byte)
+    uint8_t scales[16] = {};          // of cells, or of halves of cells
+    uint8_t mins[8] = {};             // of cells
     uint8_t q[256] = {};
 };
 
@@ -70,50 +70,51 @@ inline void scales_and_mins(const uint8_t * p, Row & row) {
     }
 }
 
-// One type of weights. FILE: bytes of a block in the file; COLUMNS of a block; OFFSET is taken off each value; scales and
-// mins: bytes a row for each block. read: a block of the file.
+// One type of weights. COLUMNS of a block, FILE: its bytes in the file; OFFSET is taken off each value; N_SCALES, N_MINS:
+// bytes a row for each block. read: a block of the file.
 template <int TYPE> struct Format;
 
-template <int COLUMNS_, int FILE_, int BITS_, Scale SCALE_, int OFFSET_ = 0, int N_SCALES_ = 0, int N_MINS_ = 0> struct Layout {
-    static constexpr int COLUMNS = COLUMNS_, FILE = FILE_, BITS = BITS_, OFFSET = OFFSET_, N_SCALES = N_SCALES_, N_MINS = N_MINS_;
+template <int TYPE, int BITS_, Scale SCALE_, int OFFSET_ = 0, int N_SCALES_ = 0, int N_MINS_ = 0> struct Layout {
+    static constexpr int COLUMNS = ggml::block_of(TYPE).columns, FILE = ggml::block_of(TYPE).bytes;
+    static constexpr int BITS = BITS_, OFFSET = OFFSET_, N_SCALES = N_SCALES_, N_MINS = N_MINS_;
     static constexpr Scale SCALE = SCALE_;
     static constexpr bool HAS_MIN = SCALE == Scale::Min || SCALE == Scale::HalvesMin;
     static constexpr bool HAS_TABLE = false;          // nibbles stand for the values of TABLE
     static constexpr bool SIGNED = BITS == 8;         // the values that are multiplied have all of a byte's range
-    static constexpr bool BYTE_SCALE = false;         // d is the exponent of a power of two
+    static constexpr bool BYTE_SCALE = false;         // d is the exponent of a power of two, a byte
     static constexpr int LARGEST = (1 << BITS) - 1;   // of unsigned values
 };
 
-template <> struct Format<ggml::Q8_0> : Layout<32, 34, 8, Scale::Whole> {
+template <> struct Format<ggml::Q8_0> : Layout<ggml::Q8_0, 8, Scale::Whole> {
     static void read(const uint8_t * p, Row & row) {
-        row.d = half_at(p);
+        row.scale = half_at(p);
         memcpy(row.q, p + 2, 32);
     }
 };
-template <> struct Format<ggml::Q4_0> : Layout<32, 18, 4, Scale::Whole, 8> {
+template <> struct Format<ggml::Q4_0> : Layout<ggml::Q4_0, 4, Scale::Whole, 8> {
     static void read(const uint8_t * p, Row & row) {
-        row.d = half_at(p);
+        row.scale = half_at(p);
         nibbles(p + 2, row.q, 16);
     }
 };
-template <> struct Format<ggml::Q4_1> : Layout<32, 20, 4, Scale::Min> {
+template <> struct Format<ggml::Q4_1> : Layout<ggml::Q4_1, 4, Scale::Min> {
     static void read(const uint8_t * p, Row & row) {
-        row.d = half_at(p);
-        row.m = half_at(p + 2);
+        row.scale = half_at(p);
+        row.minimum = half_at(p + 2);
         nibbles(p + 4, row.q, 16);
     }
 };
-template <> struct Format<ggml::Q5_0> : Layout<32, 22, 5, Scale::Whole, 16> {
+template <> struct Format<ggml::Q5_0> : Layout<ggml::Q5_0, 5, Scale::Whole, 16> {
     static void read(const uint8_t * p, Row & row) {
-        row.d = half_at(p);
+        row.scale = half_at(p);
         nibbles(p + 6, row.q, 16);
         fifth_bits(p + 2, row.q);
     }
 };
-template <> struct Format<ggml::Q5_1> : Layout<32, 24, 5, Scale::Min> {
+template <> struct Format<ggml::Q5_1> : Layout<ggml::Q5_1, 5, Scale::Min> {
     static void read(const uint8_t * p, Row & row) {
-        row.d = half_at(p);
-        row.m = half_at(p + 2);
+        row.scale = half_at(p);
+        row.minimum = half_at(p + 2);
         nibbles(p + 8, row.q, 16);
         fifth_bits(p + 4, row.q);
     }
@@ -121,34 +122,34 @@ template <> struct Format<ggml::Q5_1> : Layout<32, 24, 5, Scale::Min> {
 constexpr int8_t kIq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 constexpr int8_t kFp4[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};  // twice the value, plus 12
 
-template <> struct Format<ggml::IQ4_NL> : Layout<32, 18, 4, Scale::Whole> {
+template <> struct Format<ggml::IQ4_NL> : Layout<ggml::IQ4_NL, 4, Scale::Whole> {
     static constexpr bool HAS_TABLE = true;
     static constexpr const int8_t * TABLE = kIq4;
     static constexpr bool SIGNED = true;
     static void read(const uint8_t * p, Row & row) {
-        row.d = half_at(p);
+        row.scale = half_at(p);
         nibbles(p + 2, row.q, 16);
     }
 };
-template <> struct Format<ggml::MXFP4> : Layout<32, 17, 4, Scale::Whole, 12> {
+template <> struct Format<ggml::MXFP4> : Layout<ggml::MXFP4, 4, Scale::Whole, 12> {
     static constexpr bool HAS_TABLE = true;
     static constexpr const int8_t * TABLE = kFp4;
     static constexpr bool BYTE_SCALE = true;
     static constexpr int LARGEST = 24;
     static void read(const uint8_t * p, Row & row) {
-        row.d = p[0];
+        row.scale = p[0];
         nibbles(p + 1, row.q, 16);
     }
 };
-template <> struct Format<ggml::Q2_K> : Layout<256, 84, 2, Scale::HalvesMin, 0, 16> {  // scale and minimum in one byte
+template <> struct Format<ggml::Q2_K> : Layout<ggml::Q2_K, 2, Scale::HalvesMin, 0, 16> {  // scale and minimum in one byte
     static void read(const uint8_t * p, Row & row) {
         memcpy(row.scales, p, 16);
         pairs_of_bits(p + 16, row.q);
-        row.d = half_at(p + 80);
-        row.m = half_at(p + 82);
+        row.scale = half_at(p + 80);
+        row.minimum = half_at(p + 82);
     }
 };
-template <> struct Format<ggml::Q3_K> : Layout<256, 110, 3, Scale::Halves, 4, 16> {
+template <> struct Format<ggml::Q3_K> : Layout<ggml::Q3_K, 3, Scale::Halves, 4, 16> {
     static void read(const uint8_t * p, Row & row) {
         pairs_of_bits(p + 32, row.q);
         add_bits(p, row.q, 2);
@@ -157,42 +158,42 @@ template <> struct Format<ggml::Q3_K> : Layout<256, 110, 3, Scale::Halves, 4, 16
             const int low = i < 8 ? s[i] & 15 : s[i - 8] >> 4, high = s[8 + i % 4] >> (i / 4 * 2) & 3;
             row.scales[i] = (uint8_t) ((low | high << 4) - 32);
         }
-        row.d = half_at(p + 108);
+        row.scale = half_at(p + 108);
     }
 };
-template <> struct Format<ggml::Q4_K> : Layout<256, 144, 4, Scale::Min, 0, 8, 8> {
+template <> struct Format<ggml::Q4_K> : Layout<ggml::Q4_K, 4, Scale::Min, 0, 8, 8> {
     static void read(const uint8_t * p, Row & row) {
-        row.d = half_at(p);
-        row.m = half_at(p + 2);
+        row.scale = half_at(p);
+        row.minimum = half_at(p + 2);
         scales_and_mins(p + 4, row);
         for (int i = 0; i < 4; i++) nibbles(p + 16 + 32 * i, row.q + 64 * i, 32);
     }
 };
-template <> struct Format<ggml::Q5_K> : Layout<256, 176, 5, Scale::Min, 0, 8, 8> {
+template <> struct Format<ggml::Q5_K> : Layout<ggml::Q5_K, 5, Scale::Min, 0, 8, 8> {
     static void read(const uint8_t * p, Row & row) {
-        row.d = half_at(p);
-        row.m = half_at(p + 2);
+        row.scale = half_at(p);
+        row.minimum = half_at(p + 2);
         scales_and_mins(p + 4, row);
         for (int i = 0; i < 4; i++) nibbles(p + 48 + 32 * i, row.q + 64 * i, 32);
         add_bits(p + 16, row.q, 4);
     }
 };
-template <> struct Format<ggml::Q6_K> : Layout<256, 210, 6, Scale::Halves, 32, 16> {
+template <> struct Format<ggml::Q6_K> : Layout<ggml::Q6_K, 6, Scale::Halves, 32, 16> {
     static void read(const uint8_t * p, Row & row) {
         uint8_t high[256];
         pairs_of_bits(p + 128, high);
         for (int half = 0; half < 2; half++) nibbles(p + 64 * half, row.q + 128 * half, 64);
         for (int i = 0; i < 256; i++) row.q[i] |= high[i] << 4;
         memcpy(row.scales, p + 192, 16);
-        row.d = half_at(p + 208);
+        row.scale = half_at(p + 208);
     }
 };
-template <> struct Format<ggml::IQ4_XS> : Layout<256, 136, 4, Scale::Whole, 0, 8> {
+template <> struct Format<ggml::IQ4_XS> : Layout<ggml::IQ4_XS, 4, Scale::Whole, 0, 8> {
     static constexpr bool HAS_TABLE = true;
     static constexpr const int8_t * TABLE = kIq4;
     static constexpr bool SIGNED = true;
     static void read(const uint8_t * p, Row & row) {
-        row.d = half_at(p);
+        row.scale = half_at(p);
         const int high = half_at(p + 2);
         for (int i = 0; i < 8; i++) {
             row.scales[i] = (uint8_t) (((p[4 + i / 2] >> (i % 2 * 4) & 15) | (high >> (2 * i) & 3) << 4) - 32);
@@ -201,22 +202,29 @@ template <> struct Format<ggml::IQ4_XS> : Layout<256, 136, 4, Scale::Whole, 0, 8
     }
 };
 
-// Offsets in a group's block.
+// Offsets in a group's block:  d of 16 rows | m | scales | mins | cells. Planes of a cell, each 64 bytes for a vector:
+//
+//   BITS   0 ... 127       128 ... 255    256 ... 383
+//   2      2 bits
+//   3      2 bits          1 bit (64)
+//   4      4 bits .......................
+//   5      4 bits .......................  1 bit (64)
+//   6      4 bits .......................  2 bits
 template <class T> struct Place {
-    static constexpr int D = 0;
-    static constexpr int M = D + kRows * (T::BYTE_SCALE ? 1 : 2);
-    static constexpr int SCALES = M + (T::HAS_MIN ? kRows * 2 : 0);
+    static constexpr int BLOCK_SCALE = 0;
+    static constexpr int BLOCK_MIN = BLOCK_SCALE + kRows * (T::BYTE_SCALE ? 1 : 2);
+    static constexpr int SCALES = BLOCK_MIN + (T::HAS_MIN ? kRows * 2 : 0);
     static constexpr int MINS = SCALES + kRows * T::N_SCALES;
     static constexpr int CELLS = MINS + kRows * T::N_MINS;
     static constexpr int CELL = kRows * kCell * T::BITS / 8;
-    // planes within a cell
-    static constexpr int P4 = 0, P2 = T::BITS == 6 ? 256 : 0, P1 = T::BITS == 5 ? 256 : 128;
+    static constexpr int FOUR_BITS = 0, TWO_BITS = T::BITS == 6 ? 256 : 0, ONE_BIT = T::BITS == 5 ? 256 : 128;
     static constexpr int N_CELLS = T::COLUMNS / kCell;
     static constexpr int BLOCK = CELLS + CELL * N_CELLS;
 };
 
 // The 16 rows' 32 values of a cell into planes. w[i][r]: step i of row r.
-template <int BITS> inline void pack(const uint32_t w[8][kRows], uint8_t * cell) {
+template <class T> inline void pack(const uint32_t w[8][kRows], uint8_t * cell) {
+    using At = Place<T>;
     uint32_t * out = (uint32_t *) cell;
     auto plane = [&](int at, int n_vectors, int bits, int shift) {  // `bits` bits of each value, from bit `shift` on
         const uint32_t mask = 0x01010101u * ((1u << bits) - 1);
@@ -227,12 +235,12 @@ template <int BITS> inline void pack(const uint32_t w[8][kRows], uint8_t * cell)
                 for (int r = 0; r < kRows; r++) to[r] |= (w[v + n_vectors * u][r] >> shift & mask) << (bits * u);
         }
     };
-    if constexpr (BITS == 8) memcpy(cell, w, 8 * kRows * 4);
-    if constexpr (BITS == 4 || BITS == 5 || BITS == 6) plane(0, 4, 4, 0);
-    if constexpr (BITS == 2 || BITS == 3) plane(0, 2, 2, 0);
-    if constexpr (BITS == 6) plane(256, 2, 2, 4);
-    if constexpr (BITS == 5) plane(256, 1, 1, 4);
-    if constexpr (BITS == 3) plane(128, 1, 1, 2);
+    if constexpr (T::BITS == 8) memcpy(cell, w, 8 * kRows * 4);
+    if constexpr (T::BITS == 4 || T::BITS == 5 || T::BITS == 6) plane(At::FOUR_BITS, 4, 4, 0);
+    if constexpr (T::BITS == 2 || T::BITS == 3) plane(At::TWO_BITS, 2, 2, 0);
+    if constexpr (T::BITS == 6) plane(At::TWO_BITS, 2, 2, 4);
+    if constexpr (T::BITS == 5) plane(At::ONE_BIT, 1, 1, 4);
+    if constexpr (T::BITS == 3) plane(At::ONE_BIT, 1, 1, 2);
 }
 
 // A matrix of k columns (whole blocks) and any number of rows into groups; rows that a group lacks are zero. groups: from
@@ -247,9 +255,9 @@ template <class T> void pack_groups(int64_t k, int64_t rows, const uint8_t * fro
             for (int r = 0; r < kRows; r++) {
                 if (g * kRows + r < rows) T::read(from + ((g * kRows + r) * n_blocks + b) * T::FILE, row[r]);
                 else row[r] = Row();
-                if (T::BYTE_SCALE) block[At::D + r] = (uint8_t) row[r].d;
-                else memcpy(block + At::D + 2 * r, &row[r].d, 2);
-                if (T::HAS_MIN) memcpy(block + At::M + 2 * r, &row[r].m, 2);
+                if (T::BYTE_SCALE) block[At::BLOCK_SCALE + r] = (uint8_t) row[r].scale;
+                else memcpy(block + At::BLOCK_SCALE + 2 * r, &row[r].scale, 2);
+                if (T::HAS_MIN) memcpy(block + At::BLOCK_MIN + 2 * r, &row[r].minimum, 2);
                 for (int i = 0; i < T::N_SCALES; i++) block[At::SCALES + i * kRows + r] = row[r].scales[i];
                 for (int i = 0; i < T::N_MINS; i++) block[At::MINS + i * kRows + r] = row[r].mins[i];
             }
@@ -257,7 +265,7 @@ template <class T> void pack_groups(int64_t k, int64_t rows, const uint8_t * fro
                 uint32_t w[8][kRows];
                 for (int r = 0; r < kRows; r++)
                     for (int i = 0; i < 8; i++) memcpy(&w[i][r], row[r].q + kCell * c + 4 * i, 4);
-                pack<T::BITS>(w, block + At::CELLS + At::CELL * c);
+                pack<T>(w, block + At::CELLS + At::CELL * c);
             }
         }
 }

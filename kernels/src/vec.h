@@ -1,41 +1,41 @@
-// Vectors of one kind of processor: W lanes of 32 bits. The same code above it serves AVX-512, AVX2, AVX-VNNI and NEON.
+// Vectors of one kind of processor: kLanes numbers of 32 bits. The same code above it serves AVX-512, AVX2, AVX-VNNI and NEON.
 //
 // This header is included by one source file for each kind, inside that kind's namespace, after the intrinsics.
-// F: W floats. I: W 32-bit integers, or 4 W bytes.
+// Floats: kLanes floats. Ints: as many 32-bit integers, or four times as many bytes.
 
 #if defined(UAD_AVX512)
-constexpr int W = 16;
-using F = __m512;
-using I = __m512i;
+constexpr int kLanes = 16;
+using Floats = __m512;
+using Ints = __m512i;
 
-inline F load(const float * p) { return _mm512_loadu_ps(p); }
-inline void store(float * p, F x) { _mm512_storeu_ps(p, x); }
-inline F set(float x) { return _mm512_set1_ps(x); }
-inline F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }    // a b + c, rounded once
-inline F nfma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }  // c - a b, rounded once
-inline F add(F a, F b) { return _mm512_add_ps(a, b); }
-inline F sub(F a, F b) { return _mm512_sub_ps(a, b); }
-inline F mul(F a, F b) { return _mm512_mul_ps(a, b); }
-inline F div(F a, F b) { return _mm512_div_ps(a, b); }
-inline F max(F a, F b) { return _mm512_max_ps(a, b); }
-inline F abs(F a) { return _mm512_abs_ps(a); }
-inline F round(F a) { return _mm512_roundscale_ps(a, 0); }                       // to nearest, ties to even
-inline F keep_above(F x, F a, float least) {                                     // x where a > least or NaN, else 0
+inline Floats load(const float * p) { return _mm512_loadu_ps(p); }
+inline void store(float * p, Floats x) { _mm512_storeu_ps(p, x); }
+inline Floats set(float x) { return _mm512_set1_ps(x); }
+inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }    // a b + c, rounded once
+inline Floats nfma(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }  // c - a b, rounded once
+inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+inline Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
+inline Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+inline Floats div(Floats a, Floats b) { return _mm512_div_ps(a, b); }
+inline Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+inline Floats abs(Floats a) { return _mm512_abs_ps(a); }
+inline Floats round(Floats a) { return _mm512_roundscale_ps(a, 0); }                       // to nearest, ties to even
+inline Floats keep_above(Floats x, Floats a, float least) {                                     // x where a > least or NaN, else 0
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, _mm512_set1_ps(least), _CMP_NLE_UQ), x);
 }
-inline F to_float(I x) { return _mm512_cvtepi32_ps(x); }
-inline I to_int(F x) { return _mm512_cvtps_epi32(x); }                           // to nearest, ties to even
-inline F power_of_2(F n) {                                                       // n whole, from -126 to 127
+inline Floats to_float(Ints x) { return _mm512_cvtepi32_ps(x); }
+inline Ints to_int(Floats x) { return _mm512_cvtps_epi32(x); }                           // to nearest, ties to even
+inline Floats power_of_2(Floats n) {                                                       // n whole, from -126 to 127
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
 }
-inline F as_float(I x) { return _mm512_castsi512_ps(x); }
-inline F set_half(uint16_t x) { return _mm512_cvtph_ps(_mm256_set1_epi16((short) x)); }  // in all lanes
-inline F halves(const uint16_t * p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *) p)); }
-inline I widen16(const uint16_t * p) { return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *) p)); }
-inline I signed_bytes(const void * p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *) p)); }
-inline I unsigned_bytes(const void * p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) p)); }
-inline void transpose(F * r) {  // W rows of W floats: r[i][j] becomes r[j][i]
-    F a[16];
+inline Floats as_float(Ints x) { return _mm512_castsi512_ps(x); }
+inline Floats set_half(uint16_t x) { return _mm512_cvtph_ps(_mm256_set1_epi16((short) x)); }  // in all lanes
+inline Floats halves(const uint16_t * p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *) p)); }
+inline Ints widen16(const uint16_t * p) { return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *) p)); }
+inline Ints signed_bytes(const void * p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *) p)); }
+inline Ints unsigned_bytes(const void * p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) p)); }
+inline void transpose(Floats * r) {  // kLanes rows of kLanes floats: r[i][j] becomes r[j][i]
+    Floats a[16];
     for (int i = 0; i < 16; i += 4) {  // 4 x 4 blocks of rows i to i + 3, each in 128 bits
         const __m512d lo0 = _mm512_castps_pd(_mm512_unpacklo_ps(r[i], r[i + 1])), lo1 = _mm512_castps_pd(_mm512_unpacklo_ps(r[i + 2], r[i + 3]));
         const __m512d hi0 = _mm512_castps_pd(_mm512_unpackhi_ps(r[i], r[i + 1])), hi1 = _mm512_castps_pd(_mm512_unpackhi_ps(r[i + 2], r[i + 3]));
@@ -43,65 +43,65 @@ inline void transpose(F * r) {  // W rows of W floats: r[i][j] becomes r[j][i]
         a[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(hi0, hi1)), a[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(hi0, hi1));
     }
     for (int i = 0; i < 4; i++) {  // then the blocks
-        const F lo0 = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88), hi0 = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd);
-        const F lo1 = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x88), hi1 = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xdd);
+        const Floats lo0 = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88), hi0 = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd);
+        const Floats lo1 = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x88), hi1 = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xdd);
         r[i] = _mm512_shuffle_f32x4(lo0, lo1, 0x88), r[i + 8] = _mm512_shuffle_f32x4(lo0, lo1, 0xdd);
         r[i + 4] = _mm512_shuffle_f32x4(hi0, hi1, 0x88), r[i + 12] = _mm512_shuffle_f32x4(hi0, hi1, 0xdd);
     }
 }
 
-inline I iload(const void * p) { return _mm512_loadu_si512(p); }
-inline void istore(void * p, I x) { _mm512_storeu_si512(p, x); }
-inline void store_bytes(void * p, I x) { _mm_storeu_si128((__m128i *) p, _mm512_cvtepi32_epi8(x)); }  // of numbers that fit
-inline I iset(int32_t x) { return _mm512_set1_epi32(x); }
-inline I bytes(int x) { return _mm512_set1_epi8((char) x); }
-inline I iadd(I a, I b) { return _mm512_add_epi32(a, b); }
-inline I isub(I a, I b) { return _mm512_sub_epi32(a, b); }
-inline I iand(I a, I b) { return _mm512_and_si512(a, b); }
-inline I ior(I a, I b) { return _mm512_or_si512(a, b); }
-inline I ixor(I a, I b) { return _mm512_xor_si512(a, b); }
-inline I imul(I a, I b) { return _mm512_mullo_epi32(a, b); }
-template <int n> inline I left(I x) { return n ? _mm512_slli_epi16(x, n) : x; }    // of 16-bit parts: mask afterwards
-template <int n> inline I right(I x) { return n ? _mm512_srli_epi16(x, n) : x; }
-template <int n> inline I left32(I x) { return _mm512_slli_epi32(x, n); }
-inline I look_up(const void * table, I x) {                                        // bytes below 16 in a table of 16
+inline Ints iload(const void * p) { return _mm512_loadu_si512(p); }
+inline void istore(void * p, Ints x) { _mm512_storeu_si512(p, x); }
+inline void store_bytes(void * p, Ints x) { _mm_storeu_si128((__m128i *) p, _mm512_cvtepi32_epi8(x)); }  // of numbers that fit
+inline Ints iset(int32_t x) { return _mm512_set1_epi32(x); }
+inline Ints bytes(int x) { return _mm512_set1_epi8((char) x); }
+inline Ints iadd(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+inline Ints isub(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
+inline Ints iand(Ints a, Ints b) { return _mm512_and_si512(a, b); }
+inline Ints ior(Ints a, Ints b) { return _mm512_or_si512(a, b); }
+inline Ints ixor(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
+inline Ints imul(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
+template <int n> inline Ints left(Ints x) { return n ? _mm512_slli_epi16(x, n) : x; }    // of 16-bit parts: mask afterwards
+template <int n> inline Ints right(Ints x) { return n ? _mm512_srli_epi16(x, n) : x; }
+template <int n> inline Ints left32(Ints x) { return _mm512_slli_epi32(x, n); }
+inline Ints look_up(const void * table, Ints x) {                                        // bytes below 16 in a table of 16
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *) table)), x);
 }
 
 #elif defined(UAD_AVX2)
-constexpr int W = 8;
-using F = __m256;
-using I = __m256i;
+constexpr int kLanes = 8;
+using Floats = __m256;
+using Ints = __m256i;
 
-inline F load(const float * p) { return _mm256_loadu_ps(p); }
-inline void store(float * p, F x) { _mm256_storeu_ps(p, x); }
-inline F set(float x) { return _mm256_set1_ps(x); }
-inline F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
-inline F nfma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
-inline F add(F a, F b) { return _mm256_add_ps(a, b); }
-inline F sub(F a, F b) { return _mm256_sub_ps(a, b); }
-inline F mul(F a, F b) { return _mm256_mul_ps(a, b); }
-inline F div(F a, F b) { return _mm256_div_ps(a, b); }
-inline F max(F a, F b) { return _mm256_max_ps(a, b); }
-inline F abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
-inline F round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-inline F keep_above(F x, F a, float least) { return _mm256_and_ps(_mm256_cmp_ps(a, _mm256_set1_ps(least), _CMP_NLE_UQ), x); }
-inline F to_float(I x) { return _mm256_cvtepi32_ps(x); }
-inline I to_int(F x) { return _mm256_cvtps_epi32(x); }
-inline F power_of_2(F n) {
+inline Floats load(const float * p) { return _mm256_loadu_ps(p); }
+inline void store(float * p, Floats x) { _mm256_storeu_ps(p, x); }
+inline Floats set(float x) { return _mm256_set1_ps(x); }
+inline Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+inline Floats nfma(Floats a, Floats b, Floats c) { return _mm256_fnmadd_ps(a, b, c); }
+inline Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+inline Floats sub(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
+inline Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+inline Floats div(Floats a, Floats b) { return _mm256_div_ps(a, b); }
+inline Floats max(Floats a, Floats b) { return _mm256_max_ps(a, b); }
+inline Floats abs(Floats a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+inline Floats round(Floats a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline Floats keep_above(Floats x, Floats a, float least) { return _mm256_and_ps(_mm256_cmp_ps(a, _mm256_set1_ps(least), _CMP_NLE_UQ), x); }
+inline Floats to_float(Ints x) { return _mm256_cvtepi32_ps(x); }
+inline Ints to_int(Floats x) { return _mm256_cvtps_epi32(x); }
+inline Floats power_of_2(Floats n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
-inline F as_float(I x) { return _mm256_castsi256_ps(x); }
-inline F set_half(uint16_t x) { return _mm256_cvtph_ps(_mm_set1_epi16((short) x)); }
-inline F halves(const uint16_t * p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) p)); }
-inline I widen16(const uint16_t * p) { return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *) p)); }
-inline I signed_bytes(const void * p) { return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *) p)); }
-inline I unsigned_bytes(const void * p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *) p)); }
-inline void transpose(F * r) {
-    F a[8];
+inline Floats as_float(Ints x) { return _mm256_castsi256_ps(x); }
+inline Floats set_half(uint16_t x) { return _mm256_cvtph_ps(_mm_set1_epi16((short) x)); }
+inline Floats halves(const uint16_t * p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) p)); }
+inline Ints widen16(const uint16_t * p) { return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *) p)); }
+inline Ints signed_bytes(const void * p) { return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *) p)); }
+inline Ints unsigned_bytes(const void * p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *) p)); }
+inline void transpose(Floats * r) {
+    Floats a[8];
     for (int i = 0; i < 8; i += 4) {
-        const F lo0 = _mm256_unpacklo_ps(r[i], r[i + 1]), lo1 = _mm256_unpacklo_ps(r[i + 2], r[i + 3]);
-        const F hi0 = _mm256_unpackhi_ps(r[i], r[i + 1]), hi1 = _mm256_unpackhi_ps(r[i + 2], r[i + 3]);
+        const Floats lo0 = _mm256_unpacklo_ps(r[i], r[i + 1]), lo1 = _mm256_unpacklo_ps(r[i + 2], r[i + 3]);
+        const Floats hi0 = _mm256_unpackhi_ps(r[i], r[i + 1]), hi1 = _mm256_unpackhi_ps(r[i + 2], r[i + 3]);
         a[i] = _mm256_shuffle_ps(lo0, lo1, 0x44), a[i + 1] = _mm256_shuffle_ps(lo0, lo1, 0xee);
         a[i + 2] = _mm256_shuffle_ps(hi0, hi1, 0x44), a[i + 3] = _mm256_shuffle_ps(hi0, hi1, 0xee);
     }
@@ -111,124 +111,124 @@ inline void transpose(F * r) {
     }
 }
 
-inline I iload(const void * p) { return _mm256_loadu_si256((const __m256i *) p); }
-inline void istore(void * p, I x) { _mm256_storeu_si256((__m256i *) p, x); }
-inline void store_bytes(void * p, I x) {
+inline Ints iload(const void * p) { return _mm256_loadu_si256((const __m256i *) p); }
+inline void istore(void * p, Ints x) { _mm256_storeu_si256((__m256i *) p, x); }
+inline void store_bytes(void * p, Ints x) {
     const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
     _mm_storel_epi64((__m128i *) p, _mm_packs_epi16(words, words));
 }
-inline I iset(int32_t x) { return _mm256_set1_epi32(x); }
-inline I bytes(int x) { return _mm256_set1_epi8((char) x); }
-inline I iadd(I a, I b) { return _mm256_add_epi32(a, b); }
-inline I isub(I a, I b) { return _mm256_sub_epi32(a, b); }
-inline I iand(I a, I b) { return _mm256_and_si256(a, b); }
-inline I ior(I a, I b) { return _mm256_or_si256(a, b); }
-inline I ixor(I a, I b) { return _mm256_xor_si256(a, b); }
-inline I imul(I a, I b) { return _mm256_mullo_epi32(a, b); }
-template <int n> inline I left(I x) { return n ? _mm256_slli_epi16(x, n) : x; }
-template <int n> inline I right(I x) { return n ? _mm256_srli_epi16(x, n) : x; }
-template <int n> inline I left32(I x) { return _mm256_slli_epi32(x, n); }
-inline I look_up(const void * table, I x) {
+inline Ints iset(int32_t x) { return _mm256_set1_epi32(x); }
+inline Ints bytes(int x) { return _mm256_set1_epi8((char) x); }
+inline Ints iadd(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+inline Ints isub(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
+inline Ints iand(Ints a, Ints b) { return _mm256_and_si256(a, b); }
+inline Ints ior(Ints a, Ints b) { return _mm256_or_si256(a, b); }
+inline Ints ixor(Ints a, Ints b) { return _mm256_xor_si256(a, b); }
+inline Ints imul(Ints a, Ints b) { return _mm256_mullo_epi32(a, b); }
+template <int n> inline Ints left(Ints x) { return n ? _mm256_slli_epi16(x, n) : x; }
+template <int n> inline Ints right(Ints x) { return n ? _mm256_srli_epi16(x, n) : x; }
+template <int n> inline Ints left32(Ints x) { return _mm256_slli_epi32(x, n); }
+inline Ints look_up(const void * table, Ints x) {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *) table)), x);
 }
 
 #elif defined(UAD_NEON)
-constexpr int W = 4;
-using F = float32x4_t;
-using I = int32x4_t;
+constexpr int kLanes = 4;
+using Floats = float32x4_t;
+using Ints = int32x4_t;
 
-inline F load(const float * p) { return vld1q_f32(p); }
-inline void store(float * p, F x) { vst1q_f32(p, x); }
-inline F set(float x) { return vdupq_n_f32(x); }
-inline F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
-inline F nfma(F a, F b, F c) { return vfmsq_f32(c, a, b); }
-inline F add(F a, F b) { return vaddq_f32(a, b); }
-inline F sub(F a, F b) { return vsubq_f32(a, b); }
-inline F mul(F a, F b) { return vmulq_f32(a, b); }
-inline F div(F a, F b) { return vdivq_f32(a, b); }
-inline F max(F a, F b) { return vmaxq_f32(a, b); }
-inline F abs(F a) { return vabsq_f32(a); }
-inline F round(F a) { return vrndnq_f32(a); }
-inline F keep_above(F x, F a, float least) {
+inline Floats load(const float * p) { return vld1q_f32(p); }
+inline void store(float * p, Floats x) { vst1q_f32(p, x); }
+inline Floats set(float x) { return vdupq_n_f32(x); }
+inline Floats fma(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
+inline Floats nfma(Floats a, Floats b, Floats c) { return vfmsq_f32(c, a, b); }
+inline Floats add(Floats a, Floats b) { return vaddq_f32(a, b); }
+inline Floats sub(Floats a, Floats b) { return vsubq_f32(a, b); }
+inline Floats mul(Floats a, Floats b) { return vmulq_f32(a, b); }
+inline Floats div(Floats a, Floats b) { return vdivq_f32(a, b); }
+inline Floats max(Floats a, Floats b) { return vmaxq_f32(a, b); }
+inline Floats abs(Floats a) { return vabsq_f32(a); }
+inline Floats round(Floats a) { return vrndnq_f32(a); }
+inline Floats keep_above(Floats x, Floats a, float least) {
     return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(x), vcleq_f32(a, vdupq_n_f32(least))));
 }
-inline F to_float(I x) { return vcvtq_f32_s32(x); }
-inline I to_int(F x) { return vcvtnq_s32_f32(x); }
-inline F power_of_2(F n) { return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23)); }
-inline F as_float(I x) { return vreinterpretq_f32_s32(x); }
-inline F set_half(uint16_t x) { return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(x))); }
-inline F halves(const uint16_t * p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
-inline I widen16(const uint16_t * p) { return vreinterpretq_s32_u32(vmovl_u16(vld1_u16(p))); }
-inline I signed_bytes(const void * p) {
+inline Floats to_float(Ints x) { return vcvtq_f32_s32(x); }
+inline Ints to_int(Floats x) { return vcvtnq_s32_f32(x); }
+inline Floats power_of_2(Floats n) { return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23)); }
+inline Floats as_float(Ints x) { return vreinterpretq_f32_s32(x); }
+inline Floats set_half(uint16_t x) { return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(x))); }
+inline Floats halves(const uint16_t * p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+inline Ints widen16(const uint16_t * p) { return vreinterpretq_s32_u32(vmovl_u16(vld1_u16(p))); }
+inline Ints signed_bytes(const void * p) {
     int32_t word;
     memcpy(&word, p, 4);
     return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(word)))));
 }
-inline I unsigned_bytes(const void * p) {
+inline Ints unsigned_bytes(const void * p) {
     uint32_t word;
     memcpy(&word, p, 4);
     return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(word))))));
 }
-inline void transpose(F * r) {
-    const F a = vtrn1q_f32(r[0], r[1]), b = vtrn2q_f32(r[0], r[1]), c = vtrn1q_f32(r[2], r[3]), d = vtrn2q_f32(r[2], r[3]);
+inline void transpose(Floats * r) {
+    const Floats a = vtrn1q_f32(r[0], r[1]), b = vtrn2q_f32(r[0], r[1]), c = vtrn1q_f32(r[2], r[3]), d = vtrn2q_f32(r[2], r[3]);
     r[0] = vcombine_f32(vget_low_f32(a), vget_low_f32(c)), r[1] = vcombine_f32(vget_low_f32(b), vget_low_f32(d));
     r[2] = vcombine_f32(vget_high_f32(a), vget_high_f32(c)), r[3] = vcombine_f32(vget_high_f32(b), vget_high_f32(d));
 }
 
-inline I iload(const void * p) { return vreinterpretq_s32_u8(vld1q_u8((const uint8_t *) p)); }
-inline void istore(void * p, I x) { vst1q_u8((uint8_t *) p, vreinterpretq_u8_s32(x)); }
-inline void store_bytes(void * p, I x) {
+inline Ints iload(const void * p) { return vreinterpretq_s32_u8(vld1q_u8((const uint8_t *) p)); }
+inline void istore(void * p, Ints x) { vst1q_u8((uint8_t *) p, vreinterpretq_u8_s32(x)); }
+inline void store_bytes(void * p, Ints x) {
     const int16x4_t words = vmovn_s32(x);
     const int32_t word = vget_lane_s32(vreinterpret_s32_s8(vmovn_s16(vcombine_s16(words, words))), 0);
     memcpy(p, &word, 4);
 }
-inline I iset(int32_t x) { return vdupq_n_s32(x); }
-inline I bytes(int x) { return vreinterpretq_s32_u8(vdupq_n_u8((uint8_t) x)); }
-inline I iadd(I a, I b) { return vaddq_s32(a, b); }
-inline I isub(I a, I b) { return vsubq_s32(a, b); }
-inline I iand(I a, I b) { return vandq_s32(a, b); }
-inline I ior(I a, I b) { return vorrq_s32(a, b); }
-inline I ixor(I a, I b) { return veorq_s32(a, b); }
-inline I imul(I a, I b) { return vmulq_s32(a, b); }
-template <int n> inline I left(I x) {
+inline Ints iset(int32_t x) { return vdupq_n_s32(x); }
+inline Ints bytes(int x) { return vreinterpretq_s32_u8(vdupq_n_u8((uint8_t) x)); }
+inline Ints iadd(Ints a, Ints b) { return vaddq_s32(a, b); }
+inline Ints isub(Ints a, Ints b) { return vsubq_s32(a, b); }
+inline Ints iand(Ints a, Ints b) { return vandq_s32(a, b); }
+inline Ints ior(Ints a, Ints b) { return vorrq_s32(a, b); }
+inline Ints ixor(Ints a, Ints b) { return veorq_s32(a, b); }
+inline Ints imul(Ints a, Ints b) { return vmulq_s32(a, b); }
+template <int n> inline Ints left(Ints x) {
     if constexpr (n == 0) return x;
     else return vreinterpretq_s32_u16(vshlq_n_u16(vreinterpretq_u16_s32(x), n));
 }
-template <int n> inline I right(I x) {
+template <int n> inline Ints right(Ints x) {
     if constexpr (n == 0) return x;
     else return vreinterpretq_s32_u16(vshrq_n_u16(vreinterpretq_u16_s32(x), n));
 }
-template <int n> inline I left32(I x) { return vshlq_n_s32(x, n); }
-inline I look_up(const void * table, I x) {
+template <int n> inline Ints left32(Ints x) { return vshlq_n_s32(x, n); }
+inline Ints look_up(const void * table, Ints x) {
     return vreinterpretq_s32_u8(vqtbl1q_u8(vld1q_u8((const uint8_t *) table), vreinterpretq_u8_s32(x)));
 }
 #endif
 
-inline F zero() { return set(0.0f); }
-inline I izero() { return iset(0); }
-inline F bfloats(const uint16_t * p) { return as_float(left32<16>(widen16(p))); }
+inline Floats zero() { return set(0.0f); }
+inline Ints izero() { return iset(0); }
+inline Floats bfloats(const uint16_t * p) { return as_float(left32<16>(widen16(p))); }
 
-// Sum and maximum over lanes, in an order that does not depend on anything but W.
-inline float sum(F x) {
-    float v[W];
+// Sum and maximum over lanes, in an order that does not depend on anything but kLanes.
+inline float sum(Floats x) {
+    float v[kLanes];
     store(v, x);
-    for (int n = W / 2; n; n /= 2)
+    for (int n = kLanes / 2; n; n /= 2)
         for (int i = 0; i < n; i++) v[i] += v[i + n];
     return v[0];
 }
-inline float greatest(F x) {
-    float v[W];
+inline float greatest(Floats x) {
+    float v[kLanes];
     store(v, x);
-    for (int n = W / 2; n; n /= 2)
+    for (int n = kLanes / 2; n; n /= 2)
         for (int i = 0; i < n; i++) v[i] = v[i] > v[i + n] ? v[i] : v[i + n];
     return v[0];
 }
 
 // e^x for x <= 0, to 2 units in the last place; 0 below -87, NaN of NaN. Coefficients: Cephes' expf.
-inline F exp(F x) {
-    const F n = round(mul(x, set(1.44269504f)));
-    const F r = nfma(n, set(-2.12194440e-4f), nfma(n, set(0.693359375f), x));
-    F p = set(1.9875691500e-4f);
+inline Floats exp(Floats x) {
+    const Floats n = round(mul(x, set(1.44269504f)));
+    const Floats r = nfma(n, set(-2.12194440e-4f), nfma(n, set(0.693359375f), x));
+    Floats p = set(1.9875691500e-4f);
     p = fma(p, r, set(1.3981999507e-3f));
     p = fma(p, r, set(8.3334519073e-3f));
     p = fma(p, r, set(4.1665795894e-2f));

@@ -7,6 +7,7 @@
 // processor with AVX2: -DUAD_AVX512 -DUAD_EMULATED. NEON: aarch64-linux-gnu-g++ -static -DUAD_NEON.
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -103,9 +104,9 @@ struct Problem {
             ta.nb[i] = by_a[i], tb.nb[i] = by_b[i], op.nb[i] = by_y[i];
         }
         op.op = uad::ops.mul_mat, op.src[0] = &ta, op.src[1] = &tb;
-        if (!uad::crosses(&op)) return {};
-        std::vector<char> scratch(uad::cross_size(n_threads, &op));
-        on_threads(n_threads, scratch, [&](ggml::Compute * compute) { uad::cross(compute, &op); });
+        if (!uad::is_of_activations(&op)) return {};
+        std::vector<char> scratch(uad::of_activations_size(n_threads, &op));
+        on_threads(n_threads, scratch, [&](ggml::Compute * compute) { uad::of_activations(compute, &op); });
         return y;
     }
 
@@ -166,6 +167,6 @@ int main(int n_words, char ** words) {
                 return 1;
             }
     }
-    printf("%016llx, %d lanes\n", (unsigned long long) h, uad::W);
+    printf("%016llx, %d lanes\n", (unsigned long long) h, uad::kLanes);
     return 0;
 }

@@ -7,6 +7,7 @@
 // AVX-512 by simde on any processor with AVX2: -DUAD_AVX512 -DUAD_EMULATED. NEON: aarch64-linux-gnu-g++ -static -DUAD_NEON.
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -462,6 +463,6 @@ int main(int argc, char ** argv) {
     check_nan(c);
     c.rows = 20, c.cells = 700;
     check_nan(c);
-    printf("%d checks, %d failed, largest error %.1e of the largest value, %d lanes\n", n_checks, n_failed, worst, uad::W);
+    printf("%d checks, %d failed, largest error %.1e of the largest value, %d lanes\n", n_checks, n_failed, worst, uad::kLanes);
     return n_failed > 0;
 }

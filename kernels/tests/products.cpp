@@ -2,10 +2,15 @@
 //
 // Prints a line for each type: its name's number and a hash of all results of random products. Kinds of processors that
 // agree on quantized types print the same lines. Ends with 1 where a column has other bits beside others than alone.
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "driver.h"
 
@@ -58,14 +63,13 @@ void run(const Kind & kind, ggml::Tensor & op, int n_threads) {
 }
 
 struct Weights {
-    std::vector<uint8_t> packed;
+    std::unique_ptr<uint8_t, decltype(&free)> packed;  // aligned, and not a byte longer than the matrices
     ggml::Tensor t;
 };
 Weights repacked(const Kind & kind, const Shape & shape, const std::vector<uint8_t> & file, int64_t k, int64_t rows, int64_t n) {
     const size_t row = k / shape.columns * shape.bytes, bytes = kind.matrix_bytes(shape.number, k, rows);
-    Weights w;
-    w.packed.resize(bytes * n + 8192 + 64);
-    uint8_t * to = (uint8_t *) aligned(w.packed.data());
+    uint8_t * to = (uint8_t *) aligned_alloc(64, bytes * n);
+    Weights w{{to, free}, {}};
     for (int64_t m = 0; m < n; m++) kind.repack(shape.number, k, rows, file.data() + m * row * rows, to + m * bytes, 0, (rows + kGroup - 1) / kGroup);
     w.t = tensor(shape.number, {k, rows, n}, shape.bytes, row, to);
     return w;
@@ -87,6 +91,33 @@ std::vector<float> product(const Kind & kind, Weights & w, std::vector<float> & 
     op.op = ops.mul_mat, op.src[0] = &w.t, op.src[1] = &in;
     run(kind, op, n_threads);
     return y;
+}
+
+// MUL_MAT_ID of columns of which each token has `n_each`, by two experts for each token.
+std::vector<float> experts(const Kind & kind, Weights & w, std::vector<float> & x, std::vector<int32_t> & ids, int64_t n_each, int n_threads) {
+    const int64_t k = w.t.ne[0], rows = w.t.ne[1], n = (int64_t) x.size() / k / n_each;
+    ggml::Tensor in = tensor(ggml::F32, {k, n_each, n}, 4, k * 4, x.data()), chosen = tensor(ggml::I32, {2, n}, 4, 8, ids.data());
+    std::vector<float> y(2 * n * rows);
+    ggml::Tensor op = tensor(ggml::F32, {rows, 2, n}, 4, rows * 4, y.data());
+    op.op = ops.mul_mat_id, op.src[0] = &w.t, op.src[1] = &in, op.src[2] = &chosen;
+    if (n > 0) run(kind, op, n_threads);
+    return y;
+}
+
+// Whether a product with this expert's number for the last column ends the process, before it writes anywhere.
+bool is_refused(const Kind & kind, const Shape & shape, int32_t expert) {
+    const int64_t k = 256, rows = 16, n = 3;
+    const pid_t child = fork();
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr)) _exit(1);
+        Weights three = repacked(kind, shape, blocks(shape, 3 * rows * (k / shape.columns)), k, rows, 3);
+        std::vector<float> x(n * k, 1.0f);
+        std::vector<int32_t> ids{0, 1, 1, 2, 2, expert};
+        experts(kind, three, x, ids, 1, 2);
+        _exit(0);
+    }
+    int status = 0;
+    return waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
 }
 
 uint64_t hash(uint64_t h, const std::vector<float> & x) {
@@ -122,21 +153,22 @@ bool check(const Kind & kind, const Shape & shape, uint64_t & h) {
         for (int64_t j = 0; j < n; j++)
             if (memcmp(part.data() + j * (rows - kGroup), all.data() + j * rows + kGroup, (rows - kGroup) * 4)) return false;
     }
-    // experts: each token asks two of three; the same as the products of their matrices
+    // experts: each token asks two of three; the same as the products of their matrices. Both multiply the token's one
+    // column, or each has a column of its own
     Weights three = repacked(kind, shape, file, k, rows, 3);
     std::vector<int32_t> ids(2 * n);
     for (int64_t t = 0; t < n; t++) ids[2 * t] = random_below(3), ids[2 * t + 1] = (ids[2 * t] + 1 + random_below(2)) % 3;
-    ggml::Tensor in = tensor(ggml::F32, {k, 1, n}, 4, k * 4, x.data()), chosen = tensor(ggml::I32, {2, n}, 4, 8, ids.data());
-    std::vector<float> y(2 * n * rows);
-    ggml::Tensor op = tensor(ggml::F32, {rows, 2, n}, 4, rows * 4, y.data());
-    op.op = ops.mul_mat_id, op.src[0] = &three.t, op.src[1] = &in, op.src[2] = &chosen;
-    run(kind, op, 1 + random_below(3));
+    const int n_threads = 1 + random_below(3);
+    const auto shared = experts(kind, three, x, ids, 1, n_threads), own = experts(kind, three, x, ids, 2, n_threads);
     for (int m = 0; m < 3; m++) {
         const auto begin = file.begin() + m * rows * (k / shape.columns) * shape.bytes;
         Weights alone = repacked(kind, shape, {begin, begin + rows * (k / shape.columns) * shape.bytes}, k, rows, 1);
         const auto wanted = product(kind, alone, x, 0, n, 1, false);
-        for (int64_t i = 0; i < 2 * n; i++)
-            if (ids[i] == m && memcmp(y.data() + i * rows, wanted.data() + i / 2 * rows, rows * 4)) return false;
+        for (int64_t i = 0; i < 2 * n; i++) {
+            if (ids[i] != m) continue;
+            if (memcmp(shared.data() + i * rows, wanted.data() + i / 2 * rows, rows * 4)) return false;
+            if (i < n / 2 * 2 && memcmp(own.data() + i * rows, wanted.data() + i * rows, rows * 4)) return false;
+        }
     }
     return true;
 }
@@ -156,6 +188,11 @@ int main(int n_words, char ** words) {
                 printf("%d: other bits than alone, example %d\n", shape.number, i);
                 is_good = false;
                 break;
+            }
+        for (int32_t expert : {3, 1 << 30, -1, INT32_MIN})
+            if (!is_refused(UAD_KIND, shape, expert)) {
+                printf("%d: expert %d of 3 is computed\n", shape.number, expert);
+                is_good = false;
             }
         printf("%d %016llx\n", shape.number, (unsigned long long) h);
     }

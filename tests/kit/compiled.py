@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -38,6 +40,29 @@ def object_of(folder: Path, compiler: str, flags: tuple[str, ...], source: str) 
     _require(compiler)
     command = [compiler, "-std=c++17", "-O1", "-ffp-contract=off", "-Wno-psabi", *flags, f"-I{KERNELS / 'src'}"]
     return compiled([*command, "-c", str(KERNELS / source)], folder)
+
+
+def kinds_as_installed(compiler: str, folder: Path) -> dict[str, Path]:
+    """The object of each kind of processor, compiled with the flags of CMakeLists.txt, by the kind's name."""
+    _require("cmake", "nm", compiler)
+    machine = "aarch64" if compiler == ARM_COMPILER else "x86_64"
+    if machine == "x86_64" != platform.machine():
+        pytest.skip("no compiler for x86-64")
+    options = {
+        "SYSTEM_NAME": "Linux",
+        "SYSTEM_PROCESSOR": machine,
+        "CXX_COMPILER": compiler,
+        "EXPORT_COMPILE_COMMANDS": "ON",
+    }
+    words = [f"-DCMAKE_{name}={value}" for name, value in options.items()]
+    subprocess.run(["cmake", "-S", str(KERNELS), "-B", str(folder / "build"), *words], check=True, capture_output=True)
+    made = {}
+    for entry in json.loads((folder / "build/compile_commands.json").read_text(encoding="utf-8")):
+        command = shlex.split(entry["command"])
+        for kind in [word.removeprefix("-DUAD_KIND=") for word in command if word.startswith("-DUAD_KIND=")]:
+            at = command.index("-o")
+            made[kind] = compiled([*command[:at], *command[at + 2 :]], folder)
+    return made
 
 
 def _require(*tools: str) -> None:

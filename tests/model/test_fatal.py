@@ -18,7 +18,7 @@ from kit.process import Server, uad
 from kit.runtime_parts import parts_on
 from kit.toys import TARGET_VOCAB, Collector, ScriptedModel, make_engine
 
-from uad.base.common.cache import CURVES_VERSION
+from uad.base.common.curves import CURVES_VERSION
 from uad.base.config import Config
 from uad.base.errors import ConfigError, DecodeError, ModelLoadError, UnavailableError
 from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams

@@ -6,8 +6,11 @@ The library and the process that tries it are imitated here, but for the last pa
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -103,6 +106,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Answer], list[list[s
     def run(command: Sequence[str], **options: Any) -> SimpleNamespace:
         assert command[1:] == ["-P", "-m", "uad.llama.kernels.proof"]
         tried.append(json.loads(options["input"])["parts"])
+        assert 0 < options["timeout"] <= proven.SECONDS
         code, steps, errors = answers.pop(0)
         out = "\n".join(json.dumps(one) for one in steps)
         if code == 124:
@@ -119,6 +123,10 @@ def steps(*ended: str, wrong: dict[str, str] | None = None, at: str = "") -> lis
     for name in ("register", *ended):
         lines += [{"step": name}, {"step": name, "why": (wrong or {}).get(name, "")}]
     return [*lines, *([{"step": at}] if at else [])]
+
+
+def try_all(library: Library) -> Proven:
+    return proven.try_parts(library, "avx2", library.parts)
 
 
 # --- loading
@@ -155,16 +163,17 @@ def test_a_package_that_is_missing_or_broken_is_named(monkeypatch, tmp_path) -> 
         library.installed()
 
 
-def test_another_interface_is_refused(monkeypatch, tmp_path) -> None:
-    functions = {name: SimpleNamespace() for name in library._FUNCTIONS}
-
+def test_another_interface_is_refused_before_its_functions_are_looked_up(monkeypatch, tmp_path) -> None:
     class Abi(SimpleNamespace):
         def __call__(self) -> int:
             return library.ABI + 1
 
-    monkeypatch.setattr(library.ctypes, "CDLL", lambda path: SimpleNamespace(**functions | {"uad_kernels_abi": Abi()}))
-    with pytest.raises(NoKernelsError, match=r"uad-kernels 0\.9 has interface 2, and this uad needs 1"):
-        library.load(tmp_path / "x.so", "0.9")
+    monkeypatch.setattr(library.ctypes, "CDLL", lambda path: SimpleNamespace(uad_kernels_abi=Abi()))
+    package = SimpleNamespace(library=lambda: tmp_path / "x.so", __version__="0.9")
+    monkeypatch.setitem(library.importlib.sys.modules, "uad_kernels", package)
+    line = r"^uad-kernels 0\.9 has interface 2, and this uad needs 1: install the uad-kernels of this uad$"
+    with pytest.raises(NoKernelsError, match=line):
+        library.installed()
 
 
 def test_functions_are_handed_over_in_order_and_a_missing_one_is_named(made) -> None:
@@ -186,14 +195,14 @@ def test_what_is_right_is_used_and_remembered(made, children) -> None:
     answers, tried = children
     answers.append((0, steps(*PARTS), ""))
     one = made()
-    assert proven.proven(one, "avx2") == Proven(PARTS)
-    assert proven.proven(one, "avx2") == Proven(PARTS)
+    assert proven.prove_once(one, "avx2") == Proven(PARTS)
+    assert proven.prove_once(one, "avx2") == Proven(PARTS)
     assert tried == [[*PARTS]], "once"
     answers.append((0, steps("q8_0"), ""))
     answers.append((0, steps(*PARTS), ""))
     one.path.write_bytes(b"another")
-    assert proven.proven(one, "avx2").parts == ("q8_0",), "another library is tried"
-    assert proven.proven(one, "avx512").parts == PARTS, "another kind, too"
+    assert proven.prove_once(one, "avx2").parts == ("q8_0",), "another library is tried"
+    assert proven.prove_once(one, "avx512").parts == PARTS, "another kind, too"
 
 
 @pytest.mark.parametrize(
@@ -201,7 +210,9 @@ def test_what_is_right_is_used_and_remembered(made, children) -> None:
     [
         *("", "{", "[]", '{"parts": [], "wrong": {}, "reason": ""}', '{"parts": ["x"], "wrong": {}, "reason": ""}'),
         '{"parts": ["q8_0", "q8_0"], "wrong": {}, "reason": ""}',
-        '{"parts": ["q8_0"], "wrong": {}, "reason": ""}',
+        '{"parts": ["q8_0"], "wrong": {}, "reason": "", "pending": []}',
+        '{"parts": ["q8_0", "q4_K", "attention"], "wrong": {}, "reason": "", "pending": ["q4_K"]}',
+        '{"parts": ["q8_0", "q4_K", "attention"], "wrong": {}, "reason": ""}',
         *('{"parts": 3, "wrong": 4, "reason": 5}', "[" * 5000),
     ],
 )
@@ -209,13 +220,13 @@ def test_a_damaged_or_foreign_file_is_ignored(text, made, children) -> None:
     answers, tried = children
     answers += [(0, steps(*PARTS), "")] * 2
     one = made()
-    proven.proven(one, "avx2")
+    proven.prove_once(one, "avx2")
     (file,) = (cache_folder() / "kernels").iterdir()
     file.write_text(text)
-    assert proven.proven(one, "avx2").parts == PARTS
+    assert proven.prove_once(one, "avx2").parts == PARTS
     assert len(tried) == 2
-    assert proven.proven(one, "avx2").parts == PARTS
-    assert len(tried) == 2, "and written anew"
+    assert proven.prove_once(one, "avx2").parts == PARTS
+    assert len(tried) == 2, "and written again"
 
 
 def test_a_folder_that_cannot_be_written_costs_the_memory_only(made, children, monkeypatch, tmp_path) -> None:
@@ -224,19 +235,19 @@ def test_a_folder_that_cannot_be_written_costs_the_memory_only(made, children, m
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("UAD_CACHE_DIR", str(tmp_path / "file"))
     one = made()
-    assert [proven.proven(one, "avx2").parts for _ in range(2)] == [PARTS] * 2
+    assert [proven.prove_once(one, "avx2").parts for _ in range(2)] == [PARTS] * 2
 
 
 def test_a_part_with_wrong_results_is_left_out_with_its_reason(made, children) -> None:
     children[0].append((0, steps(*PARTS, wrong={"q4_K": "products are off"}), ""))
-    assert proven.tried(made(), "avx2") == Proven(("q8_0", "attention"), {"q4_K": "products are off"})
+    assert try_all(made()) == Proven(("q8_0", "attention"), {"q4_K": "products are off"})
 
 
 def test_a_part_that_ends_the_process_is_left_out_and_those_after_it_are_tried(made, children) -> None:
     answers, tried = children
     answers.append((-11, steps("q8_0", at="q4_K"), "Fatal Python error: Segmentation fault"))
     answers.append((0, steps("attention"), ""))
-    found = proven.tried(made(), "avx2")
+    found = try_all(made())
     assert found.parts == ("q8_0", "attention")
     assert found.wrong["q4_K"].startswith("the process that tried it ended by signal 11")
     assert tried == [[*PARTS], ["attention"]]
@@ -247,7 +258,7 @@ def test_parts_are_not_tried_for_ever(made, children) -> None:
     one = made()
     object.__setattr__(one, "parts", tuple(f"part{i}" for i in range(9)))
     answers += [(-4, steps(at=f"part{i}"), "") for i in range(9)]
-    found = proven.tried(one, "avx2")
+    found = try_all(one)
     assert len(tried) == 4
     assert found.parts == ()
     assert found.reason.startswith("none of them was right: the process that tried it ended by signal 4")
@@ -272,14 +283,166 @@ def test_where_nothing_can_be_used_the_line_says_why(answer, reason, made, child
     assert re.match(rf"kernels: llama\.cpp's own \(.*{reason}", kernels.note())
 
 
-def test_what_took_too_long_once_is_tried_again_at_the_next_start(made, children) -> None:
+def test_a_process_that_fails_after_its_last_part_has_proven_them(made, children) -> None:
+    answers, tried = children
+    answers.append((-11, steps(*PARTS), "Segmentation fault"))
+    one = made()
+    assert [proven.prove_once(one, "avx2") for _ in range(2)] == [Proven(PARTS)] * 2
+    assert tried == [[*PARTS]], "once"
+
+
+def test_a_process_that_ends_between_two_parts_costs_neither(made, children) -> None:
+    answers, tried = children
+    answers += [(-11, steps("q8_0"), ""), (0, steps("q4_K", "attention"), "")]
+    assert try_all(made()) == Proven(PARTS)
+    assert tried == [[*PARTS], ["q4_K", "attention"]]
+
+
+def test_what_was_not_tried_in_time_is_tried_at_the_next_start_and_nothing_else(made, children) -> None:
     answers, tried = children
     answers.append((124, steps("q8_0", at="q4_K"), ""))
-    answers += [(0, steps("attention"), ""), (0, steps(*PARTS), "")]
+    answers.append((0, steps("q4_K", "attention", wrong={"q4_K": "off"}), ""))
     one = made()
-    assert proven.proven(one, "avx2").parts == ("q8_0", "attention")
-    assert proven.proven(one, "avx2").parts == PARTS
-    assert tried == [[*PARTS], ["attention"], [*PARTS]]
+    late = proven.prove_once(one, "avx2")
+    assert (late.parts, late.pending) == (("q8_0",), ("q4_K", "attention"))
+    assert late.wrong == {
+        "q4_K": "it took more than 120 s",
+        "attention": "it was not tried within 120 s",
+    }
+    assert proven.prove_once(one, "avx2") == Proven(("q8_0", "attention"), {"q4_K": "off"})
+    assert proven.prove_once(one, "avx2").parts == ("q8_0", "attention")
+    assert tried == [[*PARTS], ["q4_K", "attention"]]
+
+
+def test_a_part_that_takes_all_the_time_alone_is_given_up(made, children) -> None:
+    answers, tried = children
+    answers += [(124, steps(at="q8_0"), ""), (124, steps(at="q4_K"), ""), (0, steps("attention"), "")]
+    one = made()
+    results = [proven.prove_once(one, "avx2") for _ in range(4)]
+    assert [result.pending for result in results] == [("q4_K", "attention"), ("attention",), (), ()]
+    assert results[0].reason == "none of them was right: it took more than 120 s"
+    assert (results[3].parts, sorted(results[3].wrong)) == (("attention",), ["q4_K", "q8_0"])
+    assert tried == [[*PARTS], ["q4_K", "attention"], ["attention"]]
+
+
+def test_all_processes_together_have_a_bound(made, children, monkeypatch) -> None:
+    answers, _ = children
+    answers += [(-11, steps(at="q8_0"), ""), (124, steps(at="q4_K"), "")]
+    clock = iter((0.0, 0.0, 100.0))
+    monkeypatch.setattr(proven, "monotonic", lambda: next(clock))
+    limits: list[float] = []
+    run = proven.subprocess.run
+    monkeypatch.setattr(
+        proven.subprocess,
+        "run",
+        lambda *words, **options: (limits.append(options["timeout"]), run(*words, **options))[1],
+    )
+    assert try_all(made()).pending == ("q4_K", "attention")
+    assert limits == [120, 20]
+
+
+@pytest.mark.parametrize("number", [9, 15, 2])
+def test_a_process_that_somebody_ended_says_nothing_about_its_part(number, made, children) -> None:
+    answers, tried = children
+    answers += [(-number, steps("q8_0", at="q4_K"), ""), (0, steps("attention"), ""), (0, steps("q4_K"), "")]
+    one = made()
+    assert proven.prove_once(one, "avx2").parts == ("q8_0", "attention")
+    assert [proven.prove_once(one, "avx2") for _ in range(2)] == [Proven(PARTS)] * 2
+    assert tried == [[*PARTS], ["attention"], ["q4_K"]]
+
+
+def test_what_was_pending_stays_so_where_no_process_can_be_started(made, children, monkeypatch) -> None:
+    children[0].append((124, steps("q8_0", at="q4_K"), ""))
+    one = made()
+    proven.prove_once(one, "avx2")
+
+    def run(*words: object, **options: object) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(proven.subprocess, "run", run)
+    for _ in range(2):
+        result = proven.prove_once(one, "avx2")
+        assert (result.parts, result.pending) == (("q8_0",), ("q4_K", "attention"))
+        assert "Resource temporarily unavailable" in result.wrong["q4_K"]
+
+
+def test_a_line_says_that_kernels_are_tried_and_another_one_where_it_lasts(made, children, monkeypatch, caplog) -> None:
+    children[0].append((0, steps(*PARTS), ""))
+    monkeypatch.setattr(
+        proven, "Timer", lambda seconds, call, words: SimpleNamespace(start=lambda: call(*words), cancel=int)
+    )
+    one = made()
+    with caplog.at_level("INFO", "uad.llama"):
+        proven.prove_once(one, "avx2")
+        assert [record.getMessage() for record in caplog.records] == [
+            "trying the avx2 kernels in another process, once for this machine: some seconds",
+            "still trying the avx2 kernels, for 120 s at most",
+        ]
+        caplog.clear()
+        proven.prove_once(one, "avx2")
+        assert not caplog.records, "it is remembered"
+
+
+# --- what a proof holds for
+
+
+def test_a_proof_holds_for_what_it_was_made_with(made, monkeypatch, tmp_path) -> None:
+    one = made()
+    cpus = tmp_path / "cpuinfo"
+    core = "processor\t: {}\nmodel name\t: A\ncpu MHz\t\t: {}\nflags\t\t: avx2 {}\n\n"
+    cpus.write_text(core.format(0, 800, "") + core.format(1, 900, ""))
+    monkeypatch.setattr(proven, "_CPUINFO", cpus)
+    before = proven.facts_of(one, "avx2")
+    cpus.write_text(core.format(0, 1800, "") + core.format(1, 900, ""))
+    assert proven.facts_of(one, "avx2") == before, "cores change their clocks"
+    cpus.write_text(core.format(0, 800, "") + core.format(1, 900, "amx"))
+    assert proven.facts_of(one, "avx2") != before, "a core of another kind"
+    cpus.write_text(core.format(0, 800, "") + core.format(1, 900, ""))
+    monkeypatch.setattr(proven, "usable_cores", lambda: 77)
+    assert proven.facts_of(one, "avx2") != before, "a proof tries as many threads"
+    monkeypatch.undo()
+
+
+def test_a_proof_is_not_remembered_where_its_files_cannot_be_read(made, children, monkeypatch, tmp_path) -> None:
+    answers, tried = children
+    answers += [(0, steps(*PARTS), "")] * 2
+    one = made()
+    monkeypatch.setattr(proven.ggml, "loaded_files", lambda *names: (tmp_path / "gone.so",))
+    assert [proven.prove_once(one, "avx2").parts for _ in range(2)] == [PARTS] * 2
+    assert len(tried) == 2
+
+
+_FILES = """
+import json
+from types import SimpleNamespace
+from pathlib import Path
+from uad.llama.kernels import proven
+library = SimpleNamespace(path=Path(proven.__file__), parts=(), needed=("ggml_barrier", "ggml_no_such"))
+print(json.dumps(proven.facts_of(library, "")["files"]))
+"""
+
+
+def test_a_proof_holds_for_the_files_that_are_loaded(tmp_path) -> None:
+    """Whether they are llama_cpp's own, or those of LLAMA_CPP_LIB_PATH, or others that the linker prefers."""
+
+    def files(**environment: str) -> dict[str, list[object]]:
+        done = subprocess.run(
+            [sys.executable, "-c", _FILES], env=os.environ | environment, check=True, capture_output=True, text=True
+        )
+        return {file[0]: file[1:] for file in json.loads(done.stdout)}
+
+    own = files()
+    assert any("ggml" in name for name in own)
+    folder = tmp_path / "lib"
+    shutil.copytree(ggml.loaded_files()[0].parent, folder, symlinks=True)
+    assert files(LLAMA_CPP_LIB_PATH=str(folder)) == own, "a copy is the same"
+    name = next(name for name in own if "ggml-cpu" in name)
+    status, data = (folder / name).stat(), (folder / name).read_bytes()
+    (folder / name).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))  # a section header, which nothing loads
+    os.utime(folder / name, ns=(status.st_atime_ns, status.st_mtime_ns))
+    changed = files(LLAMA_CPP_LIB_PATH=str(folder))
+    assert {name for name in own if changed[name] != own[name]} == {name}, "its content counts"
+    assert changed[name][:2] == own[name][:2], "not its size and its time alone"
 
 
 # --- using
@@ -387,7 +550,7 @@ def real() -> Library:
 @pytest.mark.model
 def test_every_part_of_the_installed_library_is_right_on_this_machine(real: Library) -> None:
     for kind in real.kinds:
-        found = proven.tried(real, kind)
+        found = proven.try_parts(real, kind, real.parts)
         assert (found.parts, found.wrong, found.reason) == (real.parts, {}, ""), kind
 
 

@@ -154,7 +154,7 @@ def test_a_curve_that_cannot_be_put_in_its_place_leaves_nothing_behind(cache):
     profile_store.path(key).mkdir(parents=True)
     with pytest.raises(ConfigError, match="cannot be stored"):
         profile_store.save(key, SAMPLES)
-    assert [file.name for file in profile_store.folder().iterdir()] == [profile_store.path(key).name]
+    assert [file.name for file in profile_store.path(key).parent.iterdir()] == [profile_store.path(key).name]
 
 
 def test_the_key_follows_what_changes_the_cost_and_nothing_else():

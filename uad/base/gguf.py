@@ -176,6 +176,11 @@ class GgufFile:
         value = self.values.get(key)
         return self._numbers(value) if value is not None and value.is_array and value.kind != STRING else []
 
+    def length(self, key: str) -> int:
+        """How many elements an array has; 0 where there is none."""
+        value = self.values.get(key)
+        return _Cursor(self._data, value.span[0] + _U32.size).u64() if value is not None and value.is_array else 0
+
     def elements(self, key: str) -> list[Span]:
         """Where the elements of an array stand, of texts with their length before them."""
         value = self.values[key]

@@ -60,8 +60,9 @@ class DraftStats(Sums):
     """What drafting did in one request so far, in target ids; `draft_ms` is the time in the drafters, `crossing` that
     of translation.
 
-    `by` has one entry for each drafter that submitted something, and for the prediction of a request that has one. Only
-    the owner of the request changes it.
+    `by` has one entry for each drafter that submitted something, and for the prediction of a request that has one.
+    n_aided ids were written in rounds whose drafts are not the draft model's alone, which took aided_ms. Only the owner
+    of the request changes it.
     """
 
     n_rounds: int = 0
@@ -73,10 +74,15 @@ class DraftStats(Sums):
     draft_ms: float = 0.0
     crossing: Crossing = field(default_factory=Crossing)
     by: dict[Origin, DrafterStats] = field(default_factory=dict)
+    n_aided: int = 0
+    aided_ms: float = 0.0
 
-    def count(self, draft: Draft, n_accepted: int, n_rounds: int = 1) -> None:
-        """One more round with this draft, or some without any (no ids)."""
+    def count(self, draft: Draft, n_accepted: int, n_rounds: int = 1, n_written: int = 0, ms: float = 0.0) -> None:
+        """One more round with this draft, or some without any (no ids), that wrote n_written ids in so much time."""
         self.n_rounds += n_rounds
+        if draft.ids and (draft.origin is not Origin.MODEL or draft.n_tail):
+            self.n_aided += n_written
+            self.aided_ms += ms
         if draft.ids:
             self.n_drafts += 1
             self.n_drafted += len(draft.ids)

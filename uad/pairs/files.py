@@ -51,6 +51,12 @@ def find_models(folder: Path) -> dict[str, ModelFile]:
     return models
 
 
+def projector_beside(target: Path) -> Path | None:
+    """The projector of a model's file, if one lies beside it. Raises OSError."""
+    models = _in_one(sorted(target.parent.iterdir())).values()
+    return next((model.projector for model in models if model.path == target), None)
+
+
 def _in_one(entries: Sequence[Path]) -> dict[str, ModelFile]:
     """The models among the entries of one folder."""
     files = [file for file in entries if file.name.lower().endswith(_END) and not is_folder(file)]

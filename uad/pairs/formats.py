@@ -5,12 +5,12 @@ by the headers of files alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 from uad.base.errors import ModelLoadError
 from uad.base.gguf import GgufFile
-from uad.pairs.header import Stamp
+from uad.pairs.header import ByStamp, Stamp
 from uad.text.mapping.families import Family, bundled_mappings, load_families
 from uad.text.mapping.pairs import Pair, load_pairs, matching
 from uad.text.mapping.plan import format_of
@@ -41,7 +41,7 @@ def reads_chats(target: ChatFormat, draft: ChatFormat) -> bool:
     return target.recognised.family is not None and draft.recognised.family is not None
 
 
-@lru_cache(maxsize=256)
+@ByStamp
 def chat_format(path: Path, of: Stamp) -> ChatFormat:
     """The format of a model's file; `of` is the stamp of its files, for which the answer holds. Takes a tenth of a
     second: for worker threads.

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
+from threading import RLock
+from typing import Generic, TypeVar
 
 from uad.base.errors import ModelLoadError
 from uad.base.gguf import GgufFile, files_of
 from uad.base.model_files import fingerprint
+from uad.pairs.able import why_not
 
 Stamp = tuple[tuple[str, int, int, int], ...]
 """Name, size, time of change and number of each file of a model: another file has another stamp."""
@@ -49,7 +53,7 @@ _FTYPES = {
     38: "MXFP4",
 }
 """llama.cpp's numbers of file types."""
-_MODEL = "model"
+_MODEL, _TOKENS = "model", "tokenizer.ggml.tokens"
 _FIM = ("tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.fim_mid_token_id")
 
 
@@ -72,11 +76,51 @@ class HeaderFacts:
     """Whether it is no adapter, projector or vocabulary."""
     problem: str = ""
     """Why the file cannot be read."""
+    no_draft: str = ""
+    """Why it cannot draft, though it is a model."""
+    vocab: str = ""
+    """A hash of the tokens: models of one family have the same."""
+
+    @property
+    def can_draft(self) -> bool:
+        """Whether it may write text for another model."""
+        return self.is_model and not self.problem and not self.no_draft and self.n_vocab > 0
+
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+class ByStamp(Generic[S, T]):
+    """A function of a file and its stamp. Each result is kept until the file has another stamp, so there are as many as
+    files. From any thread; two that want the same wait for one.
+    """
+
+    def __init__(self, work: Callable[[Path, S], T]) -> None:
+        self._work, self._lock = work, RLock()
+        self._kept: dict[Path, tuple[S, T]] = {}
+
+    def __call__(self, path: Path, of: S) -> T:
+        with self._lock:
+            if (result := self.kept(path, of)) is None:
+                result = (of, self._work(path, of))
+                self._kept[path] = result
+            return result[1]
+
+    def kept(self, path: Path, of: S) -> tuple[S, T] | None:
+        """Stamp and result, if it was worked out; nobody waits for that."""
+        result = self._kept.get(path)
+        return result if result is not None and result[0] == of else None
 
 
 def stamp(path: Path) -> Stamp:
     """The stamp of a model's files as they are now; those that are missing are left out."""
     return tuple(part_stamp for part in files_of(path) if (part_stamp := _stamp(part)) is not None)
+
+
+def n_bytes(of: Stamp) -> int:
+    """Bytes of all files."""
+    return sum(size for _, size, _, _ in of)
 
 
 def _stamp(path: Path) -> tuple[str, int, int, int] | None:
@@ -87,18 +131,18 @@ def _stamp(path: Path) -> tuple[str, int, int, int] | None:
     return str(path), status.st_size, status.st_mtime_ns, status.st_ino
 
 
-@lru_cache(maxsize=1024)
+@ByStamp
 def identity(path: Path, of: Stamp) -> str:
     """The fingerprint of a file, which is read once as long as its stamp is the same. Raises ModelLoadError."""
     return fingerprint(path)
 
 
-@lru_cache(maxsize=1024)
+@ByStamp
 def facts(path: Path, of: Stamp) -> HeaderFacts:
     """What the header says; `of` is the stamp of the files, for which the answer holds. Takes a tenth of a second for a
     large vocabulary: for worker threads.
     """
-    size = sum(n_bytes for _, n_bytes, _, _ in of)
+    size = n_bytes(of)
     try:
         with GgufFile(path) as file:
             arch = file.text("general.architecture") or ""
@@ -111,13 +155,20 @@ def facts(path: Path, of: Stamp) -> HeaderFacts:
                 ftype=_FTYPES.get(_whole(file, "general.file_type", -1), "unknown"),
                 n_ctx_train=_whole(file, f"{arch}.context_length"),
                 n_embd=_whole(file, f"{arch}.embedding_length"),
-                n_vocab=len(file.elements("tokenizer.ggml.tokens")) if "tokenizer.ggml.tokens" in file.values else 0,
+                n_vocab=file.length(_TOKENS),
                 chat_template=file.text("tokenizer.chat_template") or "",
                 fills_in=all(key in file.values for key in _FIM),
                 is_model=(file.text("general.type") or _MODEL) == _MODEL and arch != "clip" and n_params > 0,
+                no_draft=why_not(file, arch),
+                vocab=_hash(file),
             )
     except ModelLoadError as error:
         return HeaderFacts(size=size, problem=str(error))
+
+
+def _hash(file: GgufFile) -> str:
+    value = file.values.get(_TOKENS)
+    return "" if value is None else hashlib.blake2b(file.bytes_of(value.span), digest_size=16).hexdigest()
 
 
 def _whole(file: GgufFile, key: str, default: int = 0) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from uad.base.gguf import read_texts
 from uad.pairs.costs import Curve
-from uad.pairs.header import HeaderFacts, Stamp
+from uad.pairs.header import HeaderFacts, Stamp, facts
 
 _LONGEST_DRAFT_IDS = 8
 """Ids of a draft that are tried in the arithmetic."""
@@ -83,18 +83,33 @@ def _speed(acceptance: float, cost: float, rows: float, k: int) -> float:
     return sum(acceptance**i for i in range(k + 1)) / (rows + k * cost)
 
 
-@lru_cache(maxsize=256)
 def coverage(target: Path, target_stamp: Stamp, draft: Path, draft_stamp: Stamp) -> float:
     """How much of a draft's vocabulary the target has, common tokens counting more: numbers of tokens follow how common
     they are in most vocabularies. The stamps are those of the files, for which the answer holds. For worker threads.
     """
-    ours, theirs = _words(target, target_stamp), _words(draft, draft_stamp)
-    known = frozenset(ours)
+    ours, theirs = facts(target, target_stamp), facts(draft, draft_stamp)
+    pair = ours.vocab, theirs.vocab
+    if pair not in _covered:
+        _covered[pair] = 1.0 if ours.vocab == theirs.vocab else _coverage((target, target_stamp), (draft, draft_stamp))
+    return _covered[pair]
+
+
+_covered: dict[tuple[str, str], float] = {}
+"""What was compared, by the hashes of both vocabularies: families of models share them."""
+
+
+def _coverage(target: tuple[Path, Stamp], draft: tuple[Path, Stamp]) -> float:
+    known, theirs = _known(*target), _words(*draft)
     weights = [1 / (100 + i) for i in range(len(theirs))]
     return sum(weight for weight, word in zip(weights, theirs, strict=True) if word in known) / (sum(weights) or 1)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1)
+def _known(path: Path, of: Stamp) -> frozenset[int]:
+    """Hashes of the last target: all its candidates are compared with them."""
+    return frozenset(_words(path, of))
+
+
 def _words(path: Path, of: Stamp) -> array[int]:
     """Hashes of a vocabulary's tokens: the texts of fifty would take half a gigabyte."""
     tokens = read_texts(path, (_TOKENS,)).get(_TOKENS, [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import secrets
 import signal
@@ -10,13 +11,17 @@ from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 from uad.base.common.children import python
 from uad.base.common.parent import PARENT
 from uad.base.config.flags import VARIABLE
+from uad.base.config.kinds import AUTO
+from uad.router.drafts import FolderDrafts
 from uad.router.folder import FolderModel
 
+_log = logging.getLogger("uad")
 _LISTENING = re.compile(r"listening on (http://\S+)")
 _LOG_WORDS = ("--no-log-timestamps", "--log-prefix", "--log-colors=off")  # the router's log has its own
 _WORDS = ("--host=127.0.0.1", "--port=0", "--no-ui", "--metrics", *_LOG_WORDS)
@@ -141,13 +146,30 @@ class ChildProcess:
 class ProcessLauncher:
     """Starts `uad serve`."""
 
-    def __init__(self, environ: Mapping[str, str], tell: Callable[[str, str], None]) -> None:
-        """environ: of the router. tell: gets a model's name and a line that its process wrote."""
+    def __init__(
+        self, environ: Mapping[str, str], tell: Callable[[str, str], None], drafts: FolderDrafts | None = None
+    ) -> None:
+        """environ: of the router. tell: gets a model's name and a line that its process wrote. drafts: choose."""
         # what the router read there is in the words of each model; a hub's token is left, keys of other servers are not
         self._environ = {name: text for name, text in environ.items() if not _NOT_FOR_MODELS.search(name)}
-        self._tell = tell
+        self._tell, self._drafts = tell, drafts or FolderDrafts()
 
     async def start(self, model: FolderModel) -> ChildProcess:
+        drafts = await asyncio.to_thread(self._drafts.choose, model) if model.drafts else ()
+        chosen = (f"--draft={AUTO}", *(f"--draft-from={path}" for path in drafts)) if drafts else ()
+        bare = replace(model, words=tuple(word for word in model.words if word != f"--mmproj={AUTO}"))
+        try:
+            return await self._start(replace(model, words=(*model.words, *chosen)))
+        except LoadFailedError as error:
+            if error.code >= 0 or (bare.words == model.words and not chosen):
+                raise
+            text = (
+                "%s: its process ended by signal %d, and is started again without the draft and projector nobody named"
+            )
+            _log.warning(text, model.name, -error.code)
+            return await self._start(bare)
+
+    async def _start(self, model: FolderModel) -> ChildProcess:
         key = secrets.token_urlsafe(32)
         process = await asyncio.create_subprocess_exec(
             *command(model),

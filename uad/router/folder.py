@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 
-from uad.base.common.files import is_file
+from uad.base.common.files import is_file, is_folder
 from uad.base.config.flags import Given, Layer, given
 from uad.base.config.kinds import AUTO
 from uad.base.config.load import FolderConfig, merge
 from uad.base.config.sources import HubModel
 from uad.base.errors import ConfigError
-from uad.pairs.choose import choose, views
 from uad.pairs.files import ModelFile, find_models
-from uad.pairs.header import HeaderFacts, Stamp, facts, stamp
+from uad.pairs.header import HeaderFacts, Stamp, facts, n_bytes, stamp
 from uad.router.preset import ALL, STOP_SECONDS, Preset, loads_at_start, read_presets, stop_seconds
 
 _log = logging.getLogger("uad")
+_DEPTH = 2
+"""Folders within the folder that may hold models."""
+_GONE = (-1, 0, 0)
 _OF_THE_ROUTER = ("server.host", "server.port", "server.alias", "server.tags", "server.cors_origins")
 _NOT_FOR_ONE = frozenset(
     (
@@ -48,18 +53,21 @@ class FolderModel:
     tags: tuple[str, ...] = ()
     sees: bool = False
     """Whether a projector lies beside it."""
-    draft: Path | None = None
-    """What drafts for it, where that was chosen for it."""
+    drafts: tuple[Path, ...] = field(default=(), compare=False)
+    """Files among which its draft is chosen when it is loaded, with `--draft auto`."""
+    n_choices: int = 0
+    """How often it was to have another draft than the one that was loaded."""
     loads_at_start: bool = False
     stop_seconds: float = STOP_SECONDS
     files: Stamp = ()
     """All its files as they were when the folder was read."""
-    facts: HeaderFacts = field(default_factory=HeaderFacts)
+    facts: HeaderFacts = field(default_factory=HeaderFacts, compare=False)
+    """Empty until the header was read: `files` say whether it is another one."""
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all its files, draft and projector included."""
-        return sum(size for _, size, _, _ in self.files)
+        """Bytes of all its files, its projector's and those of a draft that was named."""
+        return n_bytes(self.files)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -67,10 +75,14 @@ class FolderModel:
         return (self.name, *self.aliases)
 
 
-def read_folder(config: FolderConfig) -> dict[str, FolderModel]:
-    """All models by name, in the order of their names. Takes a while for many files: for worker threads. Raises
-    ConfigError.
+def read_folder(config: FolderConfig, patience_s: float = math.inf) -> dict[str, FolderModel]:
+    """All models by name, in the order of their names. Where all files are as they were, the same as the last time:
+    stamps are compared first. Headers that are not read within `patience_s` are left empty. Takes a while for many
+    files: for worker threads. Raises ConfigError.
     """
+    if _kept and _kept[-1].config is config and _kept[-1].stamps == _seen(config, _kept[-1].models):
+        return _kept[-1].models
+    before = _seen(config, {})
     presets = {} if config.router.models_preset is None else read_presets(config.router.models_preset)
     common = presets.pop(ALL, Preset(""))
     files = {} if config.router.models_dir is None else find_models(config.router.models_dir)
@@ -79,26 +91,74 @@ def read_folder(config: FolderConfig) -> dict[str, FolderModel]:
             _log.debug("%s: ignored, without effect in uad: %s", where.where, ", ".join(where.ignored))
     for name in files.keys() - presets.keys():
         presets[name] = Preset("")
-    drafts = [file.path for file in files.values()]
-    models = (_model(name, files.get(name), common, presets[name], config, drafts) for name in sorted(presets))
+    drafts = tuple(file.path for file in files.values())
+    until = monotonic() + patience_s
+    models = [_model(name, files.get(name), common, presets[name], config, drafts, until) for name in sorted(presets)]
     kept = {model.name: model for model in models if model.facts.is_model or model.facts.problem}
     _check_names(kept.values())
+    del _kept[:]
+    if not any(model.facts is _UNREAD for model in models):
+        others = {name: stamp for name, stamp in _seen(config, kept).items() if name not in before}
+        _kept.append(_Look(config, before | others, kept))
     return kept
 
 
-def _choose_draft(values: dict[str, Given], target: Path | None, candidates: Iterable[Path]) -> Path | None:
-    """Put the draft's file in the place of `auto`, or nothing where none pays; it is returned then. A draft for all
-    models is one of them, and does not draft for itself.
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was found, and the stamps of all that it was made of."""
+
+    config: FolderConfig
+    stamps: dict[str, tuple[int, int, int]]
+    models: dict[str, FolderModel]
+
+
+_kept: list[_Look] = []
+"""The last look, if every header was read."""
+_UNREAD = HeaderFacts()
+
+
+def _seen(config: FolderConfig, models: Mapping[str, FolderModel]) -> dict[str, tuple[int, int, int]]:
+    """Stamps of the folder's files, of the preset file, and of what these models are made of elsewhere."""
+    stamps: dict[str, tuple[int, int, int]] = {}
+    if config.router.models_dir is not None:
+        stamps.update(_stamps(str(config.router.models_dir), _DEPTH))
+    preset = () if config.router.models_preset is None else (str(config.router.models_preset),)
+    for path in (*preset, *(name for model in models.values() for name, _, _, _ in model.files)):
+        if path not in stamps:
+            stamps[path] = _stamp(path)
+    return stamps
+
+
+def _stamps(folder: str, depth: int) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    """Stamps of a folder's files; a folder that cannot be read is as one that is gone."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.lower().endswith(".gguf"):
+                    yield entry.path, _stamp(entry.path)
+                elif depth and is_folder(Path(entry.path)):
+                    yield from _stamps(entry.path, depth - 1)
+    except OSError:
+        yield folder, _GONE
+
+
+def _stamp(path: str) -> tuple[int, int, int]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return _GONE
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _takes_auto(values: dict[str, Given], target: Path | None) -> bool:
+    """Whether its draft is to be chosen, of which nothing is left among the values then. A draft for all models is one
+    of them, and does not draft for itself.
     """
     asked = values.get("draft.path")
     if asked is None or asked.value not in (AUTO, target):
-        return None
+        return False
     del values["draft.path"]
-    chosen = choose(views(target, candidates)) if asked.value == AUTO and target is not None else None
-    if chosen is None:
-        return None
-    values["draft.path"] = given("--model-draft", str(chosen.draft))
-    return chosen.draft
+    return bool(asked.value == AUTO and target is not None and "draft_from" not in values)
 
 
 def _model(
@@ -107,7 +167,8 @@ def _model(
     common: Preset,
     own: Preset,
     config: FolderConfig,
-    candidates: Sequence[Path],
+    candidates: tuple[Path, ...],
+    until: float,
 ) -> FolderModel:
     if file is None and own.value("target.path") is None:
         raise ConfigError(
@@ -118,10 +179,12 @@ def _model(
     target = values["target.path"].value
     path = None if isinstance(target, HubModel) else target
     own_files = () if path is None else stamp(path)
-    draft = _choose_draft(values, path, candidates)
+    takes_auto = _takes_auto(values, path)
     paths = [
         entry.value for entry in values.values() if isinstance(entry.value, Path) and entry.flag.path != "target.path"
     ]
+    if file is not None and file.projector is not None:
+        paths.append(file.projector)
     return FolderModel(
         name=name,
         path=path,
@@ -133,12 +196,18 @@ def _model(
         aliases=_comma_list(own.value("server.alias"), name),
         tags=_comma_list(own.value("server.tags")),
         sees="vision.path" in values,
-        draft=draft,
+        drafts=candidates if takes_auto else (),
         loads_at_start=loads_at_start(own if "load-on-startup" in own.own else common),
         stop_seconds=stop_seconds(own if "stop-timeout" in own.own else common),
         files=own_files + tuple(part for other in sorted(set(paths)) for part in stamp(other) if is_file(other)),
-        facts=HeaderFacts() if path is None else facts(path, own_files),
+        facts=HeaderFacts() if path is None else _facts(path, own_files, until),
     )
+
+
+def _facts(path: Path, of: Stamp, until: float) -> HeaderFacts:
+    if (known := facts.kept(path, of)) is not None:
+        return known[1]
+    return facts(path, of) if monotonic() < until else _UNREAD
 
 
 def _values(file: ModelFile | None, common: Preset, own: Preset, config: FolderConfig) -> dict[str, Given]:
@@ -162,7 +231,7 @@ def _files_of(file: ModelFile | None) -> Iterator[Given]:
     if file is not None:
         yield given("--model", str(file.path))
         if file.projector is not None:
-            yield given("--mmproj", str(file.projector))
+            yield given("--mmproj", str(AUTO))  # found, not named: without it texts are answered all the same
 
 
 def _words(values: Iterable[Given]) -> Iterator[str]:

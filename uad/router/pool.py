@@ -158,6 +158,7 @@ class ModelPool:
         for name, pooled in list(self.models.items()):
             new = models.get(name)
             if new == pooled.model:
+                pooled.model = new  # its header may be known by now
                 continue
             self._retire(pooled)
             if new is None:

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from aiohttp import web
 
@@ -19,6 +20,7 @@ from uad.http.server.listener import Listener
 from uad.router.app import make_app
 from uad.router.child import ProcessLauncher
 from uad.router.connections import Connections
+from uad.router.drafts import FolderDrafts
 from uad.router.events import Broadcast
 from uad.router.folder import FolderModel, read_folder
 from uad.router.memory import has_memory
@@ -28,6 +30,8 @@ from uad.router.state import RouterState
 log = logging.getLogger("uad")
 _LOOK_SECONDS = 2.0
 """Between two looks at the folder."""
+_PATIENCE_S = 0.5
+"""For headers, before the router listens; those that take longer are read after that."""
 Ready = Callable[[Sequence[str], str], None]
 
 
@@ -45,14 +49,14 @@ def serve_folder(
 async def _serve(
     config: FolderConfig, environ: Mapping[str, str], tell: Callable[[str, str], None], ready: Ready
 ) -> None:
-    models = await asyncio.to_thread(read_folder, config)
+    models = await asyncio.to_thread(read_folder, config, _PATIENCE_S)
     events = Broadcast()
-    router = config.router
+    router, drafts = config.router, FolderDrafts()
     pool = ModelPool(
-        ProcessLauncher(environ, tell), router.models_max, config.server.max_queue, has_memory, events.tell
+        ProcessLauncher(environ, tell, drafts), router.models_max, config.server.max_queue, has_memory, events.tell
     )
     pool.reload(models)
-    folder = FolderWatch(config, pool)
+    folder = FolderWatch(config, pool, drafts)
     stop = asyncio.Event()
     server = PhasedServer(min(config.server.timeout, PATIENCE_S))
     sockets = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
@@ -91,8 +95,8 @@ def _load_first(pool: ModelPool, most: int) -> None:
 class FolderWatch:
     """Reads the folder again when something in it changes, and when it is asked to."""
 
-    def __init__(self, config: FolderConfig, pool: ModelPool) -> None:
-        self._config, self._pool = config, pool
+    def __init__(self, config: FolderConfig, pool: ModelPool, drafts: FolderDrafts | None = None) -> None:
+        self._config, self._pool, self._drafts = config, pool, drafts or FolderDrafts()
         self._last = pool_models(pool)
         self._lock = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
@@ -102,7 +106,7 @@ class FolderWatch:
         it was.
         """
         async with self._lock:
-            self._take(await asyncio.to_thread(read_folder, self._config))
+            self._take(self._counted(await asyncio.to_thread(read_folder, self._config)))
 
     async def watch(self, pause: float) -> None:
         """Look again and again. What changed between two looks is taken at the next one where it is the same: a file
@@ -120,9 +124,26 @@ class FolderWatch:
                         log.warning("the list of models stays as it was: %s", problem)
                     continue
                 problem = ""
-                if models != self._last and models == before:
+                models = self._counted(models)
+                if models == before and not self._has(models):
                     self._take(models)
                 before = models
+                again = await asyncio.to_thread(self._drafts.again, self._last, self._loaded)
+                if again != self._last:
+                    self._take(again)
+
+    @property
+    def _loaded(self) -> list[str]:
+        return [pooled.model.name for pooled in self._pool.running]
+
+    def _counted(self, models: Mapping[str, FolderModel]) -> dict[str, FolderModel]:
+        """The models that were read, with the numbers of their choices."""
+        numbers = {name: model.n_choices for name, model in self._last.items() if model.n_choices}
+        return {**models, **{name: replace(models[name], n_choices=n) for name, n in numbers.items() if name in models}}
+
+    def _has(self, models: Mapping[str, FolderModel]) -> bool:
+        """Whether they are the same as the last ones, with the same headers."""
+        return models == self._last and all(model.facts is self._last[name].facts for name, model in models.items())
 
     def hang_up(self) -> None:
         """SIGHUP: read it now."""

@@ -11,7 +11,6 @@ from uad.base.config import Config
 from uad.base.types import Clock, Origin
 from uad.engine.decode.drafting import Drafting
 from uad.engine.decode.prompt_cache import PromptCache
-from uad.llama.context import Context
 from uad.llama.memory import SavedSequence, SequenceCopies
 from uad.runtime.draft_model import OpenedDraft
 from uad.runtime.slots.copies import SlotCopies, kept_model, kept_target
@@ -28,14 +27,15 @@ def open_copies(
     if config.server.slot_save_path is None and config.cache_disk is None:
         return None
     kept = None
-    if draft.drafter is not None and draft.context is not None and config.draft is not None:
-        kept = draft.drafter, kept_model(config.draft, draft.context)
+    if draft.drafter is not None and draft.context is not None and draft.config is not None:
+        kept = draft.drafter, kept_model(draft.config, draft.context)
     return SlotCopies(kept_target(target.config, target.context, config.drafting.exact), kept, scales)
 
 
 def open_prompt_cache(
     config: Config,
-    context: Context,
+    target: LoadedTarget,
+    draft: OpenedDraft,
     clock: Clock,
     copies: SlotCopies | None,
     disk: DiskTexts | None,
@@ -45,15 +45,15 @@ def open_prompt_cache(
     if not config.cache_ram and disk is None:
         return None
     most = None if config.cache_ram < 0 else config.cache_ram << 20
-    models = [config.target, *([config.draft] if config.draft is not None else [])]
-    mapped = sum(model.path.stat().st_size for model in models if model.mmap)
+    models = (target.config, draft.config)
+    mapped = sum(model.path.stat().st_size for model in models if model is not None and model.mmap)
 
     def free() -> int | None:
         return room(mapped, available())
 
     ahead = config.cache_idle_slots
     if disk is None or copies is None:
-        return PromptCache(SequenceCopies(context.memory), most, clock, free, ahead)
+        return PromptCache(SequenceCopies(target.context.memory), most, clock, free, ahead)
 
     def restored(seq: int, ids: Sequence[int], saved: SavedSlot) -> None:
         n_read = copies.restore_draft(seq, ids, saved.draft)

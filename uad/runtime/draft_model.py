@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from uad.base.common.files import size_text
 from uad.base.config import Config, ModelConfig
@@ -40,6 +41,8 @@ class OpenedDraft:
     info: ModelInfo | None = None
     context: Context | None = None
     """The draft model's, if that stayed loaded."""
+    config: ModelConfig | None = None
+    """What it was loaded with."""
 
 
 def open_draft(
@@ -57,18 +60,53 @@ def open_draft(
                 "loaded",
             )
         )
-    with ExitStack() as attempt:
-        model = attempt.enter_context(open_model(config.draft, "draft", lambda share: progress("loading draft", share)))
+    if not config.draft_from:
+        return _opened(config, config.draft, stack, target, encoder, progress, timing)
+    # it was chosen: where it fails the next one may do, and answers need none
+    notes: tuple[str, ...] = ()
+    for path in chosen_from(config.draft.path, config.draft_from):
+        own = replace(config.draft, path=path)
         try:
-            own = side(target.model, config.templates.chat_template)
-            opened = draft_on(config, config.draft, attempt, model, own, target.context.n_ctx, encoder, timing)
+            opened = _opened(config, own, stack, target, encoder, progress, timing)
+        except Exception as error:
+            warn(_log, error, "the draft %s was chosen, and cannot be used (%s)", path.name, reason(error))
+            continue
+        if opened.drafter is not None:
+            return replace(opened, notes=(*notes, *opened.notes))
+        notes += opened.notes
+    return OpenedDraft((*notes, "none of the drafts that were chosen can be used: plain decoding"))
+
+
+def chosen_from(path: Path, choices: tuple[Path, ...]) -> tuple[Path, ...]:
+    """The drafts that are left to try, this one first."""
+    return choices[choices.index(path) :] if path in choices else (path, *choices)
+
+
+def _opened(
+    config: Config,
+    own: ModelConfig,
+    stack: ExitStack,
+    target: LoadedTarget,
+    encoder: Encoder,
+    progress: Progress,
+    timing: Timing,
+) -> OpenedDraft:
+    """The part of one draft model on the stack, if it drafts. Raises what loading and mapping do."""
+    with ExitStack() as attempt:
+        model = attempt.enter_context(open_model(own, "draft", lambda share: progress("loading draft", share)))
+        if config.draft_from:  # its context was sized for the first choice, which may have been trained on longer texts
+            own = replace(own, n_ctx=min(own.n_ctx, model.info.n_ctx_train * config.n_parallel))
+        try:
+            side_of = side(target.model, config.templates.chat_template)
+            opened = draft_on(config, own, attempt, model, side_of, target.context.n_ctx, encoder, timing)
         except (ConfigError, ModelLoadError, MappingError):  # the user's
             raise
         except Exception as error:
             warn(_log, error, "the draft model failed at start (%s)", reason(error))
             return OpenedDraft((f"draft {model.info.desc} failed at start ({reason(error)}): plain decoding",))
-        stack.enter_context(attempt.pop_all())
-        return replace(opened, notes=(*_pair_note(target.model, model), *opened.notes))
+        if opened.drafter is not None or not config.draft_from:
+            stack.enter_context(attempt.pop_all())
+        return replace(opened, config=own, notes=(*_pair_note(target.model, model), *opened.notes))
 
 
 def draft_on(

@@ -115,7 +115,7 @@ def open_parts(plan: Plan, progress: Progress, timing: Timing = TIMING) -> Parts
         samplers = _samplers(context, model, grammars, breakers)
         copies = open_copies(config, target, draft, lambda: turns.active)
         disk = open_disk(config, stack, target, copies, timing.clock)
-        cache = open_prompt_cache(config, context, timing.clock, copies, disk, drafting)
+        cache = open_prompt_cache(config, target, draft, timing.clock, copies, disk, drafting)
         engine = engine_on(target, drafting, samplers, timing, matchers, cache)
         notes = (
             *plan.notes,

@@ -7,6 +7,7 @@ that opening needs are settled here; nothing is changed in them afterwards.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from uad.base.common.cores import cpu_quota, physical_cores, usable_cores
 from uad.base.common.files import size_text
 from uad.base.config import Config, ModelConfig
 from uad.base.types import Origin
+from uad.engine.decode.guard import reason, warn
 from uad.llama.backend import amx, native, rpc
 from uad.llama.backend.devices import every, has_cpu_kernels, memory_left, named, offloads, used
 from uad.llama.context import attention
@@ -26,6 +28,7 @@ from uad.llama.rearranged import rearranged
 from uad.runtime.costs.fit import ContextSizes, Fitted, Total, fitted, slot_positions
 from uad.runtime.draft_files import DraftFiles, draft_files
 
+_log = logging.getLogger("uad")
 _SNAPSHOT_IDS = 8  # ids of most drafts that pay; each takes as much memory as the state
 _LONG_IDS = 4096  # tokens
 _WITHOUT_FLASH = ("f32", "f16", "bf16")  # cache types of V that do not need flash attention
@@ -58,7 +61,8 @@ class Plan:
 
 
 def plan(config: Config, limits: Sequence[Limit] | None = None) -> Plan:
-    """What to open for this configuration. limits: of memory; None: as they are now.
+    """What to open for this configuration. limits: of memory; None: as they are now. A draft that was chosen and cannot
+    be planned for costs a line, and the next choice or none is planned for.
 
     Raises ConfigError where it cannot be opened so, ModelLoadError for files that are no models.
     """
@@ -66,10 +70,24 @@ def plan(config: Config, limits: Sequence[Limit] | None = None) -> Plan:
     native.use_numa(config.numa)
     if config.rpc:
         rpc.connect(config.rpc)
+    limits = tuple(available() if limits is None else limits)
+    if config.draft is None or not config.draft_from:
+        return _planned(config, limits)
+    for path in config.draft_from:
+        try:
+            return _planned(replace(config, draft=replace(config.draft, path=path)), limits)
+        except Exception as error:
+            without = _planned(
+                replace(config, draft=None, draft_from=()), limits
+            )  # raises where the target is at fault
+            warn(_log, error, "the draft %s was chosen, and is left out (%s)", path.name, reason(error))
+    return without
+
+
+def _planned(config: Config, limits: tuple[Limit, ...]) -> Plan:
     files = draft_files(config)
     target, draft, head_file = _target(config, files), _draft(config, files.draft), _draft(config, files.head)
     _check_devices(target, draft, head_file)
-    limits = tuple(available() if limits is None else limits)
     with ExitStack() as stack:
         of_target, of_draft, of_head = (
             None if model is None else stack.enter_context(Footprint(model, role, config.n_parallel))

@@ -64,7 +64,7 @@ def test_every_setting_of_the_target_and_the_server_has_a_flag():
     reachable = (
         {path for flag in FLAGS for path in flag.paths}
         | inherited
-        | {"notes", "drafting.weighed", "drafting.defaults.types"}
+        | {"vision.is_found", "notes", "drafting.weighed", "drafting.defaults.types"}
         | {"sampling.min_keep", "sampling.bad_words", "sampling.allowed"}  # of requests only, as in llama-server
     )
     assert set(leaves(DEFAULTS)) - reachable == set()

@@ -9,7 +9,8 @@ from kit.headers import finish
 
 from uad.base.model_files import fingerprint
 from uad.pairs.choose import views
-from uad.pairs.costs import Curve, measured
+from uad.pairs.costs import Curve, stored
+from uad.pairs.costs import measured as measured_of
 from uad.pairs.formats import chat_format, reads_chats
 from uad.pairs.header import HeaderFacts, stamp
 from uad.pairs.predict import predicted
@@ -33,6 +34,10 @@ def cache(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     monkeypatch.setenv("UAD_CACHE_DIR", str(tmp_path / "cache"))
     return folder
+
+
+def measured(path, of, role):
+    return measured_of(path, of, role, stored())
 
 
 def write(path, template=None, specials=(), rows=1):

@@ -8,11 +8,14 @@ from gguf import GGUFWriter
 from kit.headers import finish
 
 from uad.pairs import predict
-from uad.pairs.choose import PairView, choose, views
+from uad.pairs.choose import PairView, choose, recorded, views
+from uad.pairs.conditions import Conditions
 from uad.pairs.files import find_models
 from uad.pairs.header import HeaderFacts, facts, stamp
 from uad.pairs.predict import Prediction, coverage, predicted
-from uad.pairs.records import ENOUGH_TOKENS, PairRecord, add_record, record_of
+from uad.pairs.records import ENOUGH_TOKENS, PairRecord
+from uad.pairs.records import add_record as add
+from uad.pairs.records import record_of as record_of_target
 
 BIG = HeaderFacts("llama", "big", 1_500_000_000, 1_600_000_000, "Q8_0", 4096, 64, 1000, "{{ x }}")
 SMALL = replace(BIG, name="small", n_params=135_000_000, size=100_000_000)
@@ -21,6 +24,22 @@ SMALL = replace(BIG, name="small", n_params=135_000_000, size=100_000_000)
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("UAD_CACHE_DIR", str(tmp_path / "cache"))
+
+
+UNDER = Conditions("machine", "draft")
+NOW = 1_800_000_000.0
+
+
+def add_record(target, draft, more, under=UNDER, now=NOW):
+    return add(target, draft, more, under, now)
+
+
+def record_of(target, draft, under=UNDER):
+    return record_of_target(target, under).of(draft, under)
+
+
+def known(target, files, under=UNDER, now=NOW):
+    return recorded(target, views(target, files), under, now)
 
 
 def write(path, words, rows=1, arch="llama", kind=None):
@@ -108,7 +127,7 @@ def test_records_add_up_and_outlast_the_process(tmp_path):
     add_record(target, draft, PairRecord(300, 2.0, 3.0))
     assert record_of(target, draft).gain is None
     assert add_record(target, draft, PairRecord(300, 2.0, 3.0)).gain == 1.5
-    assert record_of(target, draft) == PairRecord(600, 4.0, 6.0)
+    assert record_of(target, draft) == PairRecord(600, 4.0, 6.0, 4.0, NOW)
     assert record_of(draft, target) == PairRecord()
     copy = tmp_path / "copy.gguf"
     copy.write_bytes(target.read_bytes())
@@ -130,7 +149,7 @@ def test_a_target_that_was_trained_further_has_a_record_of_its_own(tmp_path):
 
 def test_old_tokens_count_less():
     old = PairRecord(20_000, 100.0, 200.0)
-    assert old.plus(PairRecord(10_000, 100.0, 100.0)) == PairRecord(20_000, 150.0, 200.0)
+    assert old.plus(PairRecord(10_000, 100.0, 100.0, 7.0, 9.0)) == PairRecord(20_000, 150.0, 200.0, 7.0, 9.0)
 
 
 def test_a_broken_record_is_none(tmp_path):
@@ -145,11 +164,11 @@ def test_a_measured_pair_is_chosen_by_its_gain(tmp_path, monkeypatch):
     monkeypatch.setattr(predict, "_STEP_DECODES", 0.0)  # of files this small it is all that counts
     target = write(tmp_path / "t.gguf", ["a"], rows=64)
     first, second = write(tmp_path / "a.gguf", ["a"], rows=4), write(tmp_path / "b.gguf", ["c"], rows=4)
-    before = choose(views(target, (first, second)))
+    before = choose(known(target, (first, second)))
     assert before is not None
     assert before.draft == first
     add_record(target, first, PairRecord(1000, 10.0, 10.1))
-    after = choose(views(target, (first, second)))
+    after = choose(known(target, (first, second)))
     assert after is not None
     assert after.draft == second
 

@@ -10,9 +10,6 @@ from platformdirs import user_cache_path
 from uad.base.common.files import path_of
 from uad.base.errors import ConfigError
 
-CURVES_FOLDER, CURVES_VERSION = "profiles", 1
-"""Where in the cache folder measured costs of decodes lie, and the version of their files."""
-
 
 def cache_folder() -> Path:
     """$UAD_CACHE_DIR if set, else the user's cache directory; it need not exist. Raises ConfigError for a user without

@@ -113,7 +113,7 @@ def _path(text: str) -> Path:
 
 
 AUTO = Path("auto")
-"""In place of a draft's file: it is chosen. A file of that name is given with its folder."""
+"""In place of a file: a draft is chosen, a projector looked for. A file of that name is given with its folder."""
 
 
 def _draft_path(text: str) -> Path:
@@ -213,6 +213,7 @@ ON_OFF = Kind("on or off", _switch, (bool,), metavar="MODE")
 ON_OFF_AUTO = Kind("one of on, off, auto", _on_off_auto, (str, bool, int))
 TEXT = Kind("a text", some_text)
 FILE = Kind("a file name", _path, is_path=True, metavar="FILE")
+FILES = Kind("a file name", lambda text: (_path(text),), is_path=True, metavar="FILE", many=True)
 DRAFT_FILE = Kind("a file name", _draft_path, is_path=True, metavar="FILE")
 FOLDER = Kind("a directory", _folder, is_path=True, metavar="DIR")
 DIRECTORY = Kind("a directory", lambda text: (_folder(text),), is_path=True, metavar="DIR", many=True)

@@ -28,10 +28,13 @@ class VisionConfig:
 
     path: Path | None = setting(
         None,
-        "projector beside the target (mmproj, GGUF): requests may have images",
+        "projector of the target (mmproj, GGUF): requests may have images; auto: one in the target's folder, if "
+        "there is one for it",
         "-mm --mmproj LLAMA_ARG_MMPROJ",
         default_text="with --hf-repo the repository's, if it has one",
     )
+    is_found: bool = False
+    """Whether nobody named the projector: without it texts are answered all the same."""
     auto: bool = setting(
         True,
         "look for a projector in the repository of --hf-repo",
@@ -426,6 +429,16 @@ class Config:
 
     target: ModelConfig
     draft: ModelConfig | None = None
+    draft_from: tuple[Path, ...] = setting(
+        (),
+        "with --draft auto: drafts to load in place of a choice, the first that can be loaded; repeatable",
+        "--draft-from",
+        kind=kinds.FILES,
+        group="models",
+        default_text="what is chosen among the smaller models beside the target",
+        after="--model-draft",
+    )
+    """Not empty: the draft was chosen. Where it fails the next one is tried, and then the target writes alone."""
     n_predict: int = setting(
         -1,
         "most tokens per answer; -1 is no limit",

@@ -216,10 +216,11 @@ class Running:
 
     def delta(self, now: float, draft: Draft = NO_DRAFT, n_accepted: int = 0) -> Delta:
         """What was added since the last one: all of it by plain rounds, or in one round with this draft."""
+        ms = 1e3 * (now - (self.last or now))
         self.last = now
         answer = self.answer
         n = len(answer.fresh)
-        self.drafted.count(draft, n_accepted, 1 if draft.ids else n)
+        self.drafted.count(draft, n_accepted, 1 if draft.ids else n, n, ms)
         origins = (draft.origin,) * n_accepted + (Origin.TARGET,) * (n - n_accepted)
         timings = self.timings(now) if self.request.timings else None
         tokens = answer.tokens(draft, n_accepted, origins) if self.request.origins else ()

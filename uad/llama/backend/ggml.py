@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import CFUNCTYPE
+import os
+from ctypes import CFUNCTYPE, byref, c_char_p, c_void_p
+from pathlib import Path
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
@@ -57,4 +59,19 @@ def has(*names: str) -> bool:
 
 def address(name: str) -> int:
     """Where this function lies. Raises AttributeError where there is none."""
-    return int(ctypes.cast(getattr(lib._lib, name), ctypes.c_void_p).value or 0)
+    return int(ctypes.cast(getattr(lib._lib, name), c_void_p).value or 0)
+
+
+class _SymbolPlace(ctypes.Structure):  # Dl_info of dlfcn.h
+    _fields_ = (("file", c_char_p), ("base", c_void_p), ("name", c_char_p), ("address", c_void_p))
+
+
+def loaded_files(*functions: str) -> tuple[Path, ...]:
+    """The files that llama.cpp's functions, and these, were loaded from, wherever LLAMA_CPP_LIB_PATH and the linker
+    found them.
+    """
+    find, place, files = ctypes.CDLL(None).dladdr, _SymbolPlace(), set[Path]()
+    for name in filter(has, ("llama_backend_init", *GGML, *functions)):
+        if find(c_void_p(address(name)), byref(place)):
+            files.add(Path(os.fsdecode(place.file)).resolve())
+    return tuple(sorted(files))

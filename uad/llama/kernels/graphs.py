@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
 from uad.base.errors import UadError
 from uad.llama.backend import amx, native
-from uad.llama.backend.ggml import function, registered
+from uad.llama.backend.ggml import function, registered, type_sizes
 from uad.llama.backend.symbols import CPU_DEVICE, TYPES, WEIGHTS, InitParams
 
 Floats = npt.NDArray[np.float32]
@@ -25,11 +26,6 @@ Ids = npt.NDArray[np.int32]
 
 F32, F16, I32 = TYPES["f32"], TYPES["f16"], TYPES["i32"]
 _META_BYTES, _NODES = 1 << 10, 64  # bytes for what ggml notes of a tensor and its place in a graph
-# as files have them, which never change
-_NUMBERS = dict(zip(("f32", "f16", "q4_0", "q4_1"), range(4), strict=True))
-_NUMBERS |= dict(zip(("q5_0", "q5_1", "q8_0"), range(6, 9), strict=True))
-_NUMBERS |= dict(zip(("q2_K", "q3_K", "q4_K", "q5_K", "q6_K"), range(10, 15), strict=True))
-_NUMBERS |= {"iq4_nl": 20, "iq4_xs": 23, "bf16": 30, "mxfp4": 39}
 _MASK_ROWS = 64  # rows of a mask are filled up to a multiple of these
 _FAILED = "ggml could not compute {what} on the CPU"
 
@@ -40,9 +36,9 @@ class GraphError(UadError):
 
 @cache
 def types() -> dict[str, int]:
-    """Numbers of types, by the names that ggml has for them: those of this table that this ggml knows by that name."""
+    """Numbers of this ggml's types, by the names that it has for them."""
     name = function("ggml_type_name")
-    return {text: number for text, number in _NUMBERS.items() if name(number) == text.encode()}
+    return {name(number).decode(): number for number in range(lib.GGML_TYPE_COUNT) if type_sizes(number)}
 
 
 def block(kind: int) -> int:
@@ -51,7 +47,7 @@ def block(kind: int) -> int:
 
 
 def row_bytes(kind: int, n: int) -> int:
-    """Bytes of a row of so many numbers."""
+    """Bytes of a row of n numbers."""
     return int(function("ggml_row_size")(kind, n))
 
 
@@ -95,7 +91,7 @@ class CpuBackend(native.Owner):
 
 
 class Tensors(native.Owner):
-    """Tensors that are made one after another, and then get their memory together; most: as many at the most."""
+    """Tensors that are made one after another, and then get their memory together. most: how many there may be."""
 
     def __init__(self, most: int = _NODES) -> None:
         init = function("ggml_init")
@@ -180,8 +176,8 @@ class Weight(native.Owner):
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How a product is made. is_permuted: rows and matrices of the input lie crossed in memory, as graphs of latent
-    attention have them; first, n_rows: a view of so many rows of the weight from `first` on (0: all).
+    """How a product is made. is_permuted: a row's matrices lie side by side in memory, as graphs of latent attention
+    have them; first, n_rows: a view of n_rows rows of the weight from `first` on (0: all).
     """
 
     n_threads: int = 1
@@ -248,14 +244,14 @@ def values_of(backend: CpuBackend, weight: Weight) -> Floats:
         return get(node, weight.shape)
 
 
-def cross(backend: CpuBackend, kind: str, a: Floats, b: Floats, n_threads: int = 1) -> Floats | None:
+def activation_product(backend: CpuBackend, kind: str, a: Floats, b: Floats, n_threads: int = 1) -> Floats | None:
     """b @ a.T of two activations, a of a type: a [n3, n2, rows, k], b [n3, m2, n, k] with m2 a multiple of n2, laid out
     as graphs have queries: [n3, m2, n, rows]. None where the backend refuses that.
     """
     with closing(Tensors()) as tensors:
         given = tensors.new(types()[kind], *reversed(a.shape))
-        held, crossed = _crossed(tensors, F32, b.swapaxes(1, 2))
-        node = tensors.op("ggml_mul_mat", given, crossed)
+        held, given_b = _permuted(tensors, F32, b.swapaxes(1, 2))
+        node = tensors.op("ggml_mul_mat", given, given_b)
         if not backend.supports(node):
             return None
         graph = tensors.graph(node)
@@ -333,9 +329,9 @@ def attend(backend: CpuBackend, given: Queries, n_threads: int = 1) -> Floats | 
     """
     case = given.case
     with closing(Tensors()) as tensors:
-        q, q_node = _crossed(tensors, F32, given.q)
-        k, k_node = _crossed(tensors, types()[case.kind_k], given.k)
-        v, v_node = _crossed(tensors, types()[case.kind_v], given.v)
+        q, q_node = _permuted(tensors, F32, given.q)
+        k, k_node = _permuted(tensors, types()[case.kind_k], given.k)
+        v, v_node = _permuted(tensors, types()[case.kind_v], given.v)
         n = given.q.shape[1]
         n_mask = -(-n // _MASK_ROWS) * _MASK_ROWS
         mask = tensors.new(F16, case.cells, n_mask, 1, case.n_streams)
@@ -359,7 +355,7 @@ def attend(backend: CpuBackend, given: Queries, n_threads: int = 1) -> Floats | 
         return get(node, (case.n_streams, n, case.heads[0], case.width[1]))
 
 
-def _crossed(tensors: Tensors, kind: int, values: Floats) -> tuple[int, int]:
+def _permuted(tensors: Tensors, kind: int, values: Floats) -> tuple[int, int]:
     """A tensor for values [streams, n, heads, width], and its view in which heads lie outside rows."""
     held = tensors.new(kind, *reversed(values.shape))
     return held, tensors.op("ggml_permute", held, c_int(0), c_int(2), c_int(1), c_int(3))

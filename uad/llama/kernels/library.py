@@ -26,13 +26,12 @@ BUFFER = "CPU_UAD"
 """Name of the buffers that weights lie in."""
 ATTENTION, ACTIVATIONS = "attention", "activations"
 OF_PASSES = (ATTENTION, ACTIVATIONS)
-"""Parts that are no types of weights: attention, and products of two activations, such as attention without flash
-attention has. They are switched between passes.
+"""Parts beside the types of weights: attention, and products of two activations, as in attention without flash
+attention. They are switched between passes.
 """
 COUNTED = ("products", "experts", *OF_PASSES)
 """What the library counts."""
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
-    "uad_kernels_abi": (c_int,),
     "uad_kernels_kinds": (c_char_p,),
     "uad_kernels_parts": (c_char_p,),
     "uad_kernels_functions": (c_char_p,),
@@ -70,9 +69,14 @@ class Library:
         """Hash of its file: versions stay the same while the code changes."""
         return hashlib.sha256(self.path.read_bytes()).hexdigest()[:16]
 
+    @cached_property
+    def needed(self) -> tuple[str, ...]:
+        """Names of ggml's functions that it calls."""
+        return tuple(self.functions.uad_kernels_functions().decode().split())
+
     def register(self, kind: str) -> None:
         """Put its buffers before llama.cpp's own. Raises NoKernelsError."""
-        names = self.functions.uad_kernels_functions().decode().split()
+        names = self.needed
         if missing := [name for name in names if not ggml.has(name)]:
             raise NoKernelsError(f"this llama.cpp does not export {', '.join(missing)}")
         addresses = (c_void_p * len(names))(*map(ggml.address, names))
@@ -104,15 +108,17 @@ def installed() -> Library:
 
 
 def load(path: Path, version: str = "") -> Library:
-    """The library in this file. Raises NoKernelsError for one of another interface, AttributeError where it lacks a
-    function, and OSError where it cannot be loaded.
+    """The library in this file. Raises NoKernelsError for one of another interface, AttributeError for a file that
+    lacks a function, and OSError where it cannot be loaded.
     """
     functions = ctypes.CDLL(os.fspath(path))
+    if (abi := int(functions.uad_kernels_abi())) != ABI:  # before any other function is looked up: it may lack some
+        raise NoKernelsError(
+            f"uad-kernels {version} has interface {abi}, and this uad needs {ABI}: install the uad-kernels of this uad"
+        )
     for name, (result, *arguments) in _FUNCTIONS.items():
         symbol = getattr(functions, name)
         symbol.restype, symbol.argtypes = result, arguments
-    if (abi := functions.uad_kernels_abi()) != ABI:
-        raise NoKernelsError(f"uad-kernels {version} has interface {abi}, and this uad needs {ABI}: install its own")
     return Library(path, version, functions)
 
 

@@ -20,13 +20,19 @@ from uad.base.common.cores import usable_cores
 from uad.base.errors import UadError
 from uad.llama.backend import native
 from uad.llama.kernels import graphs
-from uad.llama.kernels.graphs import Attention, CpuBackend, Floats, How, Ids, Queries, Weight
+from uad.llama.kernels.graphs import Attention, CpuBackend, Floats, How, Queries, Weight
 from uad.llama.kernels.library import ACTIVATIONS, ATTENTION, BUFFER, Library, NoKernelsError, load
 
 REGISTER = "register"
 """The step before all parts."""
-_ROWS = (1, 2, 3, 8, 40)
-_SHAPES = ((1, 67, 3), (1, 16, 1), (1, 130, 2))  # matrices side by side, rows, and blocks of 256 in each row
+_ROWS = (1, 2, 3, 8, 13, 24, 40)  # of passes; tiles of matrix units have 9 to 16 columns
+_ROWS_ON_ALL = (2, 8, 40)  # of passes on each number of threads, the others on most
+_FEW = 13  # rows where a case is large
+_SHAPES = ((1, 1, 67, 3), (1, 1, 16, 1), (1, 1, 130, 2), (2, 2, 48, 1))
+"""Matrices side by side, inputs that share each of them, rows, and blocks of 256 in each row."""
+_ONE_THREAD = How()
+_GROUP = 16  # rows that the library packs together
+_MANY_CELLS = 1000
 _EXPERTS, _USED = 4, 2
 _K = 256
 _MOST_THREADS = 16
@@ -46,16 +52,21 @@ _CASES = (
     Attention(width=(256, 256), heads=(4, 1), cells=96),
     Attention(width=(192, 128), heads=(2, 2), cells=96),
     Attention(width=(576, 512), heads=(4, 1), cells=96),
+    Attention(kind_k="f32", kind_v="f32", width=(32, 32), heads=(6, 6), cells=3000),
     Attention(cells=128, cap=30.0),
     Attention(cells=128, bias=8.0),
     Attention(cells=128, has_sinks=True, window=24),
     *(Attention(kind_k=kind, kind_v=kind, cells=136, n_streams=2) for kind in ("bf16", "f32", "q8_0")),
     Attention(kind_k="q8_0", kind_v="f16", width=(128, 128), cells=136),
 )
-_CROSSED = (  # type, streams, matrices, how many of the other side share one, rows, columns of each
+_ACTIVATIONS = (  # type, streams, matrices, how many of the other side share each, rows, columns of each
     *(("f16", 1, 2, 3, 256, 64), ("f16", 3, 2, 1, 64, 768), ("f16", 1, 1, 8, 300, 576), ("f16", 1, 2, 2, 33, 80)),
     *(("bf16", 2, 2, 2, 70, 128), ("f32", 1, 2, 1, 50, 70), ("q8_0", 2, 1, 4, 70, 320)),
 )
+
+
+_Pass = Callable[[int, int], Floats | None]
+"""Computes a pass of n rows on some threads."""
 
 
 class WrongError(Exception):
@@ -63,7 +74,7 @@ class WrongError(Exception):
 
 
 def main() -> int:
-    """Exit code 0, whatever was found; lines on stdout say it."""
+    """Exit code 0, whatever the results are; lines on stdout hold them."""
     task: dict[str, Any] = json.load(sys.stdin)
     for name, why in prove(Path(task["library"]), task["kind"], task["parts"]):
         print(json.dumps({"step": name} if why is None else {"step": name, "why": why}), flush=True)
@@ -99,7 +110,9 @@ class Proof:
     def __init__(self, library: Library, backend: CpuBackend) -> None:
         self._library, self._backend = library, backend
         self._ours = backend.buffers[BUFFER]
-        self._threads = sorted({1, 2, 3, min(usable_cores(), _MOST_THREADS)})
+        most = min(usable_cores(), _MOST_THREADS)
+        threads = sorted({1, 2, 3, most})
+        self._passes = [(n, t) for n in _ROWS for t in (threads if n in _ROWS_ON_ALL else (max(most, 2),))]
 
     def of(self, part: str) -> None:
         """Raises WrongError where this part is wrong."""
@@ -111,74 +124,73 @@ class Proof:
             raise WrongError("this llama.cpp has no such type")
         else:
             self._products(part)
-            self._experts(part)
+            self._experts(part, 1)
+            self._experts(part, _USED)
 
     # --- products
 
     def _products(self, part: str) -> None:
         random, kind, n_taken = np.random.default_rng(_SEED), graphs.types()[part], 0
-        for n, rows, blocks in _SHAPES:
+        for n, shared, rows, blocks in _SHAPES:
             values = _weights(random, n, rows, blocks * _K)
-            x = _inputs(random, max(_ROWS), blocks * _K)[None, None]
+            n_rows = max(_ROWS) if n == 1 else _FEW
+            x = _inputs(random, n * n * shared * n_rows, blocks * _K).reshape(n, n * shared, n_rows, blocks * _K)
             with graphs.weights(self._backend, kind, values, self._ours, self._backend.plain) as (ours, plain):
                 n_taken += self._compare(part, ours, plain, x)
         if not n_taken:
             raise WrongError("no product runs in it")
 
     def _compare(self, part: str, ours: Weight, plain: Weight, x: Floats) -> bool:
-        """Compare all passes on one matrix; whether they ran in the library."""
-        alone = self._counted("products", lambda: _stacked(self._row(ours, x, i) for i in range(x.shape[2])))
+        """Compare all passes on one weight; whether they ran in the library."""
+
+        def multiply(weight: Weight, x: Floats, how: How = _ONE_THREAD) -> Floats | None:
+            return graphs.product(self._backend, weight, x, how)
+
+        alone = self._alone("products", (multiply(ours, x[:, :, i : i + 1]) for i in range(x.shape[2])), 2)
         if alone is None:
             return False
-        for n in _ROWS:
-            for n_threads in self._threads:
-                computed = self._counted("products", lambda n=n, t=n_threads: self._pass(ours, x[:, :, :n], t))  # type: ignore[misc]
-                _check_bits(computed, alone[:, :, :n], f"a product of {n} rows on {n_threads} threads")
-        theirs = self._pass(plain, x, 1)
-        exact = x.astype(np.float64) @ graphs.values_of(self._backend, plain)[0].T.astype(np.float64)
-        _check_far(alone, theirs, exact, _FAR.get(part, _FAR_QUANTIZED), "products")
+        self._check_passes("products", alone, 2, lambda n, t: multiply(ours, x[:, :, :n], How(t)), "a product")
+        n, rows, _ = ours.shape
+        if n == 1 and rows > 2 * _GROUP:  # graphs that split a matrix view its rows
+            how = How(2, first=_GROUP, n_rows=rows - _GROUP)
+            view = self._counted("products", lambda: multiply(ours, x[:, :, :_FEW], how))
+            _check_bits(view, alone[:, :, :_FEW, _GROUP:], "a product with a view of weights")
+        exact_weights = graphs.values_of(self._backend, plain).astype(np.float64).repeat(x.shape[1] // n, 0)
+        exact = x.astype(np.float64) @ exact_weights.swapaxes(1, 2)
+        _check_far(alone, multiply(plain, x), exact, _FAR.get(part, _FAR_QUANTIZED), "products")
         return True
-
-    def _pass(self, weight: Weight, x: Floats, n_threads: int) -> Floats | None:
-        return graphs.product(self._backend, weight, x, How(n_threads))
-
-    def _row(self, weight: Weight, x: Floats, i: int) -> Floats | None:
-        return self._pass(weight, x[:, :, i : i + 1], 1)
 
     # --- experts
 
-    def _experts(self, part: str) -> None:
+    def _experts(self, part: str, n_each: int) -> None:
+        """n_each: columns that a token has, 1 for all of its experts or one for each."""
         random, kind = np.random.default_rng(_SEED), graphs.types()[part]
-        values = _weights(random, _EXPERTS, 67, _K)
-        x = _inputs(random, max(_ROWS), _K)[:, None]
+        n_rows = max(_ROWS) if n_each == 1 else _FEW
+        x = _inputs(random, n_rows * n_each, _K).reshape(n_rows, n_each, _K)
         ids = np.stack([random.permutation(_EXPERTS)[:_USED] for _ in x]).astype(np.int32)
+        values = _weights(random, _EXPERTS, 67, _K)
+
+        def multiply(weight: Weight, rows: slice, n_threads: int = 1) -> Floats | None:
+            return graphs.experts(self._backend, weight, x[rows], ids[rows], n_threads)
+
         with graphs.weights(self._backend, kind, values, self._ours, self._backend.plain) as (ours, plain):
-            alone = self._counted(
-                "experts", lambda: _stacked((self._expert(ours, x, ids, i) for i in range(len(x))), axis=0)
-            )
+            alone = self._alone("experts", (multiply(ours, slice(i, i + 1)) for i in range(n_rows)), 0)
             if alone is None:
                 raise WrongError("no product with experts runs in it")
-            for n in _ROWS:
-                for n_threads in self._threads:
-                    computed = self._counted(
-                        "experts",
-                        lambda n=n, t=n_threads: graphs.experts(self._backend, ours, x[:n], ids[:n], t),  # type: ignore[misc]
-                    )
-                    _check_bits(computed, alone[:n], f"a product of {n} rows with experts on {n_threads} threads")
-            theirs = graphs.experts(self._backend, plain, x, ids)
+            name = "a product with experts"
+            self._check_passes("experts", alone, 0, lambda n, t: multiply(ours, slice(n), t), name)
             matrices = graphs.values_of(self._backend, plain).astype(np.float64)[ids]  # [n, used, rows, k]
-            exact = np.einsum("nurk,nk->nur", matrices, x[:, 0].astype(np.float64))
+            columns = np.broadcast_to(x, (n_rows, _USED, _K)).astype(np.float64)
+            exact = np.einsum("nurk,nuk->nur", matrices, columns)
+            theirs = multiply(plain, slice(None))
             _check_far(alone, theirs, exact, _FAR.get(part, _FAR_QUANTIZED), "products with experts")
-
-    def _expert(self, weight: Weight, x: Floats, ids: Ids, i: int) -> Floats | None:
-        return graphs.experts(self._backend, weight, x[i : i + 1], ids[i : i + 1])
 
     # --- attention
 
     def _attention(self) -> None:
         random, taken = np.random.default_rng(_SEED), set()
         for case in _CASES:
-            given = graphs.queries(case, max(_ROWS), random)
+            given = graphs.queries(case, _FEW if case.cells > _MANY_CELLS else max(_ROWS), random)
             if self._attends(given):
                 taken.add(case)
         if _CASES[0] not in taken:
@@ -186,57 +198,60 @@ class Proof:
 
     def _attends(self, given: Queries) -> bool:
         """Compare all passes of one case; whether they ran in the library."""
-        n, name = given.q.shape[1], _named(given.case)
-        alone = self._counted(
-            ATTENTION, lambda: _stacked((graphs.attend(self._backend, given.alone(i)) for i in range(n)), axis=1)
-        )
+        case, name = given.case, f"attention ({_named(given.case)})"
+
+        def attend(given: Queries, n_threads: int = 1) -> Floats | None:
+            return graphs.attend(self._backend, given, n_threads)
+
+        alone = self._alone(ATTENTION, (attend(given.alone(i)) for i in range(given.q.shape[1])), 1)
         if alone is None:
             return False
-        for n in _ROWS:
-            for n_threads in self._threads:
-                computed = self._counted(
-                    ATTENTION,
-                    lambda n=n, t=n_threads: graphs.attend(self._backend, given.first(n), t),  # type: ignore[misc]
-                )
-                _check_bits(computed, alone[:, :n], f"attention ({name}) of {n} rows on {n_threads} threads")
-        self._library.put(ATTENTION, False)
-        try:
-            theirs = graphs.attend(self._backend, given)
-        finally:
-            self._library.put(ATTENTION, True)
-        case = given.case
-        _check_far(alone, theirs, None, max(_FAR_CACHES[case.kind_k], _FAR_CACHES[case.kind_v]), f"attention ({name})")
+        self._check_passes(ATTENTION, alone, 1, lambda n, t: attend(given.first(n), t), name)
+        far = max(_FAR_CACHES[case.kind_k], _FAR_CACHES[case.kind_v])
+        _check_far(alone, self._theirs(ATTENTION, lambda: attend(given)), None, far, name)
         return True
 
     # --- activations
 
     def _activations(self) -> None:
         random = np.random.default_rng(_SEED)
-        for case in _CROSSED:
+        for case in _ACTIVATIONS:
             kind, n3, n2, shared, rows, k = case
             a = random.standard_normal((n3, n2, rows, k), np.float32)
             b = random.standard_normal((n3, n2 * shared, max(_ROWS), k), np.float32)
             b[..., k - k // 5 :] = 0  # as a softmax leaves cells that are not seen yet
-            self._crosses(kind, a, b, f"{kind}, {' x '.join(map(str, case[1:]))}")
+            self._multiplies(kind, a, b, f"a product of activations ({kind}, {' x '.join(map(str, case[1:]))})")
 
-    def _crosses(self, kind: str, a: Floats, b: Floats, name: str) -> None:
-        rows = (graphs.cross(self._backend, kind, a, b[:, :, i : i + 1]) for i in range(b.shape[2]))
-        alone = self._counted(ACTIVATIONS, lambda: _stacked(rows))
+    def _multiplies(self, kind: str, a: Floats, b: Floats, name: str) -> None:
+        def multiply(b: Floats, n_threads: int = 1) -> Floats | None:
+            return graphs.activation_product(self._backend, kind, a, b, n_threads)
+
+        alone = self._alone(ACTIVATIONS, (multiply(b[:, :, i : i + 1]) for i in range(b.shape[2])), 2)
         if alone is None:
-            raise WrongError(f"no product of activations ({name}) runs in it")
-        for n in _ROWS:
-            for n_threads in self._threads:
-                computed = self._counted(
-                    ACTIVATIONS,
-                    lambda n=n, t=n_threads: graphs.cross(self._backend, kind, a, b[:, :, :n], t),  # type: ignore[misc]
-                )
-                _check_bits(computed, alone[:, :, :n], f"a product ({name}) of {n} rows on {n_threads} threads")
-        self._library.put(ACTIVATIONS, False)
+            raise WrongError(f"{name} does not run in it")
+        self._check_passes(ACTIVATIONS, alone, 2, lambda n, t: multiply(b[:, :, :n], t), name)
+        _check_far(alone, self._theirs(ACTIVATIONS, lambda: multiply(b)), None, _FAR_CACHES[kind], name)
+
+    # --- all of them
+
+    def _alone(self, what: str, rows: Iterator[Floats | None], axis: int) -> Floats | None:
+        """Results of single rows side by side; None where llama.cpp computed them itself."""
+        return self._counted(what, lambda: _stacked(rows, axis))
+
+    def _check_passes(self, what: str, alone: Floats, axis: int, compute: _Pass, name: str) -> None:
+        """Compare passes of several rows on several threads with the results of single rows."""
+        for n, n_threads in self._passes:
+            if n <= alone.shape[axis]:
+                computed = self._counted(what, lambda n=n, t=n_threads: compute(n, t))  # type: ignore[misc]
+                _check_bits(computed, alone.take(range(n), axis), f"{name} of {n} rows on {n_threads} threads")
+
+    def _theirs(self, part: str, compute: Callable[[], Floats | None]) -> Floats | None:
+        """What this computes with llama.cpp's own kernels."""
+        self._library.put(part, False)
         try:
-            theirs = graphs.cross(self._backend, kind, a, b)
+            return compute()
         finally:
-            self._library.put(ACTIVATIONS, True)
-        _check_far(alone, theirs, None, _FAR_CACHES[kind], f"products of activations ({name})")
+            self._library.put(part, True)
 
     def _counted(self, what: str, compute: Callable[[], Floats | None]) -> Floats | None:
         """What this computes in the library, None where llama.cpp did it itself."""
@@ -262,7 +277,7 @@ def _inputs(random: np.random.Generator, n: int, k: int) -> Floats:
     return x
 
 
-def _stacked(rows: Iterator[Floats | None], axis: int = 2) -> Floats | None:
+def _stacked(rows: Iterator[Floats | None], axis: int) -> Floats | None:
     stacked = [row for row in rows if row is not None]
     return np.concatenate(stacked, axis) if stacked else None
 

@@ -1,141 +1,187 @@
 """Which parts of the library are proven on this machine: tried in another process (`proof.py`), and remembered in a
 file.
 
-The file's name is made of all that the result depends on: the library, llama.cpp's, the processor, and the kind.
+The file's name is made of all that the result depends on: the library, llama.cpp's files that this process has loaded,
+the processor, the kind, and the proof itself.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
+import logging
 import platform
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Timer
+from time import monotonic
 from typing import Any
-
-import llama_cpp
 
 from uad.base.common import children
 from uad.base.common.cache import cache_folder
-from uad.base.common.files import SMALL_BYTES, is_file, read_text, write_atomically
+from uad.base.common.cores import usable_cores
+from uad.base.common.files import SMALL_BYTES, read_text, write_atomically
 from uad.base.errors import ConfigError, UadError
-from uad.llama.backend import native
+from uad.llama.backend import ggml, native
 from uad.llama.kernels.library import Library
 
 CHILD = "uad.llama.kernels.proof"
-_VERSION = 1
-_SECONDS = 120.0
+SECONDS = 120.0
+"""All processes together may take as long."""
+_PATIENCE = 15.0  # seconds until a warning says what start waits for
 _MOST_CRASHES = 4
 _REGISTER = "register"
 _CPUINFO = Path("/proc/cpuinfo")
 _OF_PROCESSOR = ("model name", "flags", "Features", "CPU implementer", "CPU part", "microcode")
+_OF_PROOF = ("proof.py", "graphs.py", "library.py")
+_MOST_BYTES = 1 << 26  # of a file that are read; a libllama that holds everything may have gigabytes for a GPU
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_log = logging.getLogger("uad.llama")
 
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """parts: what may be used; wrong: why the others may not, by part; reason: why nothing may, "" else. lasts: the
-    same would be found again.
+    """parts: what may be used; wrong: why the others may not, by part; reason: why nothing may, "" else; pending: those
+    of the wrong parts that the next start tries again.
     """
 
     parts: tuple[str, ...] = ()
     wrong: dict[str, str] = field(default_factory=dict)
     reason: str = ""
-    lasts: bool = True
+    pending: tuple[str, ...] = ()
 
 
-def proven(library: Library, kind: str) -> Proven:
+def prove_once(library: Library, kind: str) -> Proven:
     """What is remembered, else what another process finds out, which takes seconds, once."""
-    facts = facts_of(library, kind)
     try:
+        facts = facts_of(library, kind)
         file = _file(facts)
-    except ConfigError:  # a user without a home: nothing is remembered
-        return tried(library, kind)
-    if (known := _read(file, library.parts)) is not None:
-        return known
-    known = tried(library, kind)
-    if known.lasts:
-        with suppress(OSError):  # a folder that cannot be written: it is tried again next time
+    except (ConfigError, OSError):  # a user without a home, or files that cannot be read: nothing is remembered
+        return try_parts(library, kind, library.parts)
+    before = _read(file, library.parts)
+    if before is not None and not before.pending:
+        return before
+    result = try_parts(library, kind, before.pending if before else library.parts)
+    if before is not None:
+        result = _joined(library, before, result)
+    if len(result.pending) < len(library.parts):
+        with suppress(OSError):  # a folder that cannot be written: all is tried again next time
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(file, _text(facts, known).encode())
-    return known
+            write_atomically(file, _text(facts, result).encode())
+    return result
+
+
+def _joined(library: Library, before: Proven, after: Proven) -> Proven:
+    """What an earlier start found, and what this one found of the parts that were pending."""
+    failed = after.wrong if after.parts or after.wrong else dict.fromkeys(before.pending, after.reason)
+    wrong = {part: why for part, why in before.wrong.items() if part not in before.pending} | failed
+    parts = tuple(part for part in library.parts if part in (*before.parts, *after.parts))
+    return Proven(parts, wrong, _reason(parts, wrong), after.pending)
 
 
 def facts_of(library: Library, kind: str) -> dict[str, object]:
-    """What the result depends on."""
-    folder = Path(llama_cpp.__file__).parent / "lib"
+    """What the result depends on. Raises OSError where a file cannot be read."""
+    folder = Path(__file__).parent
     return {
-        "version": _VERSION,
-        "library": hashlib.sha256(library.path.read_bytes()).hexdigest(),
+        "proof": [_digest(folder / name) for name in _OF_PROOF],
+        "library": _digest(library.path),
         "parts": list(library.parts),
         "kind": kind,
         "llama_cpp": native.build_info(),
-        "ggml": sorted(
-            [file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in folder.glob("*ggml*") if is_file(file)
-        ),
+        "files": [
+            [file.name, file.stat().st_size, file.stat().st_mtime_ns, _digest(file)]
+            for file in ggml.loaded_files(*library.needed)
+        ],
         "processor": _processor(),
-        "cores": os.cpu_count(),
+        "cores": usable_cores(),
     }
 
 
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.sha256(opened.read(_MOST_BYTES)).hexdigest()
+
+
 def _processor() -> list[str]:
-    """Model and flags, as Linux lists them for the first core."""
+    """Models and flags of all cores, as Linux lists them: some processors have cores of several kinds."""
     try:
-        lines = _CPUINFO.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0].splitlines()
+        lines = _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return [platform.machine(), platform.processor()]
-    return [platform.machine(), *(line for line in lines if line.partition("\t")[0].strip(" :") in _OF_PROCESSOR)]
+    return [platform.machine(), *sorted({line for line in lines if line.partition(":")[0].strip() in _OF_PROCESSOR})]
 
 
 # --- trying
 
 
-def tried(library: Library, kind: str) -> Proven:
-    """What other processes find out. One that ends early names the part at which it did; another tries those after."""
-    left, done, wrong = list(library.parts), list[str](), dict[str, str]()
-    lasts = True
+def try_parts(library: Library, kind: str, parts: Sequence[str]) -> Proven:
+    """What other processes find out of these parts. A process that ends early names the part at which it did; another
+    one tries those after it.
+    """
+    _log.info("trying the %s kernels in another process, once for this machine: some seconds", kind)
+    late = Timer(_PATIENCE, _log.warning, ("still trying the %s kernels, for %.0f s at most", kind, SECONDS))
+    late.daemon = True
+    late.start()
+    try:
+        return _try_in_turn(library, kind, parts)
+    finally:
+        late.cancel()
+
+
+def _try_in_turn(library: Library, kind: str, parts: Sequence[str]) -> Proven:
+    left, right, wrong, pending = list(parts), list[str](), dict[str, str](), list[str]()
+    until = monotonic() + SECONDS
+    why_left = "it was not tried, since others failed too often"
     for _ in range(_MOST_CRASHES):
-        run = _run(library, kind, left)
-        for name, why in run.ended.items():
-            if name == _REGISTER:
-                if why:
-                    return Proven(wrong=wrong, reason=why)
-            elif why:
-                wrong[name] = why
-            else:
-                done.append(name)
+        run = _run(library, kind, left, until - monotonic())
+        if why := run.ended.pop(_REGISTER, ""):
+            return Proven(wrong=wrong, reason=why)
+        wrong |= {part: why for part, why in run.ended.items() if why}
+        right += [part for part, why in run.ended.items() if not why]
         left = [part for part in left if part not in run.ended]
-        if not run.end:
+        if not left or not run.end:  # how a process ends after its last part says nothing about the parts
             break
         if run.at in ("", _REGISTER):
-            return Proven(reason=f"trying them failed: {run.end}", lasts=run.lasts and bool(run.at))
-        lasts &= run.lasts
+            if right or wrong:  # it ended between two parts
+                continue
+            again = () if run.at and not run.is_from_outside else tuple(parts)
+            return Proven(reason=f"trying them failed: {run.end}", pending=again)
+        # time that earlier parts have used up says nothing about this one
+        if run.is_from_outside and not (run.is_late and run.at == parts[0]):
+            pending.append(run.at)
         wrong[run.at] = run.end
         left.remove(run.at)
-        if not left:
+        if run.is_late:
+            why_left = f"it was not tried within {SECONDS:.0f} s"
+            pending += left
             break
-    wrong |= dict.fromkeys(left, "it was not tried, since others failed too often")
-    parts = tuple(part for part in library.parts if part in done)
-    reason = "" if parts else "none of them was right: " + next(iter(wrong.values()), "there are none")
-    return Proven(parts, wrong, reason, lasts)
+    wrong |= dict.fromkeys(left, why_left)
+    tried = tuple(part for part in library.parts if part in right)
+    return Proven(tried, wrong, _reason(tried, wrong), tuple(pending))
+
+
+def _reason(parts: Sequence[str], wrong: dict[str, str]) -> str:
+    return "" if parts else "none of them was right: " + next(iter(wrong.values()), "there are none")
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
     """What one process printed: steps that ended and what was wrong in each, the one at which it ended, and how ("":
-    as it should). lasts: it would end so again.
+    as it should). is_late: its time was up; is_from_outside: that, or somebody ended it.
     """
 
     ended: dict[str, str]
     at: str
     end: str
-    lasts: bool = True
+    is_late: bool = False
+    is_from_outside: bool = False
 
 
-def _run(library: Library, kind: str, parts: Sequence[str]) -> _Run:
+def _run(library: Library, kind: str, parts: Sequence[str], seconds: float) -> _Run:
     task = json.dumps({"library": str(library.path), "kind": kind, "parts": list(parts)})
     environment = children.environment() | {"OMP_WAIT_POLICY": "passive"}  # spinning threads slow those that compute
     try:
@@ -146,17 +192,17 @@ def _run(library: Library, kind: str, parts: Sequence[str]) -> _Run:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_SECONDS,
+            timeout=max(seconds, 0),
             start_new_session=True,  # Ctrl-C would look like a part that ends the process
         )
     except subprocess.TimeoutExpired as error:
         out = error.stdout.decode(errors="replace") if isinstance(error.stdout, bytes) else error.stdout or ""
         ended, at = _steps(out)
-        return _Run(ended, at, f"it took more than {_SECONDS:.0f} s", lasts=False)
+        return _Run(ended, at, f"it took more than {SECONDS:.0f} s", is_late=True, is_from_outside=True)
     except OSError as error:
-        return _Run({}, "", f"no process could be started ({error.strerror or error})", lasts=False)
+        return _Run({}, "", f"no process could be started ({error.strerror or error})", is_from_outside=True)
     ended, at = _steps(done.stdout)
-    return _Run(ended, at, _end(done.returncode, done.stderr))
+    return _Run(ended, at, _end(done.returncode, done.stderr), is_from_outside=-done.returncode in _FROM_OUTSIDE)
 
 
 def _steps(out: str) -> tuple[dict[str, str], str]:
@@ -190,23 +236,25 @@ def _file(facts: dict[str, object]) -> Path:
 
 
 def _text(facts: dict[str, object], result: Proven) -> str:
-    return json.dumps({"facts": facts, "parts": result.parts, "wrong": result.wrong, "reason": result.reason}, indent=1)
+    members = {"parts": result.parts, "wrong": result.wrong, "reason": result.reason, "pending": result.pending}
+    return json.dumps({"facts": facts} | members, indent=1)
 
 
-def _read(file: Path, known: Sequence[str]) -> Proven | None:
-    """What the file says; None where there is none, and for one that is damaged or says something else."""
+def _read(file: Path, parts: Sequence[str]) -> Proven | None:
+    """What the file says; None where there is no file, and for one that is damaged or says something else."""
     try:
         data: Any = json.loads(read_text(file, SMALL_BYTES))
-        result = Proven(tuple(data["parts"]), dict(data["wrong"]), data["reason"])
+        result = Proven(tuple(data["parts"]), dict(data["wrong"]), data["reason"], tuple(data["pending"]))
     except (UadError, ValueError, TypeError, KeyError, RecursionError):
         return None
-    return result if set(_all(result, known)) == {True} else None
+    return result if all(_checks(result, parts)) else None
 
 
-def _all(result: Proven, known: Sequence[str]) -> Iterator[bool]:
+def _checks(result: Proven, parts: Sequence[str]) -> Iterator[bool]:
     """Whether it is such a result: parts of this library, and each once."""
     yield isinstance(result.reason, str)
     yield all(isinstance(part, str) for part in (*result.parts, *result.wrong, *result.wrong.values()))
-    yield len(set(result.parts)) == len(result.parts) and set(result.parts) <= set(known)
-    yield bool(result.reason) or {*result.parts, *result.wrong} == set(known)
+    yield len(set(result.parts)) == len(result.parts) and set(result.parts) <= set(parts)
+    yield bool(result.reason) or {*result.parts, *result.wrong} == set(parts)
     yield bool(result.parts) != bool(result.reason)
+    yield len(set(result.pending)) == len(result.pending) and set(result.pending) <= set(result.wrong)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from uad.base.config import ModelConfig
+from uad.base.errors import ConfigError
 from uad.llama.backend import amx, native
 from uad.llama.backend.devices import offloads
 from uad.llama.backend.ggml import function
@@ -25,7 +26,7 @@ from uad.llama.kernels.library import (
     chosen,
     installed,
 )
-from uad.llama.kernels.proven import proven
+from uad.llama.kernels.proven import prove_once
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,16 @@ def started() -> Kernels:
         library = installed()
         if not (kind := chosen(library.kinds)):
             return Kernels(reason=f"{VARIABLE}={OFF}")
-        result = proven(library, kind)
+        result = prove_once(library, kind)
         if result.reason:
             return Kernels(wrong=result.wrong, reason=result.reason)
         library.register(kind)
     except NoKernelsError as error:
         return Kernels(reason=str(error))
+    except ConfigError:
+        raise
+    except Exception as error:  # llama.cpp's own compute as well
+        return Kernels(reason=f"they failed at start: {type(error).__name__}: {error}")
     is_late = BUFFER not in amx.buffers(function("ggml_backend_dev_by_type")(CPU_DEVICE))
     for part in library.parts:
         library.put(part, part in result.parts and part != ACTIVATIONS and not is_late)

@@ -10,17 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from statistics import median
 
-from uad.base.common.cache import CURVES_FOLDER, CURVES_VERSION, cache_folder
 from uad.base.common.cores import cpu_quota, usable_cores
-from uad.base.common.files import is_there, read_text, why_hidden, why_not_writable, write_atomically
+from uad.base.common.curves import curve_text, curves_folder, read_curve
+from uad.base.common.files import is_there, why_hidden, why_not_writable, write_atomically
 from uad.base.common.numbers import rounded
+from uad.base.common.once import warn_once
 from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError
 from uad.base.model_files import fingerprint
@@ -32,7 +31,6 @@ from uad.llama.kernels import use as kernels
 from uad.llama.rearranged import rearranged
 from uad.runtime.costs import profile
 
-_MOST_BYTES = 1 << 22
 _SLOWER, _QUICKER = 1.15, 0.95  # times as long as before: a curve that is replaced all the same
 _log = logging.getLogger("uad")
 
@@ -97,14 +95,9 @@ def _held_back(config: ModelConfig) -> float | None:
     return None if quota is None or n_threads <= quota else round(quota, 2)
 
 
-def folder() -> Path:
-    """Where curves are kept, in `cache_folder()`. Raises ConfigError for a user without a home."""
-    return cache_folder() / CURVES_FOLDER
-
-
 def path(key: ProfileKey) -> Path:
-    """The file of a curve, in `folder()`; it need not exist. Raises ConfigError for a user without a home."""
-    return folder() / f"{key.name}.json"
+    """The file of a curve, in `curves_folder()`; it need not exist. Raises ConfigError for a user without a home."""
+    return curves_folder() / f"{key.name}.json"
 
 
 def load(key: ProfileKey) -> tuple[CostSample, ...] | None:
@@ -116,18 +109,13 @@ def load(key: ProfileKey) -> tuple[CostSample, ...] | None:
         if why := why_hidden(file):
             raise ConfigError(f"{file.parent} cannot be looked at ({why}); set UAD_CACHE_DIR to a directory")
     except ConfigError as error:
-        _say_once(f"costs are not remembered, they are measured at every start: {error}")
+        warn_once(f"costs are not remembered, they are measured at every start: {error}")
         return None
     try:
         return read(file) if is_there(file) else None
     except (OSError, ConfigError) as error:
         _log.warning("the stored cost curve is not used: %s; `uad profile` writes a new one", error)
         return None
-
-
-@cache
-def _say_once(line: str) -> None:
-    _log.warning("%s", line)
 
 
 def curve(
@@ -142,11 +130,7 @@ def curve(
 
 def read(file: Path) -> tuple[CostSample, ...]:
     """The curve in a file. Raises ConfigError that says why it cannot be used."""
-    try:
-        return _samples(json.loads(read_text(file, _MOST_BYTES)))
-    except (OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else _reason(error)
-        raise ConfigError(f"{file} is no cost curve as `uad profile` writes them ({why})") from None
+    return tuple(CostSample(*sample) for sample in read_curve(file).samples)
 
 
 def why_worse(key: ProfileKey, every: Sequence[CostSample]) -> str:
@@ -165,14 +149,7 @@ def why_worse(key: ProfileKey, every: Sequence[CostSample]) -> str:
 
 def save(key: ProfileKey, samples: Sequence[CostSample]) -> Path:
     """Write the curve, whole or not at all. Raises ConfigError where that is impossible."""
-    text = json.dumps(
-        {
-            "version": CURVES_VERSION,
-            "facts": dict(key.facts),
-            "samples": [[sample.n, sample.depth, round(sample.ms, 4)] for sample in samples],
-        },
-        indent=1,
-    )
+    text = curve_text(key.facts, ((sample.n, sample.depth, sample.ms) for sample in samples))
     file = path(key)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -186,35 +163,12 @@ def check_folder() -> None:
     """Raises ConfigError where no curve could be written into the folder of curves: before one is measured. Makes
     nothing.
     """
-    there = next(parent for parent in (folder(), *folder().absolute().parents) if is_there(parent))
+    there = next(parent for parent in (curves_folder(), *curves_folder().absolute().parents) if is_there(parent))
     if why := why_not_writable(there / "curve.json"):
         raise _not_stored(why)
 
 
 def _not_stored(why: str) -> ConfigError:
-    return ConfigError(f"the cost curve cannot be stored in {folder()} ({why}); set UAD_CACHE_DIR to a directory")
-
-
-def _samples(data: object) -> tuple[CostSample, ...]:
-    """Checked samples of a file's content. Raises ValueError, TypeError or KeyError."""
-    if not isinstance(data, dict) or data.get("version") != CURVES_VERSION:
-        raise ValueError(f"not of version {CURVES_VERSION}")
-    samples = tuple(CostSample(n, depth, float(ms)) for n, depth, ms in data["samples"])
-    if not samples or not all(_is_sound(sample) for sample in samples):
-        raise ValueError("its samples are not those of a curve")
-    return samples
-
-
-def _is_sound(sample: CostSample) -> bool:
-    return (
-        type(sample.n) is int
-        and type(sample.depth) is int
-        and sample.n >= 1
-        and sample.depth >= 0
-        and math.isfinite(sample.ms)
-        and sample.ms > 0
+    return ConfigError(
+        f"the cost curve cannot be stored in {curves_folder()} ({why}); set UAD_CACHE_DIR to a directory"
     )
-
-
-def _reason(error: Exception) -> str:
-    return f"no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__

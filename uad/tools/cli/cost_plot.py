@@ -48,14 +48,16 @@ def check(path: Path) -> None:
 
 
 def pyplot() -> Any:
-    """matplotlib.pyplot without a display, imported now. Raises ConfigError where matplotlib is missing."""
+    """matplotlib.pyplot without a display, imported now. Raises ConfigError where matplotlib is missing or broken."""
     try:
         import matplotlib as mpl
+
+        mpl.use("Agg")
+        import matplotlib.pyplot as plt
     except ImportError:
         raise ConfigError("plots need matplotlib: pip install 'uad[lab]'") from None
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
+    except Exception as error:  # built for another numpy, no folder for its cache
+        raise ConfigError(f"plots need matplotlib, which cannot be loaded ({error}); leave out --plot") from None
     return plt
 
 

@@ -15,7 +15,7 @@ from uad.base.config.flags import GROUPS, SERVER
 from uad.base.config.load import FolderConfig, NoTargetError, config_from
 from uad.base.console import LogLines, note, progress, set_up_logging
 from uad.base.errors import ConfigError
-from uad.tools.cli.pairs import with_draft
+from uad.tools.cli.pairs import with_helps
 from uad.tools.hub import fetched
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def configured(args: argparse.Namespace, log_level: int = logging.INFO) -> Confi
     """The configuration from parsed flags, environment and file, whose log has begun. Raises ConfigError."""
     config = config_from(args, os.environ)
     begin_log(config, log_level)
-    return with_draft(config, _log.info if log_level == logging.INFO else note)
+    return with_helps(config, _log.info if log_level == logging.INFO else note)
 
 
 def begin_log(config: Config | FolderConfig, log_level: int = logging.INFO) -> None:

@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from uad.base.common.parent import end_with_parent
@@ -19,6 +20,7 @@ from uad.base.errors import AddressError
 from uad.base.log_writer import never_wait
 from uad.base.model_files import wrong_files
 from uad.tools.cli.models import begin_log, configured, has_template, runtime
+from uad.tools.cli.pairs import reason
 
 if TYPE_CHECKING:
     from uad.http.requests.generation import Backend
@@ -114,12 +116,17 @@ def _serve_one(config: Config) -> None:
 @contextmanager
 def _watched(config: Config) -> Iterator[Backend]:
     """The loaded models; what a draft gains is kept for `--draft auto`. Raises UadError."""
+    from uad.pairs.conditions import conditions
     from uad.pairs.gains import GainWatch
 
     with runtime(config, tell=_log.info) as opened, ExitStack() as stack:
-        target, draft = opened.config.target, opened.config.draft
-        if draft is not None and draft.path != target.path:
-            stack.enter_context(GainWatch(opened, target.path, draft.path))
+        target, draft = opened.config.target.path, opened.info.draft
+        if draft is None or Path(draft.path) != target:
+            try:
+                under = conditions(config)
+                stack.enter_context(GainWatch(opened, target, None if draft is None else Path(draft.path), under))
+            except Exception as error:
+                _log.warning("what drafts gain is not measured (%s)", reason(error))
         yield opened
 
 

@@ -33,7 +33,10 @@ def fetched(config: Config, report: Report, sees: bool = False) -> Config:
     """
     hub, vision = config.target.hub, config.vision
     if sees and hub is not None and vision.auto and vision.path is None:
-        vision = replace(vision, path=_Repository(hub, config.hub).projector(report))
+        try:
+            vision = replace(vision, path=_Repository(hub, config.hub).projector(report), is_found=True)
+        except Exception as error:  # the target says what is wrong with the hub
+            _log.warning("images are not seen: a projector of %s cannot be fetched (%s)", hub.repo, error)
     return replace(
         config,
         vision=vision,
@@ -131,10 +134,18 @@ class _Repository:
     def _snapshot(self) -> Path | None:
         """The folder of the revision that was fetched last."""
         ref, snapshots = self._folder / "refs" / "main", self._folder / "snapshots"
-        if is_file(ref) and is_folder(named := snapshots / ref.read_text().strip()):
-            return named
-        every = [path for path in snapshots.iterdir() if is_folder(path)] if is_folder(snapshots) else []
-        return max(every, key=lambda path: path.stat().st_mtime, default=None)
+        try:
+            if is_file(ref) and is_folder(named := snapshots / ref.read_text().strip()):
+                return named
+        except (OSError, ValueError) as error:
+            _log.warning("%s cannot be read (%s): the newest snapshot beside it is used", ref, error)
+        try:
+            every = [path for path in snapshots.iterdir() if is_folder(path)] if is_folder(snapshots) else []
+            return max(every, key=lambda path: path.stat().st_mtime, default=None)
+        except OSError as error:
+            raise ConfigError(
+                f"{snapshots} cannot be read ({error.strerror}); set HF_HUB_CACHE to a directory"
+            ) from None
 
     # --- what is there
 

@@ -1,0 +1,147 @@
+"""Optional helps that need a model: a draft that was chosen and a projector that was found fail in many ways, and the
+target answers. What was named ends with an error. See `tests/unit/house/test_helps.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kit.models import DRAFTS, TARGET, config, finish
+
+from uad.base.errors import ConfigError, MappingError, ModelLoadError, UadError
+from uad.base.types import GREEDY, Request
+from uad.llama.kernels import use as kernels
+from uad.runtime import draft_model, parts, sight
+from uad.runtime.costs.fit import fitted
+from uad.runtime.runtime import Runtime
+
+pytestmark = pytest.mark.model
+GOOD = DRAFTS["zephyr"]
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(GOOD.read_bytes()[:50_000])
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"GGUF" + bytes(range(256)) * 50)
+
+
+def empty(path: Path) -> None:
+    path.touch()
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def gone(path: Path) -> None:
+    """Nothing is there."""
+
+
+FILES = [cut, garbage, empty, folder, gone]
+ERRORS = [ConfigError("no"), ModelLoadError("no"), MappingError("no"), RuntimeError("no"), MemoryError(), OSError("no")]
+
+
+def answers(runtime: Runtime) -> bool:
+    ids = tuple(runtime.text.tokenize("Once upon a time", add_special=True, parse_special=False))
+    (one,) = finish(runtime, [Request(ids, GREEDY, max_tokens=8)])
+    return len(one.ids) > 0
+
+
+@pytest.mark.parametrize("spoil", FILES, ids=lambda one: one.__name__)
+def test_where_a_chosen_draft_cannot_be_loaded_the_next_one_drafts(
+    spoil: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = tmp_path / "bad.gguf"
+    spoil(bad)
+    named = config(TARGET, bad)
+    with Runtime.open(replace(named, draft_from=(bad, GOOD))) as runtime:
+        assert answers(runtime)
+        assert runtime.info.draft is not None
+        assert runtime.info.draft.path == str(GOOD)
+    assert sum("bad.gguf was chosen" in line for line in caplog.messages) == 1
+    with pytest.raises(UadError):
+        Runtime.open(named)
+
+
+@pytest.mark.parametrize("where", ["open_model", "draft_on"])
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_whatever_a_chosen_draft_raises_the_target_answers_alone(
+    where: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*anything: object, **more: object) -> None:
+        raise error
+
+    monkeypatch.setattr(draft_model, where, fail)
+    with Runtime.open(replace(config(TARGET, GOOD), draft_from=(GOOD,))) as runtime:
+        assert answers(runtime)
+        assert runtime.info.draft is None
+        assert any("plain decoding" in note for note in runtime.info.notes)
+
+
+def test_a_chosen_draft_that_leaves_no_room_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(config: object, *more: object, **named: object) -> object:
+        if config.draft is not None:  # type: ignore[attr-defined]
+            raise ConfigError("no context fits")
+        return fitted(config, *more, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(parts, "fitted", full)
+    with Runtime.open(replace(config(TARGET, GOOD), draft_from=(GOOD,))) as runtime:
+        assert answers(runtime)
+        assert runtime.info.draft is None
+    with pytest.raises(ConfigError, match="no context fits"):
+        Runtime.open(config(TARGET, GOOD))
+
+
+def test_a_fault_of_the_target_is_no_fault_of_its_drafts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    wrong = tmp_path / "target.gguf"
+    cut(wrong)
+    with pytest.raises(ModelLoadError, match=r"target\.gguf"):
+        Runtime.open(replace(config(wrong, GOOD), draft_from=(GOOD,)))
+    assert "was chosen" not in caplog.text
+
+
+@pytest.mark.parametrize("spoil", [*FILES, lambda path: path.write_bytes(GOOD.read_bytes())])
+def test_where_a_found_projector_fails_texts_are_answered(
+    spoil: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = tmp_path / "mmproj.gguf"
+    spoil(bad)
+    base = config(TARGET)
+    named = replace(base, vision=replace(base.vision, path=bad))
+    with Runtime.open(replace(named, vision=replace(named.vision, is_found=True))) as runtime:
+        assert answers(runtime)
+        assert not runtime.sees_images
+    assert sum("the projector mmproj.gguf was found" in line for line in caplog.messages) == 1
+    with pytest.raises(UadError):
+        Runtime.open(named)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_whatever_a_found_projector_raises_texts_are_answered(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*anything: object) -> None:
+        raise error
+
+    monkeypatch.setattr(sight, "Projector", fail)
+    base = config(TARGET)
+    with Runtime.open(replace(base, vision=replace(base.vision, path=tmp_path / "p", is_found=True))) as runtime:
+        assert answers(runtime)
+
+
+@pytest.mark.parametrize("error", [AttributeError("no symbol"), OSError("no"), RuntimeError("no"), UadError("no")])
+def test_whatever_the_kernels_proof_raises_llama_cpp_computes(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*anything: object) -> None:
+        raise error
+
+    monkeypatch.setattr(kernels, "proven", fail)
+    found = kernels.started.__wrapped__()
+    assert found.library is None
+    assert found.reason
