@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from kit.models import DRAFTS, TARGET, config, finish
 
+from uad.base.common.available import Limit
+from uad.base.config import Config
 from uad.base.errors import ConfigError, MappingError, ModelLoadError, UadError
 from uad.base.types import GREEDY, Request
 from uad.llama.kernels import use as kernels
-from uad.runtime import draft_model, parts, sight
-from uad.runtime.costs.fit import fitted
+from uad.runtime import draft_model, sight
+from uad.runtime import plan as planning
 from uad.runtime.runtime import Runtime
 
 pytestmark = pytest.mark.model
@@ -84,12 +86,14 @@ def test_whatever_a_chosen_draft_raises_the_target_answers_alone(
 
 
 def test_a_chosen_draft_that_leaves_no_room_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(config: object, *more: object, **named: object) -> object:
-        if config.draft is not None:  # type: ignore[attr-defined]
-            raise ConfigError("no context fits")
-        return fitted(config, *more, **named)  # type: ignore[arg-type]
+    planned = planning._planned
 
-    monkeypatch.setattr(parts, "fitted", full)
+    def full(config: Config, limits: tuple[Limit, ...]) -> planning.Plan:
+        if config.draft is not None:
+            raise ConfigError("no context fits")
+        return planned(config, limits)
+
+    monkeypatch.setattr(planning, "_planned", full)
     with Runtime.open(replace(config(TARGET, GOOD), draft_from=(GOOD,))) as runtime:
         assert answers(runtime)
         assert runtime.info.draft is None
