@@ -34,15 +34,19 @@ class LogWriter(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
+        """Name of the encoding that texts are written in."""
         return self._text_encoding
 
     def fileno(self) -> int:
+        """The descriptor that this writer stands for."""
         return self._shown_fd
 
     def isatty(self) -> bool:
+        """Whether the file is a terminal."""
         return os.isatty(self._fd)
 
     def writable(self) -> bool:
+        """Always: a write that fails costs lines."""
         return True
 
     def write(self, text: str) -> int:

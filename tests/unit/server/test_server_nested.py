@@ -94,5 +94,7 @@ def test_every_field_of_every_api_may_be_nested_to_one_depth(depth: int) -> None
     if depth == 40:
         assert {200, 400} == {answer[2] for answer in answers}
     else:
-        in_json = [answer for answer in answers if DEEP in answer[1]]
+        # the body of adapters is bounded below what 100,000 levels take
+        in_json = [answer for answer in answers if DEEP in answer[1] and "more than 65536 bytes" not in answer[3]]
+        assert len(in_json) > 200
         assert [answer for answer in in_json if answer[2] != 400 or "nested too deeply" not in answer[3]][:3] == []

@@ -113,7 +113,7 @@ class CodeField(GeminiBody):
     code: StrictStr
 
 
-class OutputField(GeminiBody):
+class CodeOutputField(GeminiBody):
     """What such code printed there."""
 
     outcome: StrictStr = ""
@@ -148,7 +148,7 @@ class PartBody(GeminiBody):
     function_call: CallField | None = None
     function_response: ResponseField | None = None
     executable_code: CodeField | None = None
-    code_execution_result: OutputField | None = None
+    code_execution_result: CodeOutputField | None = None
 
     @property
     def kinds(self) -> list[str]:

@@ -84,7 +84,7 @@ class AnswerCounts:
 
     @classmethod
     def of(cls, body: GenerationBody) -> AnswerCounts:
-        """Those that a body asks for. Raises InvalidRequestError where its fields contradict each other."""
+        """The counts that a body asks for. Raises InvalidRequestError where its fields contradict each other."""
         return cls(_n_choices(body), body.n, *_probs(body))
 
 
