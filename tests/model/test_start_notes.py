@@ -41,10 +41,10 @@ def test_a_draft_that_is_its_target_or_larger_is_told(small: Path, large: Path, 
     link.symlink_to(small)
     for draft in (small, link):
         assert [note for note in notes(small, draft) if GAINS_NOTHING in note] == [
-            f"target and draft are the same file, {small}: {GAINS_NOTHING}; choose a smaller draft model"
+            f"warning: target and draft are the same file, {small}: {GAINS_NOTHING}; choose a smaller draft model"
         ]
     (told,) = (note for note in notes(small, large) if GAINS_NOTHING in note)
-    assert told.startswith(f"the draft {large.name} is larger than its target (")
+    assert told.startswith(f"warning: the draft {large.name} is larger than its target (")
     assert not any(GAINS_NOTHING in note for note in notes(large, small))
     copy = rewritten(small, tmp_path / "copy.gguf", {})
     assert not any(GAINS_NOTHING in note for note in notes(small, copy))

@@ -90,6 +90,10 @@ Sink = Callable[[Event], None]
 """Called on the model thread; must return at once. One that raises ends its request."""
 
 
+WARNING = "warning: "
+"""How a note begins that says what most users do not want."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """Facts of a loaded model, for people and for `/v1/models`."""
@@ -125,6 +129,11 @@ class RuntimeInfo:
     eog: Mapping[int, str] = field(default_factory=dict)
     bos_token: str = ""
     eos_token: str = ""
+
+    @property
+    def warnings(self) -> list[str]:
+        """The notes that are warnings, without that word."""
+        return [note.removeprefix(WARNING) for note in self.notes if note.startswith(WARNING)]
 
 
 @dataclass(frozen=True, slots=True)

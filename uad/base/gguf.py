@@ -114,7 +114,7 @@ class GgufFile:
             self._read()
         except _DAMAGED as error:
             self.close()
-            raise ModelLoadError(f"{path}: damaged or truncated GGUF file ({error})") from error
+            raise ModelLoadError(f"{path}: damaged or truncated GGUF file ({error}); is it complete?") from error
         except BaseException:
             self.close()
             raise
@@ -145,8 +145,8 @@ class GgufFile:
     @property
     def alignment(self) -> int:
         """Tensors begin at multiples of it."""
-        alignment = self.number("general.alignment")
-        return _ALIGNMENT_BYTES if alignment is None else int(alignment)
+        alignment = self.whole("general.alignment")
+        return _ALIGNMENT_BYTES if alignment is None else alignment
 
     def bytes_of(self, span: Span) -> bytes:
         """A copy of the bytes of a span; what lies beyond the end of the file is missing."""
@@ -159,10 +159,10 @@ class GgufFile:
             return None
         return self.bytes_of(value.span)[_U64.size :].decode(errors="replace")
 
-    def number(self, key: str) -> int | float | None:
-        """A single number; None where there is none."""
+    def whole(self, key: str) -> int | None:
+        """A single whole number; None where there is none, or a value of another kind."""
         value = self.values.get(key)
-        return None if value is None or value.is_array or value.kind == STRING else self._numbers(value)[0]
+        return int(self._numbers(value)[0]) if value is not None and value.is_whole and not value.is_array else None
 
     def texts(self, key: str, errors: str = "replace") -> list[str]:
         """An array of texts; empty where there is none. `errors` as in `bytes.decode`."""
@@ -182,8 +182,10 @@ class GgufFile:
         return _Cursor(self._data, value.span[0] + _U32.size).u64() if value is not None and value.is_array else 0
 
     def elements(self, key: str) -> list[Span]:
-        """Where the elements of an array stand, of texts with their length before them."""
-        value = self.values[key]
+        """Where the elements of an array stand, of texts with their length before them; empty where there is none."""
+        value = self.values.get(key)
+        if value is None or not value.is_array:
+            return []
         cursor = _Cursor(self._data, value.span[0] + _U32.size)
         n = cursor.u64()
         if value.kind == STRING:

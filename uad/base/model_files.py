@@ -7,12 +7,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from uad.base.common.files import is_file, is_there, no_such_file
+from uad.base.common.files import is_file, is_folder, is_there, no_such_file
 from uad.base.config import Config, ModelConfig
+from uad.base.config.kinds import AUTO
 from uad.base.errors import ModelLoadError
 from uad.base.gguf import GgufFile, files_of, part_of
 
 _EDGE_BYTES = 1 << 20
+_HUB_FLAGS = {"target": "--hf-repo", "draft": "--hf-repo-draft"}
 
 
 def check_files(config: ModelConfig, role: str) -> None:
@@ -25,7 +27,9 @@ def check_files(config: ModelConfig, role: str) -> None:
 def check_file(path: Path, role: str) -> None:
     """Raises ModelLoadError unless it can be read and begins like a GGUF file, with all its parts beside it."""
     if not is_there(path):
-        raise ModelLoadError(f"{role} {path}: {no_such_file(path)}")
+        raise ModelLoadError(f"{role} {path}: {no_such_file(path)}{_from_hub(path, role)}")
+    if is_folder(path) and role == "target":
+        raise ModelLoadError(f"{role} {path}: a folder; `uad serve --models-dir {path}` serves all models in it")
     if not is_file(path):
         raise ModelLoadError(f"{role} {path}: not a file; give the path of a .gguf file")
     try:
@@ -47,27 +51,39 @@ def check_file(path: Path, role: str) -> None:
         raise ModelLoadError(f"{role} {path}: of {part.count} parts are missing in its folder: {', '.join(missing)}")
 
 
+def _from_hub(path: Path, role: str) -> str:
+    """The way out for a name that is that of a model, as other programs know it, and not that of a file."""
+    if role not in _HUB_FLAGS or path.suffix.lower() == ".gguf" or path.is_absolute() or len(path.parts) > 2:
+        return ""
+    repository = str(path) if len(path.parts) == 2 else "USER/REPO"
+    return f"; a model of Hugging Face is named with {_HUB_FLAGS[role]} {repository}"
+
+
 def wrong_files(config: Config) -> Iterator[ModelLoadError]:
     """What is wrong with the files that a configuration names, as far as it shows without loading them: those that are
     missing, no GGUF files, damaged in their headers, or cut. Files of a hub are not looked at.
     """
-    models = [("target", config.target), *([("draft", config.draft)] if config.draft is not None else [])]
-    for role, model in models:
-        if model.hub is None:
-            yield from _wrong(model.path, role)
-        for lora in model.loras:
-            yield from _wrong(lora.path, "adapter")
-    if config.vision.path is not None:
-        yield from _wrong(config.vision.path, "mmproj")
+    for path, role in _named(config):
+        try:
+            check_file(path, role)
+            for part in files_of(path):
+                GgufFile(part).close()
+        except ModelLoadError as error:
+            yield error
+    for flag, model in (("--target-tokenizer", config.target), ("--draft-tokenizer", config.draft)):
+        if model is not None and model.tokenizer is not None and not is_there(model.tokenizer):
+            yield ModelLoadError(f"{flag} {model.tokenizer}: {no_such_file(model.tokenizer)}")
 
 
-def _wrong(path: Path, role: str) -> Iterator[ModelLoadError]:
-    try:
-        check_file(path, role)
-        for part in files_of(path):
-            GgufFile(part).close()
-    except ModelLoadError as error:
-        yield error
+def _named(config: Config) -> Iterator[tuple[Path, str]]:
+    """The GGUF files of a configuration, with their roles."""
+    for role, model in (("target", config.target), ("draft", config.draft)):
+        if model is not None:
+            if model.hub is None and model.path != AUTO:
+                yield model.path, role
+            yield from ((lora.path, "adapter") for lora in model.loras)
+    if config.vision.path not in (None, AUTO):
+        yield config.vision.path, "mmproj"
 
 
 def fingerprint(path: Path, role: str = "model") -> str:

@@ -60,8 +60,8 @@ def head_in(path: Path) -> HeadFile | None:
     try:
         with GgufFile(path) as file:
             arch = file.text("general.architecture") or ""
-            n_heads = int(file.number(f"{arch}.nextn_predict_layers") or 0)
-            n_blocks = int(file.number(f"{arch}.block_count") or 0)
+            n_heads = file.whole(f"{arch}.nextn_predict_layers") or 0
+            n_blocks = file.whole(f"{arch}.block_count") or 0
         names = {tensor.name for tensor in all_tensors(path)}
     except ModelLoadError:
         return None

@@ -13,6 +13,7 @@ from typing import Any, Final
 import llama_cpp.llama_cpp as lib
 
 from uad.base.common.cores import usable_cores
+from uad.base.common.files import path_text
 from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError, ModelLoadError
 from uad.base.events import ModelInfo
@@ -87,7 +88,7 @@ class Model(native.Owner):
         template = lib.llama_model_chat_template(self.handle, None)
         text = desc.value.decode(errors="replace")
         return ModelInfo(
-            path=str(self.path),
+            path=path_text(self.path),
             desc=self.meta("general.name") or text,
             n_params=int(lib.llama_model_n_params(self.handle)),
             size=int(lib.llama_model_size(self.handle)),

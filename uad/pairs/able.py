@@ -28,16 +28,16 @@ def why_not(file: GgufFile, arch: str) -> str:
         for why, pattern in _CANNOT.items():
             if re.fullmatch(pattern, arch):
                 return f"it is {why}"
-    if file.number(f"{arch}.attention.causal") == 0:
+    if (causal := file.values.get(f"{arch}.attention.causal")) and file.bytes_of(causal.span) == b"\0":
         return "it reads text in both directions, and writes none"
     if any(key.startswith("diffusion.") for key in file.values):
         return "it is a diffusion model, which writes in no order"
-    if file.number(f"{arch}.pooling_type") or file.length(f"{arch}.classifier.output_labels"):
+    if file.whole(f"{arch}.pooling_type") or file.length(f"{arch}.classifier.output_labels"):
         return "it is trained to embed or to rank texts"
     names = {tensor.name for tensor in file.tensors}
     if not names.isdisjoint(_RANKS):
         return "it is trained to rank texts"
-    if file.number(f"{arch}.nextn_predict_layers") and not _has_layers(file, names):
+    if file.whole(f"{arch}.nextn_predict_layers") and not _has_layers(file, names):
         return "it holds a head for multi-token prediction alone"
     return ""
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from uad.base.common.files import is_folder
+from uad.base.common.files import is_file, is_folder, is_there, no_such_file, path_text
 from uad.base.errors import ConfigError
 from uad.base.gguf import part_of
 
 _log = logging.getLogger("uad")
 _END = ".gguf"
+_LEVELS = 3
+"""The folder itself, its folders, and theirs: LM Studio keeps models as PUBLISHER/REPOSITORY/FILE."""
 _PROJECTOR = re.compile(r"mmproj", re.IGNORECASE)
 _PRECISION = re.compile(r"[-_.](?:f16|bf16|f32|q\d\w*|iq\d\w*)$", re.IGNORECASE)
+_UNSAYABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Control characters, line ends, and bytes that are no UTF-8: no client can ask for such a name."""
+Tell = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,50 +32,80 @@ class ModelFile:
     projector: Path | None = None
 
 
-def find_models(folder: Path) -> dict[str, ModelFile]:
-    """GGUF files of a folder and of its folders, by the names of their models. Of a split file the first part counts.
+def find_models(folder: Path, tell: Tell = _log.warning) -> dict[str, ModelFile]:
+    """GGUF files of a folder, of its folders and of theirs, by the names of their models. Hidden ones do not count, of
+    a split file the first part does.
 
-    A folder that holds one model gives it its name, as in llama-server; of several each has that of its file.
+    A folder that holds one model gives it its name, as in llama-server; of several each has that of its file. The
+    second model of a name has its folder in front. `tell` gets a line about each file that is left out. Raises
+    ConfigError where the folder cannot be read.
     """
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError as error:
-        raise ConfigError(f"--models-dir: {folder} cannot be read ({error.strerror})") from None
-    models = _in_one(entries)
-    for inner in (entry for entry in entries if is_folder(entry)):
-        try:
-            below = _in_one(sorted(inner.iterdir()))
-        except OSError as error:
-            _log.warning("%s cannot be read (%s)", inner, error.strerror)
-            continue
-        for name, model in below.items() if len(below) > 1 else ((inner.name, model) for model in below.values()):
-            name = name.replace(",", "_")
-            if name in models:
-                _log.warning("%s is left out: there is a model %s already, %s", model.path, name, models[name].path)
-            else:
-                models[name] = model
+    models: dict[str, ModelFile] = {}
+    seen: set[str] = set()
+    level = [folder]
+    for depth in range(_LEVELS):
+        folders, level = level, []
+        for inner in folders:
+            if (real := os.path.realpath(inner)) in seen:  # a link to a folder above it
+                continue
+            seen.add(real)
+            try:
+                entries = _shown(inner)
+            except OSError as error:
+                if depth == 0:
+                    raise ConfigError(f"--models-dir: {folder} cannot be read ({error.strerror})") from None
+                tell(f"{inner} cannot be read ({error.strerror})")
+                continue
+            below = list(_in_one(entries, tell))
+            for name, model in below:
+                _add(models, model, inner.parent if depth and len(below) == 1 else inner, name, tell)
+            level += filter(is_folder, entries)
     return models
+
+
+def _shown(folder: Path) -> list[Path]:
+    """What a folder holds, without hidden entries. Raises OSError."""
+    return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
 
 
 def projector_beside(target: Path) -> Path | None:
     """The projector of a model's file, if one lies beside it. Raises OSError."""
-    models = _in_one(sorted(target.parent.iterdir())).values()
-    return next((model.projector for model in models if model.path == target), None)
+    models = _in_one(_shown(target.parent), lambda line: None)
+    return next((model.projector for _, model in models if model.path == target), None)
 
 
-def _in_one(entries: Sequence[Path]) -> dict[str, ModelFile]:
-    """The models among the entries of one folder."""
+def _add(models: dict[str, ModelFile], model: ModelFile, folder: Path, name: str, tell: Tell) -> None:
+    """Give a model its name. `folder` holds what it is named after: its file, or the folder where it lies alone."""
+    name = (model.path.parent.name if folder != model.path.parent else name).replace(",", "_")
+    if _UNSAYABLE.search(name):
+        tell(f"{path_text(model.path)} is left out: its name has control characters or is not UTF-8; rename it")
+    elif name not in models:
+        models[name] = model
+    elif (longer := f"{folder.name.replace(',', '_')}/{name}") in models or _UNSAYABLE.search(longer):
+        tell(f"{model.path} is left out: there is a model {name} already, {models[name].path}")
+    else:
+        tell(f"{model.path} is called {longer}: there is a model {name} already, {models[name].path}")
+        models[longer] = model
+
+
+def _in_one(entries: Sequence[Path], tell: Tell) -> Iterator[tuple[str, ModelFile]]:
+    """The models among the entries of one folder, with the names of their files."""
     files = [file for file in entries if file.name.lower().endswith(_END) and not is_folder(file)]
-    projectors = [file for file in files if _PROJECTOR.search(file.name)]
-    named: dict[str, ModelFile] = {}
-    models = [
-        file for file in files if file not in projectors and ((part := part_of(file.name)) is None or part.index == 1)
-    ]
-    for file in models:
+    projectors = [file for file in files if _PROJECTOR.search(file.name) and is_file(file)]
+    models = []
+    for file in files:
         part = part_of(file.name)
-        name = (file.name[: -len(_END)] if part is None else part.stem).replace(",", "_")
-        named[name] = ModelFile(file, _projector(name, projectors, len(models) == 1))
-    return named
+        if part is not None and part.index > 1:
+            if not is_there(first := file.with_name(part.names()[0])):
+                tell(f"{file} is left out: the first part, {first.name}, is missing")
+        elif not is_there(file):
+            tell(f"{file} is left out: {no_such_file(file)}")
+        elif not is_file(file):
+            tell(f"{file} is left out: it is not a file")
+        elif file not in projectors:
+            models.append((file.name[: -len(_END)] if part is None else part.stem, file))
+    for name, file in models:
+        yield name, ModelFile(file, _projector(name, projectors, len(models) == 1))
 
 
 def _projector(name: str, projectors: Sequence[Path], is_alone: bool) -> Path | None:

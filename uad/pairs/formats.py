@@ -58,27 +58,24 @@ def _side(file: GgufFile) -> Side:
     """The model as rules see it, without the bytes of its tokens."""
     name = file.text("general.name") or file.path.stem
     template = file.text("tokenizer.chat_template")
-    words = file.texts(_TOKENS) if _TOKENS in file.values else []
-    types = file.numbers(_TYPES) if _TYPES in file.values else []
+    words, types = file.texts(_TOKENS), file.numbers(_TYPES)
     specials = {
         word: id_
         for id_, (word, kind) in enumerate(zip(words, types, strict=False))
         if kind in (_UNKNOWN, _CONTROL) or (kind == _USER_DEFINED and word in (template or ""))
     }
-    bos, eos = (file.number(f"tokenizer.ggml.{end}_token_id") for end in ("bos", "eos"))
+    bos, eos = (file.whole(f"tokenizer.ggml.{end}_token_id") for end in ("bos", "eos"))
     return Side(_table(name, specials, bos, eos), template, name)
 
 
-def _table(
-    name: str, specials: dict[str, int], bos: int | float | None = None, eos: int | float | None = None
-) -> VocabTable:
+def _table(name: str, specials: dict[str, int], bos: int | None = None, eos: int | None = None) -> VocabTable:
     return VocabTable(
         name,
         pieces=(),
         specials=specials,
         tokenize=lambda text: [],  # formats are recognised by names of specials and by rendered text
-        bos=None if bos is None else int(bos),
-        eos=None if eos is None else int(eos),
+        bos=bos,
+        eos=eos,
     )
 
 

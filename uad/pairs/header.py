@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,8 @@ from uad.base.model_files import fingerprint
 from uad.pairs.able import why_not
 
 Stamp = tuple[tuple[str, int, int, int], ...]
-"""Name, size, time of change and number of each file of a model: another file has another stamp."""
+"""Name, size, time of change and number of each file of a model: another file has another stamp. The number of one that
+may not be read is 0."""
 _FTYPES = {
     0: "F32",
     1: "F16",
@@ -128,7 +130,7 @@ def _stamp(path: Path) -> tuple[str, int, int, int] | None:
         status = path.stat()
     except OSError:
         return None
-    return str(path), status.st_size, status.st_mtime_ns, status.st_ino
+    return str(path), status.st_size, status.st_mtime_ns, status.st_ino if os.access(path, os.R_OK) else 0
 
 
 @ByStamp
@@ -164,6 +166,8 @@ def facts(path: Path, of: Stamp) -> HeaderFacts:
             )
     except ModelLoadError as error:
         return HeaderFacts(size=size, problem=str(error))
+    except Exception as error:  # a file that nobody thought of is one bad file, too
+        return HeaderFacts(size=size, problem=f"{path}: its header cannot be read ({error!r})")
 
 
 def _hash(file: GgufFile) -> str:
@@ -172,8 +176,9 @@ def _hash(file: GgufFile) -> str:
 
 
 def _whole(file: GgufFile, key: str, default: int = 0) -> int:
-    value = file.number(key)
-    return default if value is None else int(value)
+    """A whole number from 0 on; the default for any other value, with which llama.cpp loads no model."""
+    value = file.whole(key)
+    return default if value is None or value < 0 else value
 
 
 def _parameters(file: GgufFile, path: Path) -> int:

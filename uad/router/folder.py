@@ -16,7 +16,7 @@ from uad.base.config.kinds import AUTO
 from uad.base.config.load import FolderConfig, merge
 from uad.base.config.sources import HubModel
 from uad.base.errors import ConfigError
-from uad.pairs.files import ModelFile, find_models
+from uad.pairs.files import ModelFile, Tell, find_models
 from uad.pairs.header import HeaderFacts, Stamp, facts, n_bytes, stamp
 from uad.router.preset import ALL, STOP_SECONDS, Preset, loads_at_start, read_presets, stop_seconds
 
@@ -35,6 +35,8 @@ _NOT_FOR_ONE = frozenset(
 """Places in `Config` that a model's process has from the router, whoever gives them."""
 _NOT_FOR_ALL = ("target.path", "vision.path", "hub.file", "log.file")
 """Places that only a section of the preset file can give a model. The router's log file has the lines of all."""
+_STRETCHED = ("target.rope_", "target.yarn_", "target.overrides")
+"""Places that say how far positions reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +77,32 @@ class FolderModel:
         return (self.name, *self.aliases)
 
 
-def read_folder(config: FolderConfig, patience_s: float = math.inf) -> dict[str, FolderModel]:
+def read_folder(
+    config: FolderConfig, patience_s: float = math.inf, tell: Tell = _log.warning, is_start: bool = True
+) -> dict[str, FolderModel]:
     """All models by name, in the order of their names. Where all files are as they were, the same as the last time:
     stamps are compared first. Headers that are not read within `patience_s` are left empty. Takes a while for many
-    files: for worker threads. Raises ConfigError.
+    files: for worker threads.
+
+    `tell` gets a line about each file that is left out, and, except at the start, about each section whose file is
+    gone. Raises ConfigError for a wrong preset file.
     """
-    if _kept and _kept[-1].config is config and _kept[-1].stamps == _seen(config, _kept[-1].models):
-        return _kept[-1].models
+    if not (_kept and _kept[-1].config is config and _kept[-1].stamps == _seen(config, _kept[-1].models)):
+        _kept[:] = [_read(config, patience_s, is_start)]
+    look = _kept[-1]
+    for line in look.lines:
+        tell(line)
+    if any(model.facts is _UNREAD for model in look.models.values()):
+        del _kept[:]
+    return look.models
+
+
+def _read(config: FolderConfig, patience_s: float, is_start: bool) -> _Look:
+    lines: list[str] = []
     before = _seen(config, {})
     presets = {} if config.router.models_preset is None else read_presets(config.router.models_preset)
     common = presets.pop(ALL, Preset(""))
-    files = {} if config.router.models_dir is None else find_models(config.router.models_dir)
+    files = {} if config.router.models_dir is None else find_models(config.router.models_dir.absolute(), lines.append)
     for where in (common, *presets.values()):
         if where.ignored:
             _log.debug("%s: ignored, without effect in uad: %s", where.where, ", ".join(where.ignored))
@@ -93,23 +110,46 @@ def read_folder(config: FolderConfig, patience_s: float = math.inf) -> dict[str,
         presets[name] = Preset("")
     drafts = tuple(file.path for file in files.values())
     until = monotonic() + patience_s
-    models = [_model(name, files.get(name), common, presets[name], config, drafts, until) for name in sorted(presets)]
-    kept = {model.name: model for model in models if model.facts.is_model or model.facts.problem}
-    _check_names(kept.values())
-    del _kept[:]
-    if not any(model.facts is _UNREAD for model in models):
-        others = {name: stamp for name, stamp in _seen(config, kept).items() if name not in before}
-        _kept.append(_Look(config, before | others, kept))
-    return kept
+    kept: dict[str, FolderModel] = {}
+    bounded: list[str] = []
+    for name in sorted(presets):
+        if name not in files and presets[name].value("target.path") is None:
+            nothing = (
+                f"{presets[name].where}: [{name}] is no model of the folder; name its file with `model = FILE`, or a "
+                "repository with `hf-repo = USER/REPO`"
+            )
+            if is_start:
+                raise ConfigError(nothing)
+            lines.append(nothing)
+            continue
+        try:
+            model = _model(name, files.get(name), common, presets[name], config, drafts, until, bounded)
+        except ConfigError:
+            raise
+        except Exception as error:  # one bad file costs one line
+            lines.append(f"{name} is left out: it cannot be read ({error!r})")
+            continue
+        if model.facts.is_model or model.facts.problem:
+            kept[name] = model
+    if bounded:
+        lines.append(
+            "the context that all models were given is more than some were trained for, and those get that: "
+            f"{', '.join(bounded)} (ctx-size in a model's own section of --models-preset is not bounded)"
+        )
+    for name in list(_left_out(kept, presets, lines.append)):
+        del kept[name]
+    others = {name: stamp for name, stamp in _seen(config, kept).items() if name not in before}
+    return _Look(config, before | others, kept, tuple(lines))
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What was found, and the stamps of all that it was made of."""
+    """What was found, the stamps of all that it was made of, and lines about what was left out."""
 
     config: FolderConfig
     stamps: dict[str, tuple[int, int, int]]
     models: dict[str, FolderModel]
+    lines: tuple[str, ...]
 
 
 _kept: list[_Look] = []
@@ -134,10 +174,10 @@ def _stamps(folder: str, depth: int) -> Iterator[tuple[str, tuple[int, int, int]
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name.lower().endswith(".gguf"):
-                    yield entry.path, _stamp(entry.path)
-                elif depth and is_folder(Path(entry.path)):
+                if depth and is_folder(Path(entry.path)):
                     yield from _stamps(entry.path, depth - 1)
+                elif entry.name.lower().endswith(".gguf"):
+                    yield entry.path, _stamp(entry.path)
     except OSError:
         yield folder, _GONE
 
@@ -147,7 +187,7 @@ def _stamp(path: str) -> tuple[int, int, int]:
         status = os.stat(path)
     except OSError:
         return _GONE
-    return status.st_size, status.st_mtime_ns, status.st_ino
+    return status.st_size, status.st_mtime_ns, status.st_ino if os.access(path, os.R_OK) else 0
 
 
 def _takes_auto(values: dict[str, Given], target: Path | None) -> bool:
@@ -169,17 +209,19 @@ def _model(
     config: FolderConfig,
     candidates: tuple[Path, ...],
     until: float,
+    bounded: list[str],
 ) -> FolderModel:
-    if file is None and own.value("target.path") is None:
-        raise ConfigError(
-            f"{own.where}: [{name}] is no model of the folder; name its file with `model = FILE`, or a repository with "
-            "`hf-repo = USER/REPO`"
-        )
+    """The model of one section, or of one file without a section. `bounded` gets its name where its context is not as
+    long as was asked for. Raises ConfigError.
+    """
     values = _values(file, common, own, config)
     target = values["target.path"].value
     path = None if isinstance(target, HubModel) else target
     own_files = () if path is None else stamp(path)
     takes_auto = _takes_auto(values, path)
+    own_facts = HeaderFacts() if path is None else _facts(path, own_files, until)
+    if n_ctx := _bound_context(values, own, own_facts.n_ctx_train):
+        bounded.append(f"{name} {n_ctx}")
     paths = [
         entry.value for entry in values.values() if isinstance(entry.value, Path) and entry.flag.path != "target.path"
     ]
@@ -200,7 +242,7 @@ def _model(
         loads_at_start=loads_at_start(own if "load-on-startup" in own.own else common),
         stop_seconds=stop_seconds(own if "stop-timeout" in own.own else common),
         files=own_files + tuple(part for other in sorted(set(paths)) for part in stamp(other) if is_file(other)),
-        facts=HeaderFacts() if path is None else _facts(path, own_files, until),
+        facts=own_facts,
     )
 
 
@@ -208,6 +250,19 @@ def _facts(path: Path, of: Stamp, until: float) -> HeaderFacts:
     if (known := facts.kept(path, of)) is not None:
         return known[1]
     return facts(path, of) if monotonic() < until else _UNREAD
+
+
+def _bound_context(values: dict[str, Given], own: Preset, n_ctx_train: int) -> int:
+    """A context that was given for all models is not longer than this one was trained for, in each slot, unless it is
+    stretched on purpose. Returns the new length; 0 where nothing was changed.
+    """
+    asked, slots = values.get("target.n_ctx"), values.get("n_parallel")
+    most = n_ctx_train * (1 if slots is None else slots.value)
+    is_own = asked is not None and asked.where in [entry.where for entry in own.given]
+    if asked is None or is_own or not 0 < most < asked.value or any(path.startswith(_STRETCHED) for path in values):
+        return 0
+    values["target.n_ctx"] = given("--ctx-size", str(most))
+    return most
 
 
 def _values(file: ModelFile | None, common: Preset, own: Preset, config: FolderConfig) -> dict[str, Given]:
@@ -247,13 +302,20 @@ def _comma_list(entry: Given | None, but: str = "") -> tuple[str, ...]:
     return () if entry is None else tuple(name for name in str(entry.value).split(",") if name and name != but)
 
 
-def _check_names(models: Iterable[FolderModel]) -> None:
-    """Raises ConfigError where two models have a name in common."""
+def _left_out(models: Mapping[str, FolderModel], presets: Mapping[str, Preset], tell: Tell) -> Iterator[str]:
+    """The names of files whose name is the alias of a model with a section. Raises ConfigError where two sections have
+    a name in common.
+    """
     owner: dict[str, str] = {}
-    for model in models:
+    for model in sorted(models.values(), key=lambda model: not presets[model.name].where):
         for name in model.names:
-            if (other := owner.setdefault(name, model.name)) != model.name:
-                raise ConfigError(f"the models {other} and {model.name} are both called {name}; change an alias")
+            if (other := owner.setdefault(name, model.name)) == model.name:
+                continue
+            both = f"the models {other} and {model.name} are both called {name}; change an alias"
+            if presets[model.name].where:
+                raise ConfigError(both)
+            tell(f"{model.path} is left out: {both}")
+            yield model.name
 
 
 def spelled(models: Mapping[str, FolderModel]) -> list[str]:

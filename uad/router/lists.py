@@ -9,12 +9,12 @@ import hashlib
 from contextlib import suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
-from pathlib import PurePath
 
 import aiohttp
 from aiohttp import web
 
 from uad import __version__
+from uad.base.common.files import path_text
 from uad.base.common.json_out import Json
 from uad.base.errors import NotSupportedError
 from uad.http.apis import gemini, ollama
@@ -30,6 +30,8 @@ from uad.router.refusal import later, wrong
 from uad.router.routing import members_of, model_named, to_model
 from uad.router.state import ROUTER, RouterState
 
+_LATEST_S = 253402300799.0
+"""The end of the year 9999, after which there are no dates. A file may say that it was changed then."""
 _PATIENCE_S = 2.0
 """For what a process says of itself; it is left out where that takes longer."""
 
@@ -69,7 +71,7 @@ async def _entry(state: RouterState, pooled: PooledModel) -> Json:
         "created": state.started,
         **listed_model(model.name, state.started),
         "owned_by": "llamacpp",
-        "path": "" if model.path is None else str(model.path),
+        "path": "" if model.path is None else path_text(model.path),
         "source": model.source,
         "can_remove": False,
         "status": await _status(state, pooled),
@@ -95,7 +97,7 @@ async def _status(state: RouterState, pooled: PooledModel) -> Json:
         value = "sleeping"
     failure = pooled.failure
     failed = {} if failure is None else {"failed": True, "exit_code": failure.code, "reason": failure.reason}
-    return {"value": value, "args": ["uad", "serve", *pooled.model.words], **failed}
+    return {"value": value, "args": ["uad", "serve", *map(path_text, pooled.model.words)], **failed}
 
 
 async def _asked_json(state: RouterState, pooled: PooledModel, path: str) -> Json:
@@ -251,7 +253,7 @@ async def show(request: web.Request) -> web.Response:
     arch = facts.arch or "unknown"
     return reply(
         {
-            "modelfile": f"FROM {model.name if model.path is None else PurePath(model.path).name}\n",
+            "modelfile": f"FROM {model.name if model.path is None else path_text(model.path.name)}\n",
             "parameters": "",
             # clients look in it for `.Suffix` to know whether the model fills in the middle
             "template": facts.chat_template + ("{# .Suffix #}" if facts.fills_in else ""),
@@ -283,7 +285,7 @@ def _listed(pooled: PooledModel) -> Json:
     """
     model = pooled.model
     name = ollama.tagged(model.name)
-    changed = max((ns for _, _, ns, _ in model.files), default=0) / 1e9
+    changed = min(max((ns for _, _, ns, _ in model.files), default=0) / 1e9, _LATEST_S)
     return {
         "name": name,
         "model": name,

@@ -14,14 +14,17 @@ from uad.base.common.files import read_text
 from uad.base.common.names import did_you_mean
 from uad.base.config.flags import FLAGS, Flag, Given, Layer, read
 from uad.base.config.foreign import IGNORED, check_refused
-from uad.base.config.kinds import SWITCH
+from uad.base.config.kinds import SAMPLERS, SWITCH
 from uad.base.errors import ConfigError
 
 ALL = "*"
 STOP_SECONDS = 10
 """Between the signal that a model's process is to end and the one that ends it, unless a preset says otherwise."""
 _HEADER = re.compile(r"\[\s*([^\]]*?)\s*\]\s*(?:[;#].*)?")
-_PAIR = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*=[ \t]*([^;#]*)(?:[;#].*)?")
+_PAIR = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*=[ \t]*(.*)")
+_COMMENT = re.compile(r"(?:^|[ \t]+)([;#](?!\}).*)")  # {# is Jinja's, and so is #}
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_UNQUOTED = ("FILE", "DIR", "NAME", "NAMES")
 _OWN = ("load-on-startup", "stop-timeout", "dedup-cache-models")
 
 
@@ -50,10 +53,12 @@ def read_presets(path: Path) -> dict[str, Preset]:
     """
     presets: dict[str, Preset] = {}
     section: Preset | None = None
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         text, where = line.strip(), f"{path}:{number}"
         if not text or text[0] in ";#":
             continue
+        if _CONTROL.search(text):
+            raise ConfigError(f"{where}: a control character; leave it out")
         if header := _HEADER.fullmatch(text):
             if not header[1] or header[1] in presets:
                 raise ConfigError(
@@ -61,14 +66,18 @@ def read_presets(path: Path) -> dict[str, Preset]:
                 )
             section = presets[header[1]] = Preset(where)
         elif pair := _PAIR.fullmatch(text):
-            _add(section, pair[1], pair[2].strip(), where)
+            _add(section, pair[1], pair[2], where)
         else:
             raise ConfigError(f"{where}: expected [MODEL], or a line such as `ctx-size = 4096`")
     return presets
 
 
-def _add(section: Preset | None, key: str, text: str, where: str) -> None:
-    """One line of a section."""
+def _add(section: Preset | None, key: str, line: str, where: str) -> None:
+    """One line of a section. A comment begins after a blank: `samplers = top_k;top_p` has none, in contrast to
+    llama-server, where top_k would be left of it.
+    """
+    at = _COMMENT.search(line)
+    text, comment = (line, "") if at is None else (line[: at.start()], at[1])
     if key == "version":
         return
     if section is None:
@@ -76,14 +85,25 @@ def _add(section: Preset | None, key: str, text: str, where: str) -> None:
     if key in _OWN:
         section.own[key] = text
     elif (known := _known().get(key)) is not None:
-        flag, is_negated = known
-        section.given.append(read(flag, [text], f"{where}: {key}", is_negated))
+        section.given.append(_value(*known, text, comment, f"{where}: {key}"))
     elif key in _ignored():
         section.ignored.append(key)
     else:
         for name in (f"--{key}", f"-{key}"):
             check_refused(name, f"{where}: {key}")
         raise ConfigError(f"{where}: option '{key}' is not known; {did_you_mean(key, _known())}")
+
+
+def _value(flag: Flag, is_negated: bool, text: str, comment: str, where: str) -> Given:
+    """The value of a flag. Raises ConfigError, also where a person and this parser may read it differently."""
+    if comment.startswith(";") and flag.kind is SAMPLERS:
+        raise ConfigError(f"{where}: a ; after a blank begins a comment; write names without blanks: top_k;top_p")
+    if text[:1] in ("'", '"') and text[-1:] == text[:1] and flag.kind.metavar in _UNQUOTED:
+        raise ConfigError(f"{where}: {text} has quotes, which would be part of the value; leave them out")
+    try:
+        return read(flag, [text], where, is_negated)
+    except ConfigError as error:
+        raise ConfigError(f"{error} ({comment!r} is a comment)" if comment else str(error)) from None
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ _LOOK_SECONDS = 2.0
 _PATIENCE_S = 0.5
 """For headers, before the router listens; those that take longer are read after that."""
 Ready = Callable[[Sequence[str], str], None]
+Models = Mapping[str, FolderModel]
 
 
 def serve_folder(
@@ -49,20 +51,19 @@ def serve_folder(
 async def _serve(
     config: FolderConfig, environ: Mapping[str, str], tell: Callable[[str, str], None], ready: Ready
 ) -> None:
-    models = await asyncio.to_thread(read_folder, config, _PATIENCE_S)
     events = Broadcast()
     router, drafts = config.router, FolderDrafts()
     pool = ModelPool(
         ProcessLauncher(environ, tell, drafts), router.models_max, config.server.max_queue, has_memory, events.tell
     )
-    pool.reload(models)
     folder = FolderWatch(config, pool, drafts)
+    await folder.read()
     stop = asyncio.Event()
     server = PhasedServer(min(config.server.timeout, PATIENCE_S))
     sockets = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
     await sockets.setup()
     async with Connections() as connections:
-        runner = make_runner(make_app(RouterState(pool, config, connections, events, folder.read)), server)
+        runner = make_runner(make_app(RouterState(pool, config, connections, events, folder.reload)), server)
         with await Listener.open(config.server) as listener, _signals(stop, folder):
             watching = asyncio.create_task(folder.watch(_LOOK_SECONDS))
             try:
@@ -93,50 +94,47 @@ def _load_first(pool: ModelPool, most: int) -> None:
 
 
 class FolderWatch:
-    """Reads the folder again when something in it changes, and when it is asked to."""
+    """Reads the folder again when something in it changes, and when it is asked to. Says each thing that is wrong with
+    it once, as long as that stays so.
+    """
 
     def __init__(self, config: FolderConfig, pool: ModelPool, drafts: FolderDrafts | None = None) -> None:
         self._config, self._pool, self._drafts = config, pool, drafts or FolderDrafts()
         self._last = pool_models(pool)
+        self._logged: frozenset[str] = frozenset()
         self._lock = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
 
     async def read(self) -> None:
-        """Have the pool serve what is there now. Raises ConfigError where the preset file is wrong; then all stays as
-        it was.
+        """Have the pool serve what is there at the start. Raises ConfigError where the preset file or the folder is
+        wrong.
         """
         async with self._lock:
-            self._take(self._counted(await asyncio.to_thread(read_folder, self._config)))
+            await self._step(is_start=True)
+
+    async def reload(self) -> bool:
+        """Have the pool serve what is there now. Where anything is wrong the list stays as it was, the log says so, and
+        it is False.
+        """
+        async with self._lock:
+            return await self._step() is not None
 
     async def watch(self, pause: float) -> None:
         """Look again and again. What changed between two looks is taken at the next one where it is the same: a file
         that is being copied grows.
         """
-        before, problem = self._last, ""
+        before: Models = self._last
         while True:
             await asyncio.sleep(pause)
             async with self._lock:
-                try:
-                    models = await asyncio.to_thread(read_folder, self._config)
-                except ConfigError as error:
-                    if str(error) != problem:
-                        problem = str(error)
-                        log.warning("the list of models stays as it was: %s", problem)
-                    continue
-                problem = ""
-                models = self._counted(models)
-                if models == before and not self._has(models):
-                    self._take(models)
-                before = models
-                again = await asyncio.to_thread(self._drafts.again, self._last, self._loaded)
-                if again != self._last:
-                    self._take(again)
+                models = await self._step(before)
+                before = before if models is None else models
 
     @property
     def _loaded(self) -> list[str]:
         return [pooled.model.name for pooled in self._pool.running]
 
-    def _counted(self, models: Mapping[str, FolderModel]) -> dict[str, FolderModel]:
+    def _counted(self, models: Models) -> dict[str, FolderModel]:
         """The models that were read, with the numbers of their choices."""
         numbers = {name: model.n_choices for name, model in self._last.items() if model.n_choices}
         return {**models, **{name: replace(models[name], n_choices=n) for name, n in numbers.items() if name in models}}
@@ -147,16 +145,49 @@ class FolderWatch:
 
     def hang_up(self) -> None:
         """SIGHUP: read it now."""
-        self._reading = asyncio.create_task(self._read_or_warn())
+        self._reading = asyncio.create_task(self._hung_up())
 
-    async def _read_or_warn(self) -> None:
-        try:
-            await self.read()
+    async def _hung_up(self) -> None:
+        if await self.reload():
             log.info("the folder was read again: %d models", len(self._last))
-        except ConfigError as error:
-            log.warning("the list of models stays as it was: %s", error)
 
-    def _take(self, models: Mapping[str, FolderModel]) -> None:
+    async def _step(self, before: Models | None = None, is_start: bool = False) -> Models | None:
+        """One look; None where it failed. Its models are taken; with those of the look before, only where they changed
+        and are the same as then.
+        """
+        lines: list[str] = []
+        try:
+            patience_s = _PATIENCE_S if is_start else math.inf
+            models = self._counted(
+                await asyncio.to_thread(read_folder, self._config, patience_s, lines.append, is_start)
+            )
+            self._say(lines)
+            if before is None or (before == models and not self._has(models)):
+                self._take(models)
+            if before is not None:
+                again = await asyncio.to_thread(self._drafts.again, self._last, self._loaded)
+                if again != self._last:
+                    self._take(again)
+            return models
+        except ConfigError as error:
+            if is_start:
+                raise
+            self._say([f"the list of models stays as it was: {error}"])
+        except Exception as error:  # at the next look it may be gone
+            self._say([f"the list of models stays as it was: {error!r}"])
+        return None
+
+    def _say(self, lines: Sequence[str]) -> None:
+        """Log what was not said at the last look."""
+        for line in lines:
+            if line not in self._logged:
+                log.warning("%s", line)
+        self._logged = frozenset(lines)
+
+    def _take(self, models: Models) -> None:
+        for name, model in models.items():
+            if (why := model.facts.problem) and (name not in self._last or self._last[name].facts.problem != why):
+                log.warning("%s is listed, and cannot be loaded: %s", name, why)
         self._last = dict(models)
         self._pool.reload(models)
 

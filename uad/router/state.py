@@ -22,8 +22,8 @@ class RouterState:
     config: FolderConfig
     connections: Connections
     events: Broadcast
-    reload: Callable[[], Awaitable[None]]
-    """Reads the folder again."""
+    reload: Callable[[], Awaitable[object]]
+    """Reads the folder again; the list stays as it was where that fails."""
     started: int = field(default_factory=lambda: int(time.time()))
     """Seconds since 1970."""
 

@@ -11,7 +11,6 @@ from uad.base.common.files import size_text
 from uad.base.config import Config, ModelConfig
 from uad.base.errors import ConfigError, MappingError, ModelLoadError
 from uad.base.events import ModelInfo
-from uad.base.types import Origin
 from uad.drafts.model.draft_context import DraftContext, RowByRow
 from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.decode.guard import reason, warn
@@ -50,9 +49,7 @@ def open_draft(
 ) -> OpenedDraft:
     """The draft model's part on the stack; where it loads and then fails, none, and the line that says so."""
     if config.draft is None:
-        return OpenedDraft(
-            ("no draft model",) if set(config.drafting.types) - {Origin.MODEL} else ("no draft model: plain decoding",)
-        )
+        return OpenedDraft(())
     if not target.context.can_take_back:
         return OpenedDraft(
             (
@@ -160,8 +157,8 @@ def _pair_note(target: Model, draft: Model) -> tuple[str, ...]:
     """A line where the draft model cannot be the faster one, as far as its size shows."""
     out = "drafts that cost as much as what they replace gain nothing; choose a smaller draft model"
     if draft.path.samefile(target.path):
-        return (f"target and draft are the same file, {target.path}: {out}",)
+        return (f"warning: target and draft are the same file, {target.path}: {out}",)
     if draft.info.size > target.info.size:
         sizes = f"{size_text(draft.info.size)}, the target {size_text(target.info.size)}"
-        return (f"the draft {draft.path.name} is larger than its target ({sizes}): {out}",)
+        return (f"warning: the draft {draft.path.name} is larger than its target ({sizes}); are they swapped? {out}",)
     return ()

@@ -14,6 +14,9 @@ import pytest
 from rich.console import Console
 
 from uad.base.config import ServerConfig
+from uad.base.config.argv import Parser, add_flags
+from uad.base.config.flags import GROUPS
+from uad.base.config.load import folder_from
 from uad.base.console import progress
 from uad.base.errors import ModelLoadError, NoKvRoomError, UadError
 from uad.base.events import Delta, Done, Failed, ModelInfo, RuntimeInfo
@@ -276,21 +279,46 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(run):
     assert runtime.config is None
 
 
-def test_what_is_wrong_with_files_is_said_beside_a_port_in_use(run, tmp_path):
-    """Each of them, in one start: not one more whenever the port is free."""
+def test_what_is_wrong_with_files_is_said_at_once_and_of_all_of_them(run, tmp_path):
     (tmp_path / "cut.gguf").write_bytes(b"GGUF\3\0\0\0" + bytes(4))
     (tmp_path / "text.gguf").write_text("no model")
     files = {"-m": "none.gguf", "-md": "cut.gguf", "--mmproj": "text.gguf", "--lora": "none.lora"}
     words = [word for flag, name in files.items() for word in (flag, str(tmp_path / name))]
-    with socket.socket() as busy:
-        busy.bind(("127.0.0.1", 0))
-        busy.listen()
-        code, _, err, _ = run("serve", *words, "--port", str(busy.getsockname()[1]))
-    lines = err.splitlines()
-    assert code == 2
-    expected = ["none.gguf: no such", "none.lora: no such", "cut.gguf: damaged", "text.gguf: not a GGUF", "in use"]
-    for line, part in zip(lines, expected, strict=True):
-        assert part in line
+    words += ["--target-tokenizer", "none.json"]
+    expected = [
+        *("none.gguf: no such", "none.lora: no such", "cut.gguf: damaged", "text.gguf: not a GGUF"),
+        "--target-tokenizer none.json: no such",
+    ]
+    for command in (["serve"], ["generate", "-p", "Hi"]):
+        code, _, err, runtime = run(*command, *words)
+        assert (code, runtime.config) == (2, None)
+        for line, part in zip(err.splitlines(), expected, strict=True):
+            assert part in line
+
+
+@pytest.mark.parametrize(
+    ("words", "way_out"),
+    [
+        (["-m", "llama3.2"], "a model of Hugging Face is named with --hf-repo USER/REPO"),
+        (["-m", "user/repo"], "a model of Hugging Face is named with --hf-repo user/repo"),
+        (["-m", "user/repo:Q8_0"], "--hf-repo user/repo:Q8_0"),
+        (["-m", "x", "-md", "user/small"], "is named with --hf-repo-draft user/small"),
+        (["-m", "."], "a folder; `uad serve --models-dir .` serves all models in it"),
+        (["-m", "x", "-md", "."], "draft .: not a file"),
+    ],
+)
+def test_a_name_that_is_no_file_has_a_way_out(run, words, way_out):
+    for command in ("serve", "inspect", "check"):
+        code, _, err, _ = run(command, *words)
+        assert code == 2
+        assert way_out in err.splitlines()[-1]
+
+
+def test_a_dead_link_says_where_it_leads(run, tmp_path):
+    (tmp_path / "dead.gguf").symlink_to("gone.gguf")
+    (tmp_path / "gone.gguff").touch()
+    assert "it is a link to gone.gguf, which is not there" in run("serve", "-m", "dead.gguf")[2]
+    assert "did you mean" not in run("serve", "-m", "deed.gguf")[2]
 
 
 def test_an_address_that_is_not_ours_is_named(run):
@@ -337,3 +365,138 @@ def test_a_reader_that_leaves_is_no_traceback(words):
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode in (0, 1)  # argparse keeps quiet about it itself
+
+
+@pytest.mark.parametrize(
+    ("words", "ways"),
+    [
+        (["run", "llama3"], ["uad serve -hf USER/REPO", "--models-dir FOLDER"]),
+        (["run", "m.gguf"], ["`uad serve m.gguf` serves it", "`uad generate m.gguf PROMPT`"]),
+        (["m.gguf"], ["`uad serve m.gguf` serves it"]),
+        (["a folder"], ["`uad serve 'a folder'` serves it"]),
+        (["pull", "llama3"], ["uad serve -hf USER/REPO", "hf download"]),
+        (["list"], ["--models-dir FOLDER", "GET /v1/models", "uad inspect --all FOLDER"]),
+        (["chat"], ["uad serve -hf USER/REPO"]),
+        (["ps"], ["GET /v1/models"]),
+        (["show", "llama3"], ["uad inspect TARGET DRAFT"]),
+        (["rm", "llama3"], ["models are files"]),
+        (["stop", "llama3"], ["/models/unload", "Ctrl+C"]),
+        (["create", "x", "-f", "Modelfile"], ["--models-preset"]),
+        (["RUN", "llama3"], ["-hf USER/REPO"]),
+        (["srve"], ["did you mean serve?"]),
+    ],
+)
+def test_a_command_of_another_program_says_the_way_here(words, ways, tmp_path, capsys):
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    (tmp_path / "a folder").mkdir()
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"uad: error: unknown command {words[0]!r}; ")
+    assert all(way in err for way in ways), err
+
+
+@pytest.mark.parametrize(
+    ("words", "target", "prompt"),
+    [
+        (["x", "Hi"], "x", 2),
+        (["x", "-n", "4", "Hello"], "x", 5),
+        (["-n", "4", "x", "Hello"], "x", 5),
+        (["-m", "x", "Hello"], "x", 5),
+        (["Hello", "-m", "x"], "x", 5),
+        (["x", "-p", "Hi"], "x", 2),
+        (["x", "-p", "Hi", "--draft", "x"], "x", 2),
+    ],
+)
+def test_generate_takes_a_file_and_a_prompt_without_flags(run, words, target, prompt):
+    code, _, err, runtime = run("generate", *words)
+    assert code == 0, err
+    assert (str(runtime.config.target.path), runtime.requests[0].prompt) == (target, (7, prompt))
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["x", "d.gguf"], "a draft model is given with --draft d.gguf"),
+        (["x", "Hi", "-p", "Hello"], "the prompt is given twice"),
+        (["x", "Hi", "there"], "unexpected argument 'there'"),
+        (["Hi"], "no target model"),
+        (["llama3.2", "Hi"], "--hf-repo USER/REPO"),
+        (["llama3.2", "-p", "Hi"], "--hf-repo USER/REPO"),
+    ],
+)
+def test_words_of_generate_that_mean_nothing_are_refused(run, words, problem):
+    code, _, err, _ = run("generate", *words)
+    assert code == 2
+    assert problem in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["x"], ["x", "y"], ["--temp", "0", "x", "y"], ["x", "--temp", "0", "y"], ["x", "--draft", "y"]),
+        *(["--target", "x"], ["x", "y", "--temp", "0"]),
+    ],
+)
+def test_serve_takes_target_and_draft_without_flags(run, monkeypatch, tmp_path, words):
+    (tmp_path / "y").write_bytes((tmp_path / "x").read_bytes())
+    seen = []
+    monkeypatch.setattr(serve, "_serve_one", seen.append)
+    assert run("serve", *words)[0] == 0
+    (config,) = seen
+    assert str(config.target.path) == "x"
+    assert (config.draft is not None) == ("y" in words)
+
+
+def test_serve_takes_a_folder_without_a_flag(run, monkeypatch):
+    seen = []
+    monkeypatch.setattr(serve, "_serve_folder", seen.append)
+    assert run("serve", ".", "--draft", "auto")[0] == 0
+    assert str(seen[0].router.models_dir) == "."
+    assert run("serve", ".", "--target", "x")[0] == 2
+    assert "unexpected argument 'z'" in run("serve", "x", "x", "z")[2]
+
+
+def test_inspect_takes_files_after_flags_too(run):
+    assert "TARGET" in run("inspect", "--json")[2]
+    assert "--json: only measurements" in run("inspect", "--json", "x", "x")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "is_said"),
+    [
+        ([], True),
+        (["--draft", "x"], False),
+        (["--no-draft"], False),
+        (["--spec-type", "suffix"], False),
+        (["--spec-default"], False),
+        (["--draft", "auto"], False),
+    ],
+)
+def test_without_a_draft_a_line_says_what_would_draft(run, words, is_said):
+    _, _, err, _ = run("generate", "x", "Hi", *words)
+    lines = [line for line in err.splitlines() if "--draft auto chooses" in line and "--spec-type suffix" in line]
+    assert len(lines) == is_said
+
+
+def test_a_draft_that_was_looked_for_in_vain_leads_to_look_ups(run):
+    err = run("generate", "x", "Hi", "--draft", "auto")[2]
+    assert "is expected to pay; --spec-type suffix drafts from the text itself" in err
+
+
+def folder_lines(*words, names=()):
+    parser = Parser("uad serve", "")
+    add_flags(parser, tuple(GROUPS))
+    return list(serve._folder_lines(names, folder_from(parser.parse(words), {})))
+
+
+def test_a_folder_says_how_many_models_there_are_and_what_would_draft(tmp_path):
+    (tmp_path / "p.ini").touch()
+    first, second = folder_lines("--models-dir", ".", names=["a", "b"])
+    assert first == "2 models, loaded on demand: a, b"
+    assert "--draft auto" in second
+    assert folder_lines("--models-dir", ".", "--draft", "auto") == [
+        "no model yet: put GGUF files into ., into folders of it, or into theirs"
+    ]
+    assert folder_lines("--models-preset", "p.ini") == [
+        "no model yet: p.ini has no section with `model` or `hf-repo`, and no --models-dir is given"
+    ]

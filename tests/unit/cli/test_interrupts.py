@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from kit.process import ENV
 
+SAMPLE = Path(__file__).parents[3] / "samples" / "draft-gemma.gguf"
 SERVE = ("serve", "--models-dir", ".", "--port", "0")
 # SIGINT comes while the module of this name is looked for
 PROGRAM = """
@@ -38,7 +39,7 @@ def run(module: str, *words: str, folder: Path) -> subprocess.CompletedProcess[s
         ("rapidfuzz", SERVE),
         ("uad.router.serving", SERVE),
         ("aiohttp", SERVE),
-        ("uad.http.server.lifecycle", ("serve", "-m", __file__, "--port", "0")),
+        ("uad.http.server.lifecycle", ("serve", "-m", str(SAMPLE), "--no-draft", "--port", "0")),
         ("uad.llama.backend.rpc", ("rpc-worker",)),
     ],
 )

@@ -160,14 +160,17 @@ def test_the_missions_own_pair():
 
 def test_models_without_a_template_get_one():
     template, note = usable_template(side("gemma"), Options())
-    assert note == "toy-gemma has no chat template; messages are written in the format gemma"
+    assert note == (
+        "warning: toy-gemma has no chat template, as base models that were not trained for chats; messages are written "
+        "in the format gemma; --chat-template-file gives it one"
+    )
     assert (
         render(template, [{"role": "user", "content": "Hi"}], bos="<bos>").text
         == "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n"
     )
     template, note = usable_template(side("plain"), Options())
     assert render(template, [{"role": "user", "content": "Hi"}]).text == "User:\nHi\n\nAssistant:\n"
-    assert note.endswith("in the format plain")
+    assert "in the format plain; --chat-template-file" in note
     assert usable_template(Side(family_vocab("gemma"), "{{ messages[0].content }}", "own"), Options()) == (
         "{{ messages[0].content }}",
         "",

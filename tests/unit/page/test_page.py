@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -64,6 +65,18 @@ def test_a_chat_is_answered_and_its_colours_are_the_origins_of_the_stream(visit:
         page.check("#show-rejected")
         assert page.locator("del").first.inner_text() == REJECTED
         assert runs(page) == wanted
+
+
+def test_what_is_wrong_with_the_models_is_on_the_page(visit: Open) -> None:
+    runtime = fake("x")
+    with served(runtime) as url:
+        assert visit(url).locator("#warnings").is_hidden()
+    runtime = fake("x")
+    runtime.info = replace(runtime.info, notes=("context: 8", "warning: it has no chat template"))
+    with served(runtime) as url:
+        page = visit(url)
+        page.wait_for_selector("#warnings:not([hidden])")
+        assert page.locator("#warnings").inner_text() == "it has no chat template"
 
 
 def test_the_page_knows_the_kind_of_every_origin(visit: Open) -> None:

@@ -10,7 +10,7 @@ from uad.base.errors import ConfigError, ModelLoadError
 from uad.pairs.conditions import conditions
 from uad.pairs.records import PairRecord, add_record
 from uad.tools.cli import main
-from uad.tools.cli.pairs import _gain, matrix_of, short_names, text_colour, with_helps
+from uad.tools.cli.pairs import LOOKUP, _gain, matrix_of, short_names, text_colour, with_helps
 
 SAMPLES = Path(__file__).parents[3] / "samples"
 TARGET, ZEPHYR, GEMMA = (SAMPLES / f"{name}.gguf" for name in ("target-chatml", "draft-zephyr", "draft-gemma"))
@@ -42,7 +42,7 @@ def test_the_best_smaller_model_beside_the_target_drafts(monkeypatch):
 def test_where_none_pays_none_drafts():
     assert chosen(ZEPHYR) == (
         None,
-        ["--draft auto: none of the smaller models beside draft-zephyr.gguf is expected to pay"],
+        [f"--draft auto: none of the smaller models beside draft-zephyr.gguf is expected to pay; {LOOKUP}"],
     )
     keep(ZEPHYR, 1.0)
     assert chosen()[0] is None
@@ -90,7 +90,7 @@ def test_they_are_drawn(tmp_path, monkeypatch):
         (["--all", str(SAMPLES), "--measure"], "--measure, --text and --json are of one pair"),
         (["--all", str(SAMPLES / "train")], "there is no GGUF file in"),
         (["--all", str(SAMPLES), "--plot", "p.txt"], "the name must end in .png"),
-        (["a.gguf", "b.gguf", "--plot", "p.png"], "add --all FOLDER"),
+        ([str(TARGET), str(ZEPHYR), "--plot", "p.png"], "add --all FOLDER"),
     ],
 )
 def test_what_makes_no_sense_is_refused(words, problem, capsys):

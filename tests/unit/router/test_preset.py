@@ -79,3 +79,39 @@ def test_wrong_values_of_these_are_refused(tmp_path, line):
     name = line.partition(" ")[0]
     with pytest.raises(ConfigError, match=name):
         {"load-on-startup": loads_at_start, "stop-timeout": stop_seconds}[name](one)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("samplers = top_k;top_p;temperature", ["--samplers=top_k;top_p;temperature"]),
+        ("samplers = top_k; top_p # usual", ["--samplers=top_k; top_p"]),
+        ("samplers = top_k;top_p\t; usual", None),
+        ("samplers = top_k ; top_p", None),
+        ("ot = blk\\.[0-9]+\\.ffn_.*=CPU", ["--override-tensor=blk\\.[0-9]+\\.ffn_.*=CPU"]),
+        ("model = /m/a#1;b.gguf ; mine", ["--model=/m/a#1;b.gguf"]),
+        ("model = '/m/a.gguf'", None),
+        ('alias = "mine"', None),
+        ('dry-sequence-breaker = "', ['--dry-sequence-breaker="']),
+        ("dry-sequence-breaker = a;b", ["--dry-sequence-breaker=a;b"]),
+        ("dry-sequence-breaker = ;", None),
+        ("chat-template = {{ a }}{# b #}", ["--chat-template={{ a }}{# b #}"]),
+        ('chat-template-kwargs = {"a": "b=c;d"}', ['--chat-template-kwargs={"a": "b=c;d"}']),
+        ('chat-template-kwargs = {"a": "b #c"}', None),
+        ("alias = a=b \t ", ["--alias=a=b"]),
+        ("alias = a\u2028b", ["--alias=a\u2028b"]),
+        ("alias = a\x1b[2Jb", None),
+        ("temp = 0.7;0.8", None),
+    ],
+)
+def test_a_comment_begins_after_a_blank_and_what_is_doubtful_is_refused(tmp_path, line, expected):
+    if expected is not None:
+        assert words(tmp_path, line) == expected
+    else:
+        with pytest.raises(ConfigError, match=r"p\.ini:2: "):
+            words(tmp_path, line)
+
+
+def test_a_value_that_is_wrong_since_a_comment_cut_it_says_so(tmp_path):
+    with pytest.raises(ConfigError, match=r"""a JSON object, .*got '\{"a": "b' \('#c"\}' is a comment\)"""):
+        words(tmp_path, 'chat-template-kwargs = {"a": "b #c"}')

@@ -10,6 +10,7 @@ import pytest
 from kit.router_kit import FakeLauncher, folder_config, folder_model, folder_of
 
 from uad.base.errors import ConfigError
+from uad.pairs.header import HeaderFacts
 from uad.router import serving
 from uad.router.pool import ModelPool
 from uad.router.serving import FolderWatch
@@ -22,7 +23,7 @@ class Folder:
         self._looks = list(looks)
         self.n_left = len(looks)
 
-    def __call__(self, config):
+    def __call__(self, config, *more):
         look = self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
         self.n_left = len(self._looks)
         if isinstance(look, Exception):
@@ -66,16 +67,55 @@ def test_a_broken_preset_changes_nothing_and_is_told_once(monkeypatch, caplog):
     assert caplog.text.count("p.ini:1: wrong") == 1
 
 
-def test_on_request_it_is_taken_at_once(monkeypatch):
-    async def main():
-        pool = ModelPool(FakeLauncher(), 2, 10)
-        pool.reload(folder_of("a"))
-        watch = FolderWatch(folder_config(), pool)
-        monkeypatch.setattr(serving, "read_folder", Folder(folder_of("b")))
-        await watch.read()
-        return sorted(pool.models)
+@pytest.mark.parametrize("error", [ValueError("a NaN"), OSError(5, "of a cache"), MemoryError(), RecursionError()])
+def test_any_exception_of_a_look_is_told_once_and_the_next_look_comes(monkeypatch, caplog, error):
+    with caplog.at_level(logging.WARNING):
+        found = watched(monkeypatch, folder_of("a"), error, error, folder_of("b"), folder_of("b"))
+    assert found == [["a"], ["a"], ["a"], ["b"]]
+    assert caplog.text.count(repr(error)) == 1
 
-    assert asyncio.run(main()) == ["b"]
+
+def test_a_folder_that_becomes_empty_is_an_empty_list(monkeypatch):
+    assert watched(monkeypatch, folder_of("a"), {}, {}) == [["a"], []]
+
+
+def reading(monkeypatch, *looks):
+    """A watch of a folder of the model a, before its next looks."""
+    pool = ModelPool(FakeLauncher(), 2, 10)
+    pool.reload(folder_of("a"))
+    monkeypatch.setattr(serving, "read_folder", Folder(*looks))
+    return FolderWatch(folder_config(), pool), pool
+
+
+def test_on_request_it_is_taken_at_once(monkeypatch):
+    watch, pool = reading(monkeypatch, folder_of("b"))
+    assert asyncio.run(watch.reload())
+    assert sorted(pool.models) == ["b"]
+
+
+@pytest.mark.parametrize("error", [ConfigError("p.ini:1: wrong"), ValueError("a NaN")])
+def test_on_request_what_is_wrong_changes_nothing_and_is_told(monkeypatch, caplog, error):
+    watch, pool = reading(monkeypatch, error)
+    assert not asyncio.run(watch.reload())
+    assert sorted(pool.models) == ["a"]
+    assert str(error) in caplog.text
+
+
+def test_at_the_start_a_wrong_preset_is_refused_and_any_other_exception_told(monkeypatch, caplog):
+    watch, pool = reading(monkeypatch, ConfigError("p.ini:1: wrong"), ValueError("a NaN"))
+    with pytest.raises(ConfigError):
+        asyncio.run(watch.read())
+    asyncio.run(watch.read())
+    assert sorted(pool.models) == ["a"]
+    assert "a NaN" in caplog.text
+
+
+def test_a_model_that_cannot_be_loaded_has_one_line(monkeypatch, caplog):
+    bad = {"x": folder_model("x", facts=HeaderFacts(problem="damaged"))}
+    watch, _ = reading(monkeypatch, bad)
+    for _look in range(3):
+        asyncio.run(watch.reload())
+    assert caplog.messages == ["x is listed, and cannot be loaded: damaged"]
 
 
 @pytest.mark.parametrize(

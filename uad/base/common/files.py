@@ -40,6 +40,11 @@ def path_of(text: str) -> Path:
         ) from error
 
 
+def path_text(path: Path | str) -> str:
+    """A path as text for clients: bytes of it that are not UTF-8 are U+FFFD."""
+    return os.fsencode(path).decode(errors="replace")
+
+
 def is_there(path: Path) -> bool:
     """Whether there is anything at this path; False where this process may not look, which `Path.exists` raises."""
     return os.path.exists(path)
@@ -70,15 +75,17 @@ def why_hidden(path: Path) -> str:
 
 def no_such_file(path: Path) -> str:
     """The end of a complaint about a file that is not there: one of its folder that may be meant, or the folder; or why
-    that is hidden.
+    that is hidden, or where a link leads.
     """
     if why := why_hidden(path):
         return f"it cannot be looked at ({why})"
+    if os.path.islink(path):
+        return f"it is a link to {os.readlink(path)}, which is not there"
     folder = path.parent
     if not is_folder(folder):
         return f"no such file; there is no folder {folder}"
     try:
-        names = [file.name for file in folder.iterdir() if file.suffix == path.suffix]
+        names = [file.name for file in folder.iterdir() if file.suffix == path.suffix and is_there(file)]
     except OSError:  # a folder that may not be listed
         names = []
     near = nearest(path.name, names, _ALIKE)

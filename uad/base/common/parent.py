@@ -11,10 +11,12 @@ PARENT = "UAD_PARENT"
 _FAILED = 1
 
 
-def end_with_parent(environ: MutableMapping[str, str]) -> None:
-    """Where the parent asked for it, watch for its end from now on. Nothing else reads stdin then."""
-    if environ.pop(PARENT, ""):
+def end_with_parent(environ: MutableMapping[str, str]) -> bool:
+    """Where the parent asked for it, watch for its end from now on; whether it did. Nothing else reads stdin then."""
+    has_parent = bool(environ.pop(PARENT, ""))
+    if has_parent:
         threading.Thread(target=_watch, name="uad-parent", daemon=True).start()
+    return has_parent
 
 
 def _watch() -> None:

@@ -33,16 +33,19 @@ class Parser(argparse.ArgumentParser):
     def _get_option_tuples(self, option_string: str) -> list[tuple[argparse.Action, str, str | None]]:
         return []  # -ctx is not -c with the value "tx": llama-server's names have one dash and several letters
 
-    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Like parse_args; an unknown flag is named together with its nearest known one."""
+    def parse(self, argv: Sequence[str], most_words: int = 0) -> argparse.Namespace:
+        """Like parse_args; an unknown flag is named together with its nearest known one. Up to `most_words` words that
+        belong to no flag are in `words`, wherever they stand: argparse takes optional ones before the first flag only.
+        """
         args, rest = self.split(argv)
         for word in rest:
             if word.startswith("-") and word != "-":
                 name = word.partition("=")[0]
                 check_refused(name, name)
                 raise ConfigError(self._unknown(name))
-        if rest:
-            raise ConfigError(f"unexpected argument {rest[0]!r}; {self._instead()}")
+        args.words = rest[:most_words]
+        if rest[most_words:]:
+            raise ConfigError(f"unexpected argument {rest[most_words]!r}; {self._instead()}")
         return args
 
     def split(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

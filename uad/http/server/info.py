@@ -107,7 +107,7 @@ def _model(state: State) -> Json:
     kinds = ["text", "image"] if state.engine.sees_images else ["text"]
     modalities = {"input_modalities": kinds, "output_modalities": ["text"]}
     own |= listed_model(state.alias, state.started)
-    return {**own, "owned_by": "llamacpp", "meta": meta, "architecture": modalities}
+    return {**own, "owned_by": "llamacpp", "meta": meta, "architecture": modalities, "warnings": info.warnings}
 
 
 async def props(request: web.Request) -> web.Response:
@@ -146,6 +146,7 @@ async def props(request: web.Request) -> web.Response:
             "ui_settings": {},
             "cors_proxy_enabled": False,
             "build_info": state.fingerprint,
+            "warnings": info.warnings,
         }
     )
 

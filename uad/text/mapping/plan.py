@@ -76,7 +76,8 @@ def usable_template(side: Side, options: Options) -> tuple[str, str]:
     """The chat template of a model, and an empty line. For a model without one, or with one that is no Jinja: its
     family's by its specials, else plain text, and a line that says so.
     """
-    why, way_out = f"{side.name} has no chat template", ""
+    why = f"warning: {side.name} has no chat template, as base models that were not trained for chats"
+    way_out = "; --chat-template-file gives it one"
     if side.chat_template is not None:
         try:
             compile_template(side.chat_template)

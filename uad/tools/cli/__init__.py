@@ -21,6 +21,7 @@ from uad.base.console import note, prepare_streams, say, set_up_logging
 from uad.base.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError, UadError
 from uad.base.log_writer import kept_streams
 from uad.tools.cli import check, generate, inspect, kernels, mapping, plan, profile, rpc_worker, serve, trim
+from uad.tools.cli.elsewhere import way
 
 __all__ = ["main"]
 
@@ -113,7 +114,8 @@ def _dispatch(argv: list[str]) -> int:
         return 0
     name, *rest = argv
     if name not in COMMANDS:
-        raise ConfigError(f"unknown command {name!r}; {did_you_mean(name, COMMANDS)} (uad --help lists them)")
+        out = way(name, rest) or f"{did_you_mean(name, COMMANDS)} (uad --help lists them)"
+        raise ConfigError(f"unknown command {name!r}; {out}")
     return COMMANDS[name].run(rest)
 
 
@@ -145,4 +147,5 @@ commands:
 {lines}
 
 uad COMMAND --help tells more, uad --version the versions. For a start:
-  uad serve --target TARGET.gguf --draft DRAFT.gguf"""
+  uad serve TARGET.gguf DRAFT.gguf
+  uad serve FOLDER --draft auto"""

@@ -19,7 +19,7 @@ from uad.base.config.argv import Parser, typed
 from uad.base.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, LOOKUP, MODEL, TEMPLATES, TOKENIZERS
 from uad.base.config.kinds import number
 from uad.base.console import console_on, progress
-from uad.tools.cli.models import add_models, parse
+from uad.tools.cli.models import parse
 from uad.tools.hub import fetched
 
 if TYPE_CHECKING:
@@ -64,7 +64,6 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser("uad check", _DESCRIPTION, _EPILOG, "[TARGET [DRAFT]]")
-    add_models(parser, "?")
     parser.add_argument(
         "--full",
         action="store_true",

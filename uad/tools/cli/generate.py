@@ -10,26 +10,33 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
-from uad.base.common.files import check_text, decode_text, path_of, read_text
+from uad.base.common.files import check_text, decode_text, is_there, path_of, read_text
 from uad.base.config import Config
-from uad.base.config.argv import Parser
+from uad.base.config.argv import Parser, add_flags, give
 from uad.base.console import legend, note, painted
 from uad.base.errors import ConfigError
 from uad.base.events import Delta, Done, Event, Failed
 from uad.base.types import Request
-from uad.tools.cli.models import has_template, parse, runtime
+from uad.tools.cli.models import MODEL_GROUPS, configured, has_template, runtime
 
 if TYPE_CHECKING:
+    import argparse
+
     from uad.runtime.runtime import Runtime
 
 _DESCRIPTION = "Answer one prompt. The text goes to stdout, numbers to stderr."
-_EPILOG = "example: uad generate -m target.gguf -md draft.gguf -p 'Tell me a story.' --color on"
+_EPILOG = "example: uad generate target.gguf 'Tell me a story.' --draft draft.gguf --color on"
 
 
 def main(argv: Sequence[str]) -> int:
     """Generate one answer. Raises UadError."""
-    args, config = parse(_parser(), argv, log_level=logging.WARNING)  # the numbers are printed below
-    text = _prompt(args.prompt, args.file)
+    parser = _parser()
+    add_flags(parser, MODEL_GROUPS)
+    args = parser.parse(argv, most_words=2)
+    _take_words(args)
+    text = "" if args.file == "-" else _prompt(args.prompt, args.file)  # stdin waits until the rest is right
+    config = configured(args, logging.WARNING, has_hints=True)  # the numbers are printed below
+    text = text or _prompt(None, "-")
     check_text(args.prefill, "--prefill")
     config = replace(config, n_parallel=1)
     with runtime(config, quiet=not sys.stderr.isatty()) as opened:
@@ -45,8 +52,27 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _take_words(args: argparse.Namespace) -> None:
+    """Words without a flag: the target's file, the prompt, or both in this order. Raises ConfigError."""
+    has_prompt = args.prompt is not None or args.file is not None
+    target, prompt = (*args.words, None, None)[:2]
+    if target is not None and prompt is None and not has_prompt and not _is_model(target):
+        target, prompt = None, target
+    if prompt is not None and (has_prompt or _is_model(prompt)):
+        draft = f"a draft model is given with --draft {prompt}" if _is_model(prompt) else "the prompt is given twice"
+        raise ConfigError(f"unexpected argument {prompt!r}; {draft}")
+    if prompt is not None:
+        args.prompt = prompt
+    if target is not None:
+        give(args, "--target", target)
+
+
+def _is_model(word: str) -> bool:
+    return word.lower().endswith(".gguf") or is_there(path_of(word))
+
+
 def _parser() -> Parser:
-    parser = Parser("uad generate", _DESCRIPTION, _EPILOG)
+    parser = Parser("uad generate", _DESCRIPTION, _EPILOG, "[TARGET] [PROMPT]")
     prompt = parser.add_argument_group("prompt").add_mutually_exclusive_group()
     prompt.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt")
     prompt.add_argument("-f", "--file", metavar="FILE", help="file with the prompt; - is stdin")

@@ -21,7 +21,7 @@ from uad.base.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMP
 from uad.base.console import progress
 from uad.base.errors import ConfigError
 from uad.tools.cli import cost_plot, pairs
-from uad.tools.cli.models import add_models, parse
+from uad.tools.cli.models import parse
 from uad.tools.hub import fetched
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ _GROUPS = (MODEL, CONTEXT, DRAFT, DRAFTING, TOKENIZERS, TEMPLATES, GENERAL)
 def main(argv: Sequence[str]) -> int:
     """Print the report. Raises UadError."""
     parser = Parser("uad inspect", _DESCRIPTION, _EPILOG, "[TARGET DRAFT]")
-    add_models(parser, "?")
     _add_flags(parser)
     if "--all" in argv or any(word.startswith("--all=") for word in argv):
         return _inspect_all(argv)
@@ -127,10 +126,6 @@ def _measure(argv: Sequence[str], args: argparse.Namespace, config: Config) -> N
     own = Parser("uad inspect", "")
     _add_flags(own)
     words = own.split(argv)[1]
-    for name in ("target", "draft"):
-        if (path := getattr(args, name)) is not None:
-            words.remove(path)
-            words += [f"--{name}", path]
     keys = config.server.api_keys  # of a file of --config
     with serving(words, os.environ, keys[0] if keys else None) as client:
         measure(client, workloads, sys.stdout, sys.stderr, args.json)

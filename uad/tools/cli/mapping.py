@@ -26,7 +26,7 @@ from uad.base.config.argv import Parser
 from uad.base.config.flags import GENERAL, TEMPLATES
 from uad.base.console import console_on, note
 from uad.base.errors import ConfigError, InvalidRequestError, MappingError
-from uad.tools.cli.models import add_models, parse
+from uad.tools.cli.models import parse
 
 if TYPE_CHECKING:
     from uad.text.mapping.check import Comparison
@@ -100,7 +100,6 @@ def _derive(argv: Sequence[str]) -> int:
     parser = Parser(
         "uad mapping derive", "Write a pair file from the chat templates of two models.", positional="TARGET DRAFT"
     )
-    add_models(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -126,7 +125,6 @@ def _derive(argv: Sequence[str]) -> int:
 def _check(argv: Sequence[str]) -> int:
     text = "Show a conversation as the draft sees it and as its own template writes it. Exit code 1 if they differ."
     parser = Parser("uad mapping check", text, positional="TARGET DRAFT")
-    add_models(parser)
     parser.add_argument(
         "--conversation", metavar="FILE", help="JSON: a list of messages with role and content (default: a short one)"
     )

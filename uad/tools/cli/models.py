@@ -15,6 +15,7 @@ from uad.base.config.flags import GROUPS, SERVER
 from uad.base.config.load import FolderConfig, NoTargetError, config_from
 from uad.base.console import LogLines, note, progress, set_up_logging
 from uad.base.errors import ConfigError
+from uad.base.model_files import wrong_files
 from uad.tools.cli.pairs import with_helps
 from uad.tools.hub import fetched
 
@@ -30,12 +31,6 @@ _LEVELS = {0: logging.ERROR, 1: logging.ERROR, 2: logging.WARNING, 4: logging.DE
 MODEL_GROUPS = tuple(group for group in GROUPS if group != SERVER)
 
 
-def add_models(parser: Parser, nargs: str | None = None) -> None:
-    """TARGET and DRAFT without flags; nargs: "?" where they may be given otherwise."""
-    for name in ("target", "draft"):
-        parser.add_argument(name, metavar=name.upper(), nargs=nargs, help=f"GGUF file of the {name} model")
-
-
 def parse(
     parser: Parser,
     argv: Sequence[str],
@@ -45,14 +40,13 @@ def parse(
 ) -> tuple[argparse.Namespace, Config]:
     """The command's own arguments, and the configuration from flags, environment and file. Raises ConfigError.
 
-    `positional` are arguments of the parser that stand for the flag of the same name where they are given; --verbose
-    and --verbosity win over `log_level`. A command that logs what happens has its notes there, too.
+    `positional` are flags whose values may be given as words without them, in this order; --verbose and --verbosity win
+    over `log_level`. A command that logs what happens has its notes there, too.
     """
     add_flags(parser, groups)
-    args = parser.parse(argv)
-    for name in positional:
-        if (text := getattr(args, name)) is not None:
-            give(args, f"--{name}", text)
+    args = parser.parse(argv, len(positional))
+    for name, text in zip(positional, args.words, strict=False):
+        give(args, f"--{name}", text)
     try:
         return args, configured(args, log_level)
     except NoTargetError:
@@ -61,11 +55,20 @@ def parse(
         raise NoTargetError(f"give its GGUF file: {parser.prog} TARGET") from None
 
 
-def configured(args: argparse.Namespace, log_level: int = logging.INFO) -> Config:
-    """The configuration from parsed flags, environment and file, whose log has begun. Raises ConfigError."""
+def configured(args: argparse.Namespace, log_level: int = logging.INFO, has_hints: bool = False) -> Config:
+    """The configuration from parsed flags, environment and file, whose log has begun. has_hints: where nothing drafts,
+    a line says what would.
+
+    Raises ConfigError, or ModelLoadError for files that are missing: before anything slow is imported.
+    """
     config = config_from(args, os.environ)
     begin_log(config, log_level)
-    return with_helps(config, _log.info if log_level == logging.INFO else note)
+    wrong = list(wrong_files(config))
+    for error in wrong[:-1]:
+        note(f"error: {error}")
+    for error in wrong[-1:]:
+        raise error
+    return with_helps(config, _log.info if log_level == logging.INFO else note, has_hints)
 
 
 def begin_log(config: Config | FolderConfig, log_level: int = logging.INFO) -> None:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from uad.base.config import Config, VisionConfig, load_config
+from uad.base.config.drafter_types import MODEL_TYPE
 from uad.base.config.kinds import AUTO
 from uad.base.errors import ConfigError, UadError
 from uad.base.model_files import check_file
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
     from uad.pairs.choose import PairView
 
 
-def with_helps(config: Config, tell: Callable[[str], object]) -> Config:
+LOOKUP = "--spec-type suffix drafts from the text itself"
+PLAIN = f"nothing drafts: --draft auto chooses a smaller model beside a target, or name one with --draft; {LOOKUP}"
+
+
+def with_helps(config: Config, tell: Callable[[str], object], has_hints: bool = False) -> Config:
     """The configuration with the draft that `--draft auto` chooses in the target's folder, or without one where none
     pays, and with the projector that `--mmproj auto` finds there. `tell` gets lines about it; nothing that goes wrong
     beside the target ends the command. Raises ConfigError for a target of a hub, ModelLoadError for a missing one.
@@ -30,6 +35,9 @@ def with_helps(config: Config, tell: Callable[[str], object]) -> Config:
     wants_draft = config.draft is not None and config.draft.path == AUTO
     if config.draft_from and not wants_draft:
         raise ConfigError("--draft-from names drafts for --draft auto; add that, or give one draft with --draft FILE")
+    drafting = config.drafting
+    if has_hints and config.draft is None and drafting.types == (MODEL_TYPE,) and drafting.defaults.enabled:
+        tell(PLAIN)
     wants_projector = config.vision.path == AUTO
     if not (wants_draft or wants_projector):
         return config
@@ -68,7 +76,7 @@ def _with_draft(config: Config, target: Path, tell: Callable[[str], object]) -> 
             tell(f"--draft auto: no draft can be chosen ({reason(error)})")
             return replace(config, draft=None)
         if not chosen:
-            tell(f"--draft auto: none of the smaller models beside {target.name} is expected to pay")
+            tell(f"--draft auto: none of the smaller models beside {target.name} is expected to pay; {LOOKUP}")
             return replace(config, draft=None)
         files = tuple(pair.draft for pair in chosen)
         tell(f"--draft auto: {files[0].name}, {gain_text(chosen[0])}")

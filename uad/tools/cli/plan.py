@@ -19,7 +19,7 @@ from uad.base.config.argv import Parser
 from uad.base.config.flags import GROUPS
 from uad.base.console import console_on
 from uad.base.errors import ConfigError
-from uad.tools.cli.models import add_models, parse
+from uad.tools.cli.models import parse
 
 if TYPE_CHECKING:
     from uad.pairs.choose import PairView
@@ -86,7 +86,6 @@ class Shown:
 def main(argv: Sequence[str]) -> int:
     """Print the plan, and say by the exit code whether it fits. Raises UadError."""
     parser = Parser("uad plan", _DESCRIPTION, _EPILOG, "[TARGET [DRAFT]]")
-    add_models(parser, "?")
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of a table")
     args, config = parse(parser, argv, tuple(GROUPS), ("target", "draft"), logging.WARNING)
     for model in (config.target, config.draft):

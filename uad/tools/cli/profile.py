@@ -24,7 +24,7 @@ from uad.base.console import Report, console_on, note, progress
 from uad.base.errors import ConfigError
 from uad.tools.cli import cost_plot
 from uad.tools.cli.cost_plot import MeasuredCurve
-from uad.tools.cli.models import add_models, parse
+from uad.tools.cli.models import parse
 from uad.tools.hub import fetched
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser("uad profile", _DESCRIPTION, _EPILOG, "[TARGET [DRAFT]]")
-    add_models(parser, "?")
     parser.add_argument(
         "--n-max",
         metavar="N",

@@ -10,17 +10,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from uad.base.common.files import is_folder, path_of
 from uad.base.common.parent import end_with_parent
 from uad.base.config import Config, ServerConfig
-from uad.base.config.argv import Parser, add_flags
+from uad.base.config.argv import Parser, add_flags, give
 from uad.base.config.flags import GROUPS
 from uad.base.config.load import FolderConfig, folder_from
-from uad.base.console import level_of, note
-from uad.base.errors import AddressError
+from uad.base.console import level_of
+from uad.base.events import WARNING
 from uad.base.log_writer import never_wait
-from uad.base.model_files import wrong_files
 from uad.tools.cli.models import begin_log, configured, has_template, runtime
-from uad.tools.cli.pairs import reason
+from uad.tools.cli.pairs import PLAIN, reason
 
 if TYPE_CHECKING:
     from uad.http.requests.generation import Backend
@@ -32,8 +32,8 @@ _DESCRIPTION = (
 _EPILOG = """Flags are spelled as llama-server's. The command line wins over the environment, that over the file of
 --config.
 
-example: uad serve --target TARGET.gguf --draft DRAFT.gguf --port 8080
-         uad serve --models-dir FOLDER"""
+example: uad serve TARGET.gguf DRAFT.gguf --port 8080
+         uad serve FOLDER --draft auto"""
 _SHOWN = 8  # names of models
 _ANY = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
 
@@ -41,15 +41,17 @@ _ANY = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
 def main(argv: Sequence[str]) -> int:
     """Serve until interrupted. Raises UadError."""
     never_wait()
-    end_with_parent(os.environ)
-    parser = Parser("uad serve", _DESCRIPTION, _EPILOG)
+    is_alone = not end_with_parent(os.environ)
+    parser = Parser("uad serve", _DESCRIPTION, _EPILOG, "[TARGET [DRAFT] | FOLDER]")
     add_flags(parser, tuple(GROUPS))
-    args = parser.parse(argv)
+    args = parser.parse(argv, most_words=2)
+    for name, word in zip(("--target", "--draft"), args.words, strict=False):
+        give(args, "--models-dir" if name == "--target" and is_folder(path_of(word)) else name, word)
     folder = folder_from(args, os.environ)
     if folder is not None:
         _serve_folder(folder)
     else:
-        _serve_one(configured(args))
+        _serve_one(configured(args, has_hints=is_alone))
     return 0
 
 
@@ -86,12 +88,17 @@ def log_line(model: str, line: str) -> None:
 
 def _folder_lines(names: Sequence[str], config: FolderConfig) -> Iterator[str]:
     """What is printed of the models."""
-    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-    yield (
-        f"{len(names)} models, loaded on demand: {shown}"
-        if names
-        else (f"no model yet: put GGUF files into {config.router.models_dir or config.router.models_preset}")
-    )
+    folder, preset = config.router.models_dir, config.router.models_preset
+    if names:
+        shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+        yield f"{len(names)} models, loaded on demand: {shown}"
+    elif folder is not None:
+        yield f"no model yet: put GGUF files into {folder}, into folders of it, or into theirs"
+    else:
+        yield f"no model yet: {preset} has no section with `model` or `hf-repo`, and no --models-dir is given"
+    given = [entry for layer in (*config.elsewhere, config.line) for entry in layer.given]
+    if preset is None and not any(entry.flag.path.startswith("draft") for entry in given):
+        yield PLAIN
 
 
 def _serve_one(config: Config) -> None:
@@ -102,15 +109,10 @@ def _serve_one(config: Config) -> None:
 
     def ready(opened: Backend, url: str) -> None:
         for line in opened.info.notes:
-            _log.info("%s", line)
+            _log.log(logging.WARNING if line.startswith(WARNING) else logging.INFO, "%s", line.removeprefix(WARNING))
         print("\n".join(greeting(url, config.server, has_template(opened))), flush=True)
 
-    try:
-        serve(_watched(config), config.server, ready)
-    except AddressError as error:  # nothing was loaded: what else is wrong shows now, not once the port is free
-        for wrong in wrong_files(config):
-            note(f"error: {wrong}")
-        raise error from None
+    serve(_watched(config), config.server, ready)
 
 
 @contextmanager

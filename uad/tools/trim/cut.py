@@ -36,7 +36,7 @@ class Sizes:
 
 def check_source(file: GgufFile, n_vocab: int) -> None:
     """Raise ConfigError where a file is no whole model that can be cut, ModelLoadError where it is damaged."""
-    if (file.number(_PARTS) or 1) > 1:
+    if (file.whole(_PARTS) or 1) > 1:
         raise ConfigError(f"{file.path}: one of several parts of a model; merge them first (llama-gguf-split --merge)")
     if not any(tensor.name == _EMBEDDING for tensor in row_tensors(file, n_vocab)):
         raise ConfigError(

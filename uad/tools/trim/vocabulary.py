@@ -91,6 +91,8 @@ def _column(file: GgufFile, key: str, n: int, default: float) -> list[int | floa
     numbers = file.numbers(key) if key in file.values else [default] * n
     if len(numbers) != n:
         raise ModelLoadError(f"{file.path}: {key} has {len(numbers)} entries for {n} tokens; the file is damaged")
+    if isinstance(default, int) and key in file.values and not file.values[key].is_whole:
+        raise ModelLoadError(f"{file.path}: {key} are no whole numbers; the file is damaged")
     return numbers
 
 
@@ -106,7 +108,7 @@ def id_keys(file: GgufFile) -> list[str]:
 
 def ids_under(file: GgufFile, key: str) -> list[int]:
     """The id or the ids under a key."""
-    single = file.number(key)
+    single = file.whole(key)
     return [int(id_) for id_ in ([single] if single is not None else file.numbers(key))]
 
 

@@ -50,6 +50,9 @@ function askForKey(problem) {
 function name(one) {
   pictures.allow(one.architecture.input_modalities.includes("image"));
   document.title = `${one.id} · uad`;
+  const warnings = one.warnings ?? []; // a router knows those of loaded models
+  $("warnings").hidden = !warnings.length;
+  $("warnings").textContent = warnings.join(" ");
 }
 
 /** A list of a router's models, those that are loaded with a word. A tab keeps its choice. */
