@@ -9,7 +9,7 @@ import asyncio
 import json
 import multiprocessing
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -58,7 +58,7 @@ class _Starter:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    async def start(self, model: FolderModel) -> _Beside:
+    async def start(self, model: FolderModel, has_work: Callable[[], bool]) -> _Beside:
         return _Beside(self._url)
 
 

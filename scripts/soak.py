@@ -179,7 +179,12 @@ def soak(server: Server, minutes: float, seed: int) -> tuple[list[Held], Counter
 
 def faults(rows: list[Held], outcomes: Counter[str]) -> list[str]:
     """What is not as it should be."""
-    found = [f"{n} times {what}" for what, n in outcomes.items() if what not in ("200", "400", LEFT)]
+    return [f"{n} times {what}" for what, n in outcomes.items() if what not in ("200", "400", LEFT)] + grown(rows)
+
+
+def grown(rows: list[Held]) -> list[str]:
+    """What went on growing from the second quarter of the time to the last."""
+    found = []
     quarter = len(rows) // 4 or 1
     second, last = (
         [max(column) for column in zip(*some, strict=True)] for some in (rows[quarter : 2 * quarter], rows[-quarter:])

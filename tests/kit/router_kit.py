@@ -23,7 +23,7 @@ from uad.base.config.slices import LogConfig
 from uad.http.server import make_runner
 from uad.pairs.header import HeaderFacts
 from uad.router.app import make_app
-from uad.router.child import LoadFailedError
+from uad.router.child import ProcessFailedError
 from uad.router.connections import Connections
 from uad.router.events import Broadcast
 from uad.router.folder import FolderModel
@@ -85,16 +85,16 @@ class FakeLauncher:
         self.started: list[FakeChild] = []
         self.gates: dict[str, asyncio.Event] = {}
         self.stops: dict[str, asyncio.Event] = {}
-        self.fails: dict[str, tuple[str, int]] = {}
+        self.fails: dict[str, tuple[Any, ...]] = {}
         self.n_cancelled = 0
         self._make = make
 
-    async def start(self, model: FolderModel) -> FakeChild:
+    async def start(self, model: FolderModel, has_work: Callable[[], bool]) -> FakeChild:
         try:
             if model.name in self.gates:
                 await self.gates[model.name].wait()
             if model.name in self.fails:
-                raise LoadFailedError(*self.fails[model.name])
+                raise ProcessFailedError(*self.fails[model.name])
             child = FakeChild(model.name, stops=self.stops.get(model.name))
             if self._make is not None:
                 await _listen(child, self._make(model.name))
@@ -177,6 +177,7 @@ class Routed:
     pool: ModelPool
     launcher: FakeLauncher
     state: RouterState
+    app: web.Application
 
     async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> tuple[int, Any]:
         """Status and what the JSON holds."""
@@ -214,13 +215,14 @@ async def routing(
 
     async with Connections() as connections:
         state = RouterState(pool, config, connections, events, reload)
-        runner = make_runner(make_app(state))
+        app = make_app(state)
+        runner = make_runner(app)
         await runner.setup()
         try:
             await listen(runner, config.server)
             url = base_url(runner, config.server).removesuffix(config.server.api_prefix)
             async with ClientSession(url, cookies={}) as session:
-                yield Routed(session, pool, launcher, state)
+                yield Routed(session, pool, launcher, state, app)
         finally:
             events.close()
             await pool.close()

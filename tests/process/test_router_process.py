@@ -156,6 +156,50 @@ def test_a_process_that_is_killed_costs_its_own_requests_and_comes_back(router: 
     until(lambda: ask(router.url, "POST", "/v1/completions", completion("gemma", "Count"))[0] == 200)
 
 
+def test_no_client_reads_what_a_killed_process_wrote_of_anothers_request(router: Server) -> None:
+    """The log's last line names Alice's request; who comes next gets another reason."""
+    parts = urlsplit(router.url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE)
+    body = json.dumps(completion("gemma", "Count"))
+    connection.request("POST", "/v1/completions", body, {"X-Request-Id": "alice-private-id"})
+    assert connection.getresponse().read()
+    connection.close()
+    until(lambda: "alice-private-id" in router.log.read_text())
+    states_before = states(router.url)
+    for pid in children(router.process.pid):
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: states(router.url)["gemma"] == "unloaded")
+    seen = [json.dumps(ask(router.url, "GET", "/models")), json.dumps(ask(router.url, "GET", "/v1/models/gemma"))]
+    seen += [json.dumps(ask(router.url, "POST", "/v1/completions", completion("gemma", "Count")))]
+    assert states_before["gemma"] == "loaded"
+    assert "its process was ended by signal 9 (out of memory?)" in seen[1]
+    assert not any("alice" in text for text in seen)
+    until(lambda: ask(router.url, "POST", "/v1/completions", completion("gemma", "Count"))[0] == 200)
+
+
+def test_a_busy_model_makes_room_for_one_that_waits(folder: Path, tmp_path: Path) -> None:
+    """Three clients ask for one without pause: a request for another is served all the same, and theirs go on."""
+    flags = [*FLAGS[:-1], "1"]
+    with Server(tmp_path / "log", ["--models-dir", str(folder), *flags]) as server, ThreadPoolExecutor(4) as threads:
+        assert text_of(server.url, "gemma", "Count")
+        is_over = threading.Event()
+
+        def without_pause(_: int) -> list[int]:
+            codes = []
+            while not is_over.is_set():
+                codes.append(ask(server.url, "POST", "/v1/completions", completion("gemma", "Count"))[0])
+            return codes
+
+        asked = [threads.submit(without_pause, n) for n in range(3)]
+        try:
+            assert text_of(server.url, "zephyr", "Count")
+            assert text_of(server.url, "gemma", "Count")
+        finally:
+            is_over.set()
+        for codes in asked:
+            assert set(codes.result()) == {200}
+
+
 def test_a_file_that_is_replaced_is_another_model(router: Server, folder: Path) -> None:
     before = text_of(router.url, "gemma", PROMPTS[1])
     put(FILES["zephyr"], folder, "gemma")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import secrets
 import signal
 from asyncio.subprocess import PIPE, Process
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 from uad.base.common.children import python
@@ -21,24 +22,35 @@ from uad.base.config.kinds import AUTO
 from uad.router.drafts import FolderDrafts
 from uad.router.folder import FolderModel
 
-_log = logging.getLogger("uad")
 _LISTENING = re.compile(r"listening on (http://\S+)")
 _LOG_WORDS = ("--no-log-timestamps", "--log-prefix", "--log-colors=off")  # the router's log has its own
 _WORDS = ("--host=127.0.0.1", "--port=0", "--no-ui", "--metrics", *_LOG_WORDS)
 _KEY = "LLAMA_API_KEY"
 _NOT_FOR_MODELS = re.compile(f"^{VARIABLE}|API_KEY")
 _LONGEST_LINE_BYTES = 1 << 20
-_LAST_LINES = 20
-_ERROR = re.compile(r"(?:^|\s)error: ")
+_ERROR = re.compile(r"uad: error: (.*)")
+"""What the process prints when it ends by itself. Lines of its log begin with a date, a level or an id, and hold words
+of clients.
+"""
+_STILL_S, _UNSEEN_S = 300.0, 1800.0
+"""How long a process that has work may do nothing: write no line, take no computing time; and the same where the system
+does not show computing time.
+"""
+_CHOOSING_S = 60.0
+"""For the choice of a draft, which reads the headers of files."""
+_GONE_S = 10.0
+"""How long a killed process may take to end; one that waits for a disk may never do."""
 Tell = Callable[[str], None]
+_log = logging.getLogger("uad")
 
 
-class LoadFailedError(Exception):
-    """The process of a model ended before it was ready. The text is the last that it said of it."""
+class ProcessFailedError(Exception):
+    """The process of a model ended by itself, or could not be started. The text says why, in no client's words."""
 
-    def __init__(self, reason: str, code: int) -> None:
+    def __init__(self, reason: str, code: int, stood_still: bool = False) -> None:
+        """stood_still: whether it was ended because it did nothing."""
         super().__init__(reason)
-        self.code = code
+        self.code, self.stood_still = code, stood_still
 
 
 class Child(Protocol):
@@ -55,7 +67,7 @@ class Child(Protocol):
 
     @property
     def reason(self) -> str:
-        """The last that it said."""
+        """Why it ended, in no client's words; empty while it runs."""
 
     @property
     def pid(self) -> int:
@@ -65,62 +77,110 @@ class Child(Protocol):
 class Launcher(Protocol):
     """What starts processes."""
 
-    async def start(self, model: FolderModel) -> Child:
-        """The process of a model, once it answers. Raises LoadFailedError; cancelled, it leaves no process."""
+    async def start(self, model: FolderModel, has_work: Callable[[], bool]) -> Child:
+        """The process of a model, once it answers. has_work: whether it should be doing something now; one that does
+        nothing for minutes then is ended. Raises ProcessFailedError; cancelled, it leaves no process.
+        """
 
 
 class ChildProcess:
-    """A process, and what it says: stderr goes to `tell`, line by line."""
+    """A process in a session of its own, and what it says: stderr goes to `tell`, line by line."""
 
-    def __init__(self, process: Process, key: str, tell: Tell) -> None:
+    def __init__(self, process: Process, key: str, tell: Tell, has_work: Callable[[], bool], still_s: float) -> None:
+        """still_s: see `_STILL_S`."""
         self.url, self.key, self.pid = "", key, process.pid
         self._process, self._tell = process, tell
-        self._lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._n_lines, self._error, self._stood_still = 0, "", False
+        self._loop = asyncio.get_running_loop()
         self._is_ready = asyncio.Event()
+        self._code: asyncio.Future[int] = self._loop.create_future()
         assert process.stdout is not None
         assert process.stderr is not None
         self._reading = [
             asyncio.create_task(self._read(process.stdout, self._announced)),
             asyncio.create_task(self._read(process.stderr, self._logged)),
         ]
+        self._following = asyncio.create_task(self._follow())
+        self._watching = asyncio.create_task(self._watch(has_work, still_s))
 
     async def ready(self) -> None:
-        """Wait until it listens. Raises LoadFailedError where it ends before."""
-        waited = [asyncio.create_task(self._is_ready.wait()), asyncio.create_task(self.wait())]
+        """Wait until it listens. Raises ProcessFailedError where it ends before."""
+        listening = asyncio.create_task(self._is_ready.wait())
         try:
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((listening, self._code), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in waited:
-                task.cancel()
+            listening.cancel()
         if not self._is_ready.is_set():
-            code = await self.wait()
-            raise LoadFailedError(self.reason or f"its process ended with code {code}", code)
+            raise ProcessFailedError(self.reason, self._code.result(), self._stood_still)
 
     async def wait(self) -> int:
-        code = await self._process.wait()
-        await asyncio.wait(self._reading)  # to the last line
-        return code
+        return await asyncio.shield(self._code)
 
     async def stop(self, seconds: float) -> None:
         with suppress(ProcessLookupError):
             self._process.terminate()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._process.wait()
-        except TimeoutError:
+        if not (await asyncio.wait((self._code,), timeout=seconds))[0]:
             self.kill()
         await self.wait()
 
     def kill(self) -> None:
-        """End it at once."""
-        with suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
+        """End it at once, with all that it has started."""
+        if self._code.done():
+            return
+        self._kill_group()
+        self._loop.call_later(_GONE_S, self._give_up)
 
     @property
     def reason(self) -> str:
-        errors = [line for line in self._lines if _ERROR.search(line)]
-        last = (errors or list(self._lines) or [""])[-1]
-        return _ERROR.split(last)[-1].strip()
+        if not self._code.done():
+            return ""
+        if self._stood_still:
+            return "its process did nothing for minutes, and was ended"
+        code = self._code.result()
+        return self._error if self._error and code > 0 else ended(code)
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            if hasattr(os, "killpg"):
+                os.killpg(self.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
+
+    def _give_up(self) -> None:
+        if not self._code.done():
+            _log.error("process %d does not end though it was killed; a disk or a driver may hold it", self.pid)
+            self._code.set_result(-9)
+
+    async def _follow(self) -> None:
+        """Until it has ended, and all of it was read."""
+        waiting = asyncio.create_task(self._process.wait())
+        while not (await asyncio.wait((waiting,), timeout=1.0))[0]:
+            if self._process.returncode is not None:
+                self._kill_group()  # what it has started holds its pipes open
+        code = waiting.result()
+        await asyncio.wait(self._reading, timeout=_GONE_S)
+        self._watching.cancel()
+        if not self._code.done():
+            self._code.set_result(code)
+
+    async def _watch(self, has_work: Callable[[], bool], still_s: float) -> None:
+        """End it once it has stood still for too long."""
+        before, since = None, self._loop.time()
+        while True:
+            await asyncio.sleep(still_s / 10)
+            ticks = await asyncio.to_thread(computing_ticks, self.pid)
+            now, state = self._loop.time(), (ticks, self._n_lines)
+            if state != before or not has_work():
+                before, since = state, now
+            elif now - since >= (still_s if ticks is not None else max(still_s, _UNSEEN_S)):
+                _log.error(
+                    "process %d has done nothing for %.0f s and is ended: look whether a disk, a network or a device "
+                    "that it needs stands still; the next request starts it again",
+                    *(self.pid, now - since),
+                )
+                self._stood_still = True
+                self.kill()
+                return
 
     async def _read(self, stream: asyncio.StreamReader, take: Tell) -> None:
         while True:
@@ -130,6 +190,7 @@ class ChildProcess:
                 continue
             if not line:
                 return
+            self._n_lines += 1
             take(line.decode(errors="replace").rstrip())
 
     def _announced(self, line: str) -> None:
@@ -138,8 +199,9 @@ class ChildProcess:
             self._is_ready.set()
 
     def _logged(self, line: str) -> None:
+        if error := _ERROR.match(line):
+            self._error = error[1]
         if line:
-            self._lines.append(line)
             self._tell(line)
 
 
@@ -147,29 +209,44 @@ class ProcessLauncher:
     """Starts `uad serve`."""
 
     def __init__(
-        self, environ: Mapping[str, str], tell: Callable[[str, str], None], drafts: FolderDrafts | None = None
+        self,
+        environ: Mapping[str, str],
+        tell: Callable[[str, str], None],
+        drafts: FolderDrafts | None = None,
+        still_s: float = _STILL_S,
     ) -> None:
-        """environ: of the router. tell: gets a model's name and a line that its process wrote. drafts: choose."""
+        """environ: of the router. tell: gets a model's name and a line that its process wrote. drafts: choose. still_s:
+        how long a process may do nothing.
+        """
         # what the router read there is in the words of each model; a hub's token is left, keys of other servers are not
         self._environ = {name: text for name, text in environ.items() if not _NOT_FOR_MODELS.search(name)}
-        self._tell, self._drafts = tell, drafts or FolderDrafts()
+        self._tell, self._drafts, self._still_s = tell, drafts or FolderDrafts(), still_s
 
-    async def start(self, model: FolderModel) -> ChildProcess:
-        drafts = await asyncio.to_thread(self._drafts.choose, model) if model.drafts else ()
+    async def start(self, model: FolderModel, has_work: Callable[[], bool]) -> ChildProcess:
+        drafts = await self._chosen(model) if model.drafts else ()
         chosen = (f"--draft={AUTO}", *(f"--draft-from={path}" for path in drafts)) if drafts else ()
         bare = replace(model, words=tuple(word for word in model.words if word != f"--mmproj={AUTO}"))
         try:
-            return await self._start(replace(model, words=(*model.words, *chosen)))
-        except LoadFailedError as error:
-            if error.code >= 0 or (bare.words == model.words and not chosen):
+            return await self._start(replace(model, words=(*model.words, *chosen)), has_work)
+        except ProcessFailedError as error:
+            if error.code >= 0 or error.stood_still or (bare.words == model.words and not chosen):
                 raise
             text = (
                 "%s: its process ended by signal %d, and is started again without the draft and projector nobody named"
             )
             _log.warning(text, model.name, -error.code)
-            return await self._start(bare)
+            return await self._start(bare, has_work)
 
-    async def _start(self, model: FolderModel) -> ChildProcess:
+    async def _chosen(self, model: FolderModel) -> Sequence[Path]:
+        """Files that may draft for it, the best first; none where a disk stands still."""
+        try:
+            async with asyncio.timeout(_CHOOSING_S):
+                return await asyncio.to_thread(self._drafts.choose, model)
+        except TimeoutError:
+            _log.warning("%s: no draft was chosen within %g s; it is loaded without one", model.name, _CHOOSING_S)
+            return ()
+
+    async def _start(self, model: FolderModel, has_work: Callable[[], bool]) -> ChildProcess:
         key = secrets.token_urlsafe(32)
         process = await asyncio.create_subprocess_exec(
             *command(model),
@@ -180,7 +257,7 @@ class ProcessLauncher:
             limit=_LONGEST_LINE_BYTES,
             start_new_session=True,  # Ctrl-C is for the router, which stops the others itself
         )
-        child = ChildProcess(process, key, lambda line: self._tell(model.name, line))
+        child = ChildProcess(process, key, lambda line: self._tell(model.name, line), has_work, self._still_s)
         try:
             await child.ready()
         except BaseException:
@@ -188,6 +265,29 @@ class ProcessLauncher:
             await child.wait()
             raise
         return child
+
+
+def ended(code: int) -> str:
+    """How a process ended, in words."""
+    if code >= 0:
+        return f"its process ended with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = "unknown here"
+    return f"its process was ended by signal {-code} ({'out of memory?' if code == -9 else name})"
+
+
+def computing_ticks(session: int) -> int | None:
+    """Computing time of all processes of a session, in ticks of the system; None where it does not show them."""
+    ticks, is_shown = 0, False
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):
+            # after the name in brackets: state, parent, group, session; the 12th to 15th are computing times
+            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                ticks, is_shown = ticks + sum(map(int, fields[11:15])), True
+    return ticks if is_shown else None
 
 
 def command(model: FolderModel) -> list[str]:

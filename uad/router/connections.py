@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -29,6 +29,19 @@ _KEPT_S = 15.0
 """How long a connection waits for the next request: processes close theirs much later."""
 _PIECE_BYTES = 1 << 16
 """Bytes of a body that are sent at once: a long one must not keep others waiting."""
+
+
+class PassedBody:
+    """The body of a request until a process has it."""
+
+    def __init__(self, data: bytes = b"", on_released: Callable[[], None] = lambda: None) -> None:
+        self.data = data
+        self._on_released = on_released
+
+    def release(self) -> None:
+        """It is not needed any more. Nothing else may hold its data."""
+        self.data = b""
+        self._on_released()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +70,22 @@ class Connections:
 
     @asynccontextmanager
     async def ask(
-        self, child: Child, path: str, method: str = "GET", headers: CIMultiDict[str] | None = None, body: bytes = b""
+        self,
+        child: Child,
+        path: str,
+        method: str = "GET",
+        headers: CIMultiDict[str] | None = None,
+        body: PassedBody | None = None,
     ) -> AsyncIterator[ChildAnswer]:
-        """The answer of a process, with its key; what the block leaves unread is not waited for. Raises ConnectionError
-        or aiohttp.ClientError where the process fails.
+        """The answer of a process, with its key; what the block leaves unread is not waited for. The body is released
+        as soon as it was sent. Raises ConnectionError or aiohttp.ClientError where the process fails.
         """
+        body = body or PassedBody()
         kept = self._taken(child)
         connection = await self._opened(child) if kept is None else kept
         try:
             connection.set_response_params(read_until_eof=True, auto_decompress=False)
-            await _send(connection, f"{method} {path} HTTP/1.1", _head(child, method, headers, body), body)
+            await _send(connection, f"{method} {path} HTTP/1.1", _head(child, method, headers, len(body.data)), body)
             message, content = await connection.read()
             while message.code < HTTPStatus.OK:  # an interim response
                 message, content = await connection.read()
@@ -113,22 +132,25 @@ class Connections:
         return protocol
 
 
-def _head(child: Child, method: str, headers: CIMultiDict[str] | None, body: bytes) -> CIMultiDict[str]:
+def _head(child: Child, method: str, headers: CIMultiDict[str] | None, n_bytes: int) -> CIMultiDict[str]:
     made = CIMultiDict() if headers is None else headers
     made[hdrs.HOST] = child.url.partition("//")[2]
     made[hdrs.AUTHORIZATION] = f"Bearer {child.key}"
-    if body or method != hdrs.METH_GET:
-        made[hdrs.CONTENT_LENGTH] = str(len(body))
+    if n_bytes or method != hdrs.METH_GET:
+        made[hdrs.CONTENT_LENGTH] = str(n_bytes)
     return made
 
 
-async def _send(connection: ResponseHandler, line: str, headers: CIMultiDict[str], body: bytes) -> None:
+async def _send(connection: ResponseHandler, line: str, headers: CIMultiDict[str], body: PassedBody) -> None:
     """Send a request, a short one at once. A process that does not read it to its end may have answered before."""
     writer = StreamWriter(connection, asyncio.get_running_loop())
     await writer.write_headers(line, headers)
-    with suppress(ConnectionError):
-        at = 0
-        while len(body) - at > _PIECE_BYTES:
-            await writer.write(memoryview(body)[at : at + _PIECE_BYTES])
-            at += _PIECE_BYTES
-        await writer.write_eof(body[at:])
+    try:
+        with suppress(ConnectionError):
+            at = 0
+            while len(body.data) - at > _PIECE_BYTES:
+                await writer.write(body.data[at : at + _PIECE_BYTES])
+                at += _PIECE_BYTES
+            await writer.write_eof(body.data[at:])
+    finally:
+        body.release()

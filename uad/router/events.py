@@ -19,8 +19,8 @@ class Broadcast:
     """Events go to all who listen. One who does not read is left out once so many wait for it."""
 
     def __init__(self) -> None:
-        self._listeners: set[asyncio.Queue[bytes]] = set()
-        self._is_closed = asyncio.Event()
+        self._listeners: set[asyncio.Queue[bytes | None]] = set()
+        self._is_closed = False
 
     @property
     def is_full(self) -> bool:
@@ -29,35 +29,36 @@ class Broadcast:
 
     def tell(self, model: str, event: str, data: Mapping[str, object]) -> None:
         """Send an event; `data` may be empty."""
-        text = frame(dumps({"model": model, "event": event, **({"data": data} if data else {})}))
+        self._put(frame(dumps({"model": model, "event": event, **({"data": data} if data else {})})))
+
+    async def send(self, request: web.Request, pause: float | None) -> web.StreamResponse:
+        """Events until the client leaves or the server stops, with a ping after so many seconds without one."""
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_EVENTS_BEHIND)
+        self._listeners.add(queue)
+        try:
+            response = await begin_stream(request)
+            while queue in self._listeners and not self._is_closed:
+                text: bytes | None = PING
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        text = await queue.get()
+                if text is not None:
+                    await response.write(text)
+            with suppress(ConnectionError):
+                await response.write_eof()
+            return response
+        finally:
+            self._listeners.discard(queue)
+
+    def close(self) -> None:
+        """The streams end."""
+        self._is_closed = True
+        self._put(None)
+
+    def _put(self, text: bytes | None) -> None:
+        """None only wakes those who listen."""
         for listener in list(self._listeners):
             try:
                 listener.put_nowait(text)
             except asyncio.QueueFull:
                 self._listeners.discard(listener)
-
-    async def send(self, request: web.Request, pause: float | None) -> web.StreamResponse:
-        """Events until the client leaves or the server stops, with a ping after so many seconds without one."""
-        queue: asyncio.Queue[bytes] = asyncio.Queue(_MOST_EVENTS_BEHIND)
-        self._listeners.add(queue)
-        closed = asyncio.create_task(self._is_closed.wait())
-        try:
-            response = await begin_stream(request)
-            while not closed.done() and queue in self._listeners:
-                taken = asyncio.create_task(queue.get())
-                await asyncio.wait((taken, closed), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-                if taken.done():
-                    await response.write(taken.result())
-                else:
-                    taken.cancel()
-                    await response.write(PING)
-            with suppress(ConnectionError):
-                await response.write_eof()
-            return response
-        finally:
-            closed.cancel()
-            self._listeners.discard(queue)
-
-    def close(self) -> None:
-        """The streams end."""
-        self._is_closed.set()

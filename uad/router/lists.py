@@ -23,9 +23,8 @@ from uad.http.apis.gemini import GEMINI
 from uad.http.server.edge import EDGE, own_path
 from uad.http.server.json_in import parse_object
 from uad.http.server.replies import reply
-from uad.router.child import Child
+from uad.router.instances import PooledModel
 from uad.router.metrics import CONTENT_TYPE, render
-from uad.router.pool import PooledModel
 from uad.router.refusal import later, wrong
 from uad.router.routing import members_of, model_named, to_model
 from uad.router.state import ROUTER, RouterState
@@ -107,9 +106,9 @@ async def _asked_json(state: RouterState, pooled: PooledModel, path: str) -> Jso
 
 
 async def _asked(state: RouterState, pooled: PooledModel, path: str) -> bytes:
-    if pooled.running is None:
+    child = None if pooled.running is None else pooled.running.child
+    if child is None:
         return b""
-    child: Child = pooled.running.child
     with suppress(aiohttp.ClientError, OSError, TimeoutError):
         async with asyncio.timeout(_PATIENCE_S), state.connections.ask(child, path) as answer:
             if answer.status == HTTPStatus.OK:

@@ -1,25 +1,28 @@
-"""Whether a model fits beside those that are loaded."""
+"""How much memory a model takes, and how much is left beside those that are loaded."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 
 from uad.base.common.available import available
 from uad.router.folder import FolderModel
-from uad.router.pool import RunningChild
 
 
-def has_memory(model: FolderModel, running: Iterable[RunningChild], root: Path = Path("/")) -> bool:
-    """Whether its files fit into what is left. Its context is chosen by its process, so that it fits.
+def model_bytes(model: FolderModel) -> int:
+    """What a model takes: its files. Its context is chosen by its process, so that it fits."""
+    return model.n_bytes
 
-    What is left counts files that others have mapped, since the system can drop them: weights, without which those
-    would crawl. 10 GB are available, of which a loaded model has mapped 6: a model of 5 GB does not fit.
+
+def memory_left(pids: Iterable[int], root: Path = Path("/")) -> float:
+    """Bytes that are left beside these processes; infinite where the system does not say.
+
+    What the system calls available counts files that others have mapped, since it can drop them: weights, without which
+    those would crawl. 10 GB are available, of which a loaded model has mapped 6: 4 are left.
     """
     limits = [limit.n_bytes for limit in available(root) if not limit.counts_mapped]
-    if not limits:
-        return True
-    return model.n_bytes <= min(limits) - sum(_mapped(root / f"proc/{loaded.child.pid}/status") for loaded in running)
+    return min(limits) - sum(_mapped(root / f"proc/{pid}/status") for pid in pids) if limits else math.inf
 
 
 def _mapped(status: Path) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from uad.router.pool import LoadState, ModelPool
+from uad.router.instances import LoadState
+from uad.router.pool import ModelPool
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? (\S.*)")

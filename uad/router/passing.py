@@ -19,7 +19,7 @@ from uad.http.server.edge import own_path
 from uad.http.server.json_in import parse_object
 from uad.http.server.replies import FAILED, HEADERS, ID_HEADER, STREAM, id_of_request
 from uad.router.child import Child
-from uad.router.connections import ChildAnswer, Connections
+from uad.router.connections import ChildAnswer, Connections, PassedBody
 from uad.router.refusal import RoutingError, broken
 
 _HOPS = ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "upgrade")
@@ -82,7 +82,7 @@ class LoadPings:
 
 
 async def pass_on(
-    request: web.Request, connections: Connections, child: Child, path: str, body: bytes = b""
+    request: web.Request, connections: Connections, child: Child, path: str, body: PassedBody | None = None
 ) -> web.StreamResponse:
     """The answer of a model's process to a request at `path`, sent already. Where the client leaves, this is cancelled,
     and the connection to the process is closed. Raises RoutingError where the process fails.

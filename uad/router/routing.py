@@ -13,8 +13,9 @@ from uad.http.server.app import MAX_BODY
 from uad.http.server.edge import EDGE, own_path
 from uad.http.server.json_in import SMALL_BYTES, parse_object
 from uad.http.server.replies import begin_stream
+from uad.router.connections import PassedBody
+from uad.router.instances import PooledModel
 from uad.router.passing import LoadPings, pass_on
-from uad.router.pool import PooledModel
 from uad.router.refusal import unnamed, wrong
 from uad.router.state import ROUTER, RouterState
 
@@ -35,14 +36,24 @@ async def to_model(request: web.Request) -> web.StreamResponse:
     path = request.rel_url.raw_path_qs.removeprefix(shared.config.api_prefix)
     if request.method != "POST":
         return await _send(request, _outside_body(request), path)
-    body = await shared.bodies.read(request, shared.config.timeout, MAX_BODY)
-    has_members = own_path(request) not in _NO_OBJECT
-    members = await members_of(body) if has_members else {}
+    bodies = shared.bodies
+    body = PassedBody(
+        await bodies.read(request, shared.config.timeout, MAX_BODY), lambda: bodies.release(request)
+    )  # nothing else holds its bytes: an answer may take an hour
+    try:
+        name, streams = await _wanted(request, body)
+        return await _send(request, name, path, body, streams and not path.startswith("/api/"))
+    finally:
+        body.release()
+
+
+async def _wanted(request: web.Request, body: PassedBody) -> tuple[str | None, bool]:
+    """The model that the path names, the body or the query, and whether the body asks for a stream."""
+    members = await members_of(body.data) if own_path(request) not in _NO_OBJECT else {}
     name = request.match_info.get("model") or members.get("model", request.query.get("model"))
     if name is not None and not isinstance(name, str):
         raise wrong("model: must be a text, the name of a model")
-    streams = members.get("stream") is True and not path.startswith("/api/")
-    return await _send(request, name, path, body, streams)
+    return name, members.get("stream") is True
 
 
 def _outside_body(request: web.Request) -> str | None:
@@ -51,24 +62,26 @@ def _outside_body(request: web.Request) -> str | None:
 
 
 async def _send(
-    request: web.Request, name: str | None, path: str, body: bytes = b"", streams: bool = False
+    request: web.Request, name: str | None, path: str, body: PassedBody | None = None, streams: bool = False
 ) -> web.StreamResponse:
     """streams: whether the answer is one of server-sent events, which may have pings while the model is loaded."""
     state = request.app[ROUTER]
     pooled = model_named(state, name)
     if path.partition("?")[0] in _WATCHED:
-        if pooled.running is None:
+        if pooled.running is None or pooled.running.child is None:
             return await _nothing_to_see(request, pooled)
         return await pass_on(request, state.connections, pooled.running.child, path, body)
     loads = state.config.router.autoload if (text := request.query.get("autoload", "")) == "" else _switch(text)
     ping = request.app[EDGE].config.sse_ping_interval
-    with LoadPings(request, ping if streams and ping > 0 and not pooled.is_ready else None) as waiting:
+    has_model = False
+    with LoadPings(request, ping if streams and ping > 0 and not pooled.is_open else None) as waiting:
         try:
             async with state.pool.using(pooled, loads) as child:
+                has_model = True
                 await waiting.end()
                 return await pass_on(request, state.connections, child, path, body)
         except asyncio.CancelledError:
-            if not pooled.is_ready:  # else the model's process says so
+            if not has_model:  # else the model's process says so
                 log.info("%s: client left before the model was loaded; read 0 tokens, wrote 0", pooled.model.name)
             raise
 

@@ -8,7 +8,7 @@ import math
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from aiohttp import web
@@ -24,8 +24,10 @@ from uad.router.connections import Connections
 from uad.router.drafts import FolderDrafts
 from uad.router.events import Broadcast
 from uad.router.folder import FolderModel, read_folder
-from uad.router.memory import has_memory
+from uad.router.instances import PooledModel
+from uad.router.memory import memory_left
 from uad.router.pool import ModelPool
+from uad.router.refusal import RoutingError
 from uad.router.state import RouterState
 
 log = logging.getLogger("uad")
@@ -54,10 +56,11 @@ async def _serve(
     events = Broadcast()
     router, drafts = config.router, FolderDrafts()
     pool = ModelPool(
-        ProcessLauncher(environ, tell, drafts), router.models_max, config.server.max_queue, has_memory, events.tell
+        ProcessLauncher(environ, tell, drafts), router.models_max, config.server.max_queue, memory_left, events.tell
     )
     folder = FolderWatch(config, pool, drafts)
     await folder.read()
+    first = _first_models(pool, router.models_max)
     stop = asyncio.Event()
     server = PhasedServer(min(config.server.timeout, PATIENCE_S))
     sockets = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
@@ -69,8 +72,10 @@ async def _serve(
             try:
                 await listener.answer_with(sockets)
                 await runner.setup()
+                for pooled in first:
+                    with suppress(RoutingError):  # a client was faster
+                        pool.load(pooled)
                 ready(list(pool.models), listener.url)
-                _load_first(pool, router.models_max)
                 await stop.wait()
                 if server.n_answering:
                     log.info("stopping: %d requests are being answered", server.n_answering)
@@ -84,13 +89,12 @@ async def _serve(
                 await sockets.cleanup()
 
 
-def _load_first(pool: ModelPool, most: int) -> None:
-    """Load the models that are to be there before anybody asks. Raises ConfigError where there are too many."""
+def _first_models(pool: ModelPool, most: int) -> list[PooledModel]:
+    """The models that are to be loaded before anybody asks. Raises ConfigError where there are too many."""
     first = [pooled for pooled in pool.models.values() if pooled.model.loads_at_start]
     if most and len(first) > most:
         raise ConfigError(f"load-on-startup: {len(first)} models, of which --models-max lets {most} be loaded")
-    for pooled in first:
-        pool.load(pooled)
+    return first
 
 
 class FolderWatch:

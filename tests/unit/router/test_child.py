@@ -2,33 +2,41 @@
 
 import asyncio
 import os
+import signal
 import sys
+from pathlib import Path
 
 import pytest
 from kit.router_kit import folder_model
 
 from uad.base.common.parent import PARENT
 from uad.router import child
-from uad.router.child import LoadFailedError, ProcessLauncher, command
+from uad.router.child import ProcessFailedError, ProcessLauncher, command
+
+
+def busy():
+    """Whether the process has work."""
+    return True
+
 
 LISTENS = "import sys; print('listening on http://127.0.0.1:7', flush=True); "
 
 
-def started(monkeypatch, program, then, environ=os.environ):
+def started(monkeypatch, program, then, environ=os.environ, still_s=1000.0):
     """What `then` finds out about a process with this program, and what it wrote to stderr."""
     monkeypatch.setattr(child, "command", lambda model: [sys.executable, "-c", program])
     lines = []
 
     async def main():
-        async with asyncio.timeout(30):
-            return await then(ProcessLauncher(environ, lambda *line: lines.append(line)))
+        async with asyncio.timeout(60):
+            return await then(ProcessLauncher(environ, lambda *line: lines.append(line), still_s))
 
     return asyncio.run(main()), lines
 
 
 def test_it_is_ready_once_it_listens_and_ends_when_it_is_asked_to(monkeypatch):
     async def then(launcher):
-        one = await launcher.start(folder_model("m"))
+        one = await launcher.start(folder_model("m"), busy)
         await one.stop(20)
         return one.url, await one.wait()
 
@@ -41,7 +49,7 @@ def test_it_is_ready_once_it_listens_and_ends_when_it_is_asked_to(monkeypatch):
 
 def test_one_that_does_not_end_is_ended(monkeypatch):
     async def then(launcher):
-        one = await launcher.start(folder_model("m"))
+        one = await launcher.start(folder_model("m"), busy)
         await one.stop(0.0)
         return await one.wait()
 
@@ -49,23 +57,124 @@ def test_one_that_does_not_end_is_ended(monkeypatch):
     assert started(monkeypatch, program, then)[0] == -9
 
 
+SECRET = "2026-01-01 INFO  [alice-private-id] request 1: error: prompt 14 tokens"
+
+
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("text", "end", "reason", "code"),
     [
-        ("a\\nuad: error: no such file\\nb", "no such file"),
-        ("a\\nb", "b"),
-        ("", "its process ended with code 3"),
-        ("' + 'x' * 3_000_000 + '\\nb", "b"),
+        ("a\\nuad: error: no such file\\nb", "sys.exit(2)", "no such file", 2),
+        ("uad: error: first\\nuad: error: last", "sys.exit(1)", "last", 1),
+        (f"{SECRET}\\nbare words", "sys.exit(3)", "its process ended with code 3", 3),
+        ("' + 'x' * 3_000_000 + '\\nuad: error: b", "sys.exit(3)", "b", 3),
+        ("", "sys.exit(0)", "its process ended with code 0", 0),
+        (SECRET, "os.kill(os.getpid(), 9)", "its process was ended by signal 9 (out of memory?)", -9),
+        ("uad: error: long ago", "os.kill(os.getpid(), 9)", "its process was ended by signal 9 (out of memory?)", -9),
+        (SECRET, "os.kill(os.getpid(), 11)", "its process was ended by signal 11 (SIGSEGV)", -11),
     ],
 )
-def test_one_that_ends_before_says_why(monkeypatch, text, reason):
-    async def then(launcher):
-        with pytest.raises(LoadFailedError) as failed:
-            await launcher.start(folder_model("m"))
-        return str(failed.value), failed.value.code
+@pytest.mark.parametrize("listens", [False, True])
+def test_the_reason_of_an_end_holds_no_words_of_clients(monkeypatch, text, end, reason, code, listens):
+    """Whether the process ends while it loads or afterwards."""
 
-    program = f"import sys; sys.stderr.write('{text}'); sys.exit(3)"
-    assert started(monkeypatch, program, then)[0] == (reason, 3)
+    async def then(launcher):
+        if not listens:
+            with pytest.raises(ProcessFailedError) as failed:
+                await launcher.start(folder_model("m"), busy)
+            return str(failed.value), failed.value.code
+        one = await launcher.start(folder_model("m"), busy)
+        assert one.reason == ""
+        one._process.stdin.close()
+        found = await one.wait()
+        return one.reason, found
+
+    waits = f"{LISTENS} sys.stdin.read(); " if listens else ""
+    program = f"import os, sys; {waits}sys.stderr.write('{text}\\n'); sys.stderr.flush(); {end}"
+    assert started(monkeypatch, program, then)[0] == (reason, code)
+
+
+FORKS = "import os, subprocess, sys; one = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "
+
+
+@pytest.mark.parametrize("end", ["os._exit(1)", "os.kill(os.getpid(), 9)"])
+def test_what_a_process_has_started_ends_with_it(monkeypatch, end):
+    """It holds the pipes open: without that the end would never be seen."""
+
+    async def then(launcher):
+        with pytest.raises(ProcessFailedError):
+            await launcher.start(folder_model("m"), busy)
+
+    _, lines = started(monkeypatch, f"{FORKS}print(one.pid, file=sys.stderr, flush=True); {end}", then)
+    while not is_gone(int(lines[0][1])):
+        os.sched_yield()
+
+
+def is_gone(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+STOPS = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
+
+
+def test_a_load_that_stands_still_is_ended_and_says_so(monkeypatch, caplog):
+    async def then(launcher):
+        with pytest.raises(ProcessFailedError, match="did nothing for minutes") as failed:
+            await launcher.start(folder_model("m"), busy)
+        return failed.value.stood_still
+
+    assert started(monkeypatch, STOPS, then, still_s=0.5)[0]
+    assert "look whether a disk, a network or a device that it needs stands still" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "works", ["import time; [print(n, file=sys.stderr) or time.sleep(0.05) for n in range(30)]", ""]
+)
+def test_a_load_that_writes_lines_or_computes_does_not_stand_still(monkeypatch, works):
+    async def then(launcher):
+        one = await launcher.start(folder_model("m"), busy)
+        await one.stop(20)
+
+    computes = "import time; end = time.monotonic() + 1.5\nwhile time.monotonic() < end: pass\n"
+    started(monkeypatch, f"import sys\n{works or computes}\n{LISTENS}sys.stdin.read()", then, still_s=1.0)
+
+
+@pytest.mark.parametrize("has_work", [True, False])
+def test_a_loaded_process_stands_still_only_where_it_has_work(monkeypatch, has_work):
+    async def then(launcher):
+        one = await launcher.start(folder_model("m"), lambda: has_work or not one_started)
+        one_started.append(1)
+        os.kill(one.pid, signal.SIGSTOP)
+        if has_work:
+            assert await one.wait() == -9
+            return one.reason
+        await asyncio.sleep(1.0)
+        os.kill(one.pid, signal.SIGCONT)
+        await one.stop(20)
+        return one.reason
+
+    one_started = []
+    reason, _ = started(monkeypatch, f"{LISTENS}sys.stdin.read()", then, still_s=0.4)
+    assert ("did nothing" in reason) is has_work
+
+
+def test_a_killed_process_that_does_not_end_is_given_up(monkeypatch, caplog):
+    """A disk may hold it: its place is needed."""
+
+    async def then(launcher):
+        one = await launcher.start(folder_model("m"), busy)
+        with monkeypatch.context() as patched:
+            patched.setattr(one, "_kill_group", lambda: None)
+            one.kill()
+            assert await one.wait() == -9
+        one._kill_group()
+        await one._process.wait()
+
+    monkeypatch.setattr(child, "_GONE_S", 0.05)
+    started(monkeypatch, f"{LISTENS}sys.stdin.read()", then)
+    assert "does not end though it was killed" in caplog.text
 
 
 def test_a_start_that_is_given_up_leaves_no_process(monkeypatch):
@@ -78,7 +187,7 @@ def test_a_start_that_is_given_up_leaves_no_process(monkeypatch):
         said.set()
 
     async def main():
-        starting = asyncio.create_task(ProcessLauncher(os.environ, tell).start(folder_model("m")))
+        starting = asyncio.create_task(ProcessLauncher(os.environ, tell).start(folder_model("m"), busy))
         await said.wait()
         starting.cancel()
         await asyncio.wait([starting])
@@ -91,7 +200,7 @@ def test_a_start_that_is_given_up_leaves_no_process(monkeypatch):
 
 def test_its_environment_has_a_key_of_its_own_and_no_settings(monkeypatch):
     async def then(launcher):
-        one = await launcher.start(folder_model("m", secrets=(("HF_TOKEN", "t"),)))
+        one = await launcher.start(folder_model("m", secrets=(("HF_TOKEN", "t"),)), busy)
         await one.stop(20)
         return one.key
 

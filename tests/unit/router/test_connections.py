@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from uad.router import connections
-from uad.router.connections import Connections
+from uad.router.connections import Connections, PassedBody
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -115,7 +115,7 @@ def test_an_answer_to_a_body_that_is_not_read_arrives():
     refusal = b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno"
 
     async def ask(made, process):
-        return await read(made, process, method="POST", body=b"x" * 3_000_000)
+        return await read(made, process, method="POST", body=PassedBody(b"x" * 3_000_000))
 
     assert asked([refusal], ask)[0] == (413, b"no")
 

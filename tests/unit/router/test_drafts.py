@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from uad.pairs import choose, header
 from uad.pairs.conditions import conditions
 from uad.pairs.records import PairRecord, add_record
 from uad.router import child, folder
-from uad.router.child import LoadFailedError, ProcessLauncher
+from uad.router.child import ProcessFailedError, ProcessLauncher
 from uad.router.drafts import FolderDrafts
 from uad.router.folder import read_folder
 from uad.router.pool import ModelPool
@@ -230,16 +231,16 @@ def launched(monkeypatch, model, fails):
     """The words of each process that is started; `fails` says what becomes of it."""
     words = []
 
-    async def start(launcher, model):
+    async def start(launcher, model, has_work):
         words.append(model.words)
         if (code := fails(model.words)) is not None:
-            raise LoadFailedError("it ended", code)
+            raise ProcessFailedError("it ended", code)
         return FakeChild(model.name)
 
     monkeypatch.setattr(child.ProcessLauncher, "_start", start)
     drafts = FolderDrafts()
     monkeypatch.setattr(drafts, "choose", lambda model: (Path("/a.gguf"), Path("/b.gguf")))
-    asyncio.run(ProcessLauncher({}, lambda *line: None, drafts).start(model))
+    asyncio.run(ProcessLauncher({}, lambda *line: None, drafts).start(model, lambda: True))
     return words
 
 
@@ -262,5 +263,22 @@ def test_a_process_that_a_signal_ends_is_started_again_without_what_nobody_named
 @pytest.mark.parametrize(("words", "code"), [(MODEL.words, 2), (("--model=/m.gguf", "--draft=/d.gguf"), -6)])
 def test_an_error_of_the_target_or_of_what_was_named_is_one(monkeypatch, words, code):
     model = replace(MODEL, words=words, drafts=MODEL.drafts if code == 2 else ())
-    with pytest.raises(LoadFailedError):
+    with pytest.raises(ProcessFailedError):
         launched(monkeypatch, model, lambda words: code)
+
+
+def test_a_choice_on_a_disk_that_stands_still_costs_the_draft(monkeypatch, caplog):
+    words, is_over = [], threading.Event()
+
+    async def start(launcher, model, has_work):
+        words.append(model.words)
+        is_over.set()
+        return FakeChild(model.name)
+
+    monkeypatch.setattr(child.ProcessLauncher, "_start", start)
+    monkeypatch.setattr(child, "_CHOOSING_S", 0.01)
+    drafts = FolderDrafts()
+    monkeypatch.setattr(drafts, "choose", lambda model: is_over.wait() and (Path("/a.gguf"),))
+    asyncio.run(ProcessLauncher({}, lambda *line: None, drafts).start(MODEL, lambda: True))
+    assert words == [MODEL.words]
+    assert "m: no draft was chosen within 0.01 s" in caplog.text

@@ -1,21 +1,25 @@
 """Which models are loaded, without processes and without a clock."""
 
 import asyncio
+import math
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from time import monotonic
 
 import pytest
 from kit.router_kit import Clock, FakeLauncher, folder_model, folder_of
 
-from uad.router.pool import LoadState, ModelPool
+from uad.router.instances import LoadState
+from uad.router.load_queue import PATIENCE_S
+from uad.router.pool import ModelPool
 from uad.router.refusal import RoutingError
 
 
 @asynccontextmanager
-async def pool_of(*names, most=2, waiting=10, launcher=None, has_memory=lambda model, running: True):
+async def pool_of(*names, most=2, waiting=10, launcher=None, memory_left=lambda pids: math.inf):
     told = []
     launcher, clock = launcher or FakeLauncher(), Clock()
-    pool = ModelPool(launcher, most, waiting, has_memory, lambda *event: told.append(event), clock)
+    pool = ModelPool(launcher, most, waiting, memory_left, lambda *event: told.append(event), clock)
     pool.launcher, pool.clock, pool.told = launcher, clock, told
     pool.reload(folder_of(*names))
     try:
@@ -378,14 +382,11 @@ def test_who_waits_for_a_model_that_changes_gets_the_new_one():
 
 
 def test_memory_makes_room_one_by_one_and_a_model_alone_is_tried():
-    def has_memory(model, running):
-        return not list(running)
-
     async def test(pool):
         assert [await use(pool, name) for name in "abc"] == ["a", "b", "c"]
         assert loaded(pool) == {"c"}
 
-    run(test, most=4, has_memory=has_memory)
+    run(test, most=4, memory_left=lambda pids: -1)
 
 
 def test_where_memory_lacks_a_busy_model_is_waited_for():
@@ -397,7 +398,7 @@ def test_where_memory_lacks_a_busy_model_is_waited_for():
         await busy.end()
         assert await waiting == "b"
 
-    run(test, most=4, has_memory=lambda model, running: not list(running))
+    run(test, most=4, memory_left=lambda pids: -1)
 
 
 def test_closing_tells_who_waits_and_ends_all():
@@ -442,3 +443,145 @@ def test_an_unknown_name_gets_the_nearest():
         assert refused.value.problem.status == 404
 
     run(test, "llama", "qwen3-8b")
+
+
+def test_a_busy_model_takes_no_new_requests_once_another_has_waited():
+    async def test(pool):
+        first = await held(pool, "a")
+        waiting = asyncio.create_task(use(pool, "b"))
+        await settle()
+        pool.clock.now += PATIENCE_S - 1
+        pool.step()
+        second = await held(pool, "a")
+        pool.clock.now += 1
+        pool.step()
+        third = asyncio.create_task(use(pool, "a"))
+        await settle()
+        assert not third.done()
+        await first.end()
+        assert not pool.launcher.started[0].stopped
+        await second.end()
+        assert [await waiting, await third] == ["b", "a"]
+        assert pool.launcher.names == ["a", "b", "a"]
+
+    run(test, most=1)
+
+
+def test_a_request_that_may_not_load_is_refused_by_a_model_that_makes_room():
+    async def test(pool):
+        busy = await held(pool, "a")
+        waiting = asyncio.create_task(use(pool, "b"))
+        await settle()
+        pool.clock.now += PATIENCE_S
+        pool.step()
+        with pytest.raises(RoutingError, match="not loaded"):
+            async with pool.using(pool.find("a"), loads=False):
+                pass
+        await busy.end()
+        await waiting
+
+    run(test, most=1)
+
+
+def test_a_waiting_model_wakes_the_pool_by_itself(monkeypatch):
+    monkeypatch.setattr("uad.router.load_queue.PATIENCE_S", 0.01)
+
+    async def test(pool):
+        pool._clock = monotonic
+        busy = await held(pool, "a")
+        waiting = asyncio.create_task(use(pool, "b"))
+        while not pool.models["a"].instance.is_closed:
+            await asyncio.sleep(0)
+        await busy.end()
+        assert await waiting == "b"
+
+    run(test, most=1)
+
+
+def test_two_loads_at_once_need_memory_for_both():
+    async def test(pool):
+        for name in "ab":
+            pool.launcher.gates[name] = asyncio.Event()
+        asked = [asyncio.create_task(use(pool, name)) for name in "ab"]
+        await settle()
+        assert [pool.models[name].state for name in "ab"] == ["loading", "unloaded"]
+        for gate in pool.launcher.gates.values():
+            gate.set()
+        assert await asyncio.gather(*asked) == ["a", "b"]
+
+    async def sized(pool):
+        pool.reload({name: folder_model(name, files=((name, 6, 0, 0),)) for name in "ab"})
+        await test(pool)
+
+    run(sized, most=4, memory_left=lambda pids: 10 - 6 * len(list(pids)))
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_the_end_of_an_old_process_is_not_held_against_its_successor(is_loaded):
+    async def test(pool):
+        busy = await held(pool, "a")
+        pool.reload({"a": replace(folder_model("a"), words=("--new",))})
+        if is_loaded:
+            await use(pool, "a")
+        pool.launcher.started[0].die(-11, "it crashed")
+        await settle()
+        assert pool.models["a"].failure is None
+        assert pool.models["a"].n_failures == 0
+        assert not any("exit_code" in data for _, _, data in pool.told)
+        assert (("a", "model_status", {"status": "unloaded"}) in pool.told) is not is_loaded
+        assert await use(pool, "a") == "a"
+        busy.task.cancel()
+
+    run(test)
+
+
+def test_an_old_process_that_ends_as_asked_does_not_unload_its_successor_in_words():
+    async def test(pool):
+        busy = await held(pool, "a")
+        pool.reload({"a": replace(folder_model("a"), words=("--new",))})
+        await use(pool, "a")
+        pool.told.clear()
+        await busy.end()
+        await settle()
+        assert pool.launcher.started[0].stopped
+        assert pool.told == []
+
+    run(test)
+
+
+def test_a_load_that_stood_still_is_503_with_a_time_and_lets_the_next_one_in():
+    async def test(pool):
+        pool.launcher.gates["a"] = asyncio.Event()
+        waiting = [asyncio.create_task(use(pool, name)) for name in "ab"]
+        await settle()
+        pool.launcher.fails["a"] = ("its process did nothing for minutes, and was ended", -9, True)
+        pool.launcher.gates["a"].set()
+        with pytest.raises(RoutingError, match="'a' could not be loaded: its process did nothing") as refused:
+            await waiting[0]
+        assert refused.value.problem.status == 503
+        assert refused.value.problem.headers["Retry-After"] == "1"
+        assert await waiting[1] == "b"
+
+    run(test, most=1)
+
+
+def test_a_load_that_is_given_up_before_it_began_leaves_its_place():
+    async def test(pool):
+        pool.load(pool.find("a"))
+        pool.unload(pool.find("a"))
+        await settle()
+        assert pool.models["a"].state is LoadState.UNLOADED
+        assert await use(pool, "b") == "b"
+
+    run(test, most=1)
+
+
+def test_each_of_those_who_wait_has_an_error_of_its_own():
+    """A shared one would keep the frames of all of them."""
+
+    async def test(pool):
+        pool.launcher.fails["a"] = ("no", 1)
+        errors = await asyncio.gather(*(use(pool, "a") for _ in range(2)), return_exceptions=True)
+        assert errors[0] is not errors[1]
+
+    run(test)

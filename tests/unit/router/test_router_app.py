@@ -14,7 +14,10 @@ from kit.router_kit import KEY, SECRET, Clock, FakeLauncher, echoing, folder_con
 
 from uad.base.config import ServerConfig
 from uad.http.server.app import GET_ROUTES, POST_ROUTES
+from uad.http.server.edge import EDGE
 from uad.router.app import OWN_GETS, OWN_POSTS
+from uad.router.child import ended
+from uad.router.connections import PassedBody
 
 CHAT = "/v1/chat/completions"
 GEMINI = "/v1beta/models/a:streamGenerateContent"
@@ -261,12 +264,13 @@ class Streaming:
         self._headers = {"Content-Type": content_type, **({"Content-Length": str(length)} if length else {})}
 
     def __call__(self, name):
-        app = web.Application()
+        app = web.Application(client_max_size=1 << 28)
         app.router.add_post("/{path:.*}", self.answer)
         app.router.add_get("/live", self.answer)
         return app
 
     async def answer(self, request):
+        await request.read()
         response = web.StreamResponse(headers=self._headers)
         await response.prepare(request)
         try:
@@ -366,7 +370,7 @@ def test_a_process_that_dies_before_it_answers_is_502_and_then_a_pause():
     (status, first), then, wait, second = routed(test, make=make, clock=Clock())
     assert (status, then, wait) == (502, 503, "1")
     assert "the process of the model ended" in first["error"]["message"]
-    assert "its process ended with code -9" in second["error"]["message"]
+    assert "its process was ended by signal 9 (out of memory?)" in second["error"]["message"]
 
 
 def test_a_stream_that_waits_for_its_model_gets_pings_and_then_the_answer():
@@ -547,3 +551,132 @@ def test_a_model_that_changes_is_answered_to_its_end():
 
     streaming = Streaming()
     assert routed(test, make=streaming) == b"data: 2\n\n"
+
+
+# --- nothing stays
+
+
+def test_a_listener_that_leaves_or_a_router_that_stops_leaves_no_task():
+    async def test(one):
+        before = asyncio.all_tasks()
+        async with ClientSession(one.session._base_url) as session, session.get("/models/sse") as answer:
+            one.state.events.tell("a", "model_status", {})
+            await answer.content.readany()
+        while asyncio.all_tasks() - before:
+            await asyncio.sleep(0)
+        assert not one.state.events._listeners
+        async with one.session.get("/models/sse") as answer:
+            one.state.events.close()
+            assert await answer.read() == b""
+
+    routed(test)
+
+
+def test_one_who_does_not_read_events_is_left_out():
+    async def test(one):
+        async with one.session.get("/models/sse"):
+            (queue,) = one.state.events._listeners
+            while not queue.full():
+                queue.put_nowait(b"")
+            one.state.events.tell("a", "model_status", {})
+            assert not one.state.events._listeners
+
+    routed(test)
+
+
+PICTURES = json.dumps({"model": "a", "stream": True, "x": "y" * 300_000}).encode()
+
+
+def test_a_body_counts_until_it_was_handed_on_and_not_until_the_answer_ends():
+    """Nine answers to 30 MB of pictures each would keep all others out."""
+    end = asyncio.Event()
+
+    def make(name):
+        async def answer(request):
+            await request.read()
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+            await response.prepare(request)
+            await response.write(b"data: 1\n\n")
+            await end.wait()
+            return response
+
+        app = web.Application(client_max_size=1 << 28)
+        app.router.add_post("/{path:.*}", answer)
+        return app
+
+    async def test(one):
+        bodies, answers = one.app[EDGE].bodies, []
+        bodies._limit = 1 << 20
+        for n in range(8):
+            answers.append(await one.session.post(CHAT, data=PICTURES))
+            assert (answers[-1].status, bodies.n_bytes) == (200, 0), n
+        end.set()
+        for answer in answers:
+            await answer.read()
+
+    routed(test, make=make)
+
+
+@pytest.mark.parametrize("end", ["served", "left", "failed", "unloaded", "unknown"])
+def test_a_body_is_let_go_however_its_request_ends(end):
+    """Its bytes, too: not by the next collection of garbage."""
+    launcher = FakeLauncher(echoing)
+    launcher.gates["a"] = asyncio.Event()
+    released = []
+
+    class Body(PassedBody):
+        def release(self):
+            super().release()
+            released.append(self)
+
+    async def test(one):
+        bodies = one.app[EDGE].bodies
+        name = "zz" if end == "unknown" else "a"
+        body = json.dumps({"model": name, "x": "y" * 300_000}).encode()
+        asking = asyncio.create_task(one.ask("POST", CHAT, body))
+        while not (one.pool.n_waiting or asking.done()):
+            await asyncio.sleep(0)
+        assert bodies.n_bytes == (0 if asking.done() else len(body))
+        if end == "left":
+            asking.cancel()
+        elif end == "failed":
+            launcher.fails["a"] = ("no", 1)
+        elif end == "unloaded":
+            one.pool.unload(one.pool.find("a"))
+        launcher.gates["a"].set()
+        await asyncio.wait([asking])
+        while bodies.n_bytes:
+            await asyncio.sleep(0)
+        assert {len(body.data) for body in released} == {0}
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("uad.router.routing.PassedBody", Body)
+        routed(test, launcher=launcher)
+
+
+def test_no_client_reads_a_word_of_anothers():
+    """Neither who waits nor who lists, listens or counts, when a process ends in the middle of somebody's request."""
+    word = "alice-private-id"
+    streaming = Streaming()
+
+    async def test(one):
+        async with one.session.get("/models/sse") as events:
+            streaming.pieces.put_nowait(b"data: 1\n\n")
+            alice = await one.session.post(CHAT, data=PICTURES, headers={"X-Request-Id": word})
+            await alice.content.readany()
+            child = one.launcher.started[0]
+            streaming.pieces.put_nowait("die")
+            await alice.read()
+            child.die(-9, ended(-9))
+            while one.pool.models["a"].failure is None:
+                await asyncio.sleep(0)
+            seen = [str(await one.ask("POST", CHAT, {"model": "a"}))]
+            seen += [str(await one.ask("GET", path)) for path in ("/models", "/v1/models/a", "/metrics", "/api/ps")]
+            seen.append((await events.content.read(1000)).decode())
+            return seen
+
+    server = ServerConfig(port=0, metrics=True)
+    seen = routed(test, make=streaming, clock=Clock(), config=folder_config(server=server))
+    assert "signal 9 (out of memory?)" in seen[0]
+    assert "signal 9 (out of memory?)" in seen[1]
+    assert not any(word in text for text in seen)

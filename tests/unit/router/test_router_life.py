@@ -145,4 +145,14 @@ def test_too_many_models_at_the_start_are_refused():
     pool = ModelPool(FakeLauncher(), 1, 10)
     pool.reload({name: replace(folder_model(name), loads_at_start=True) for name in "ab"})
     with pytest.raises(ConfigError, match="load-on-startup: 2 models, of which --models-max lets 1 be loaded"):
-        serving._load_first(pool, 1)
+        serving._first_models(pool, 1)
+
+
+def test_nothing_is_announced_where_the_models_of_the_start_are_refused(monkeypatch):
+    models = {name: replace(folder_model(name), loads_at_start=True) for name in "ab"}
+    monkeypatch.setattr(serving, "read_folder", lambda config: models)
+    monkeypatch.setattr(serving.Listener, "open", lambda config: pytest.fail("it opened its port"))
+    announced = []
+    with pytest.raises(ConfigError, match="load-on-startup: 2 models"):
+        serving.serve_folder(folder_config(1), {}, print, lambda *ready: announced.append(ready))
+    assert announced == []
