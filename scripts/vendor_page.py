@@ -1,9 +1,9 @@
 """The libraries that the page carries: `python scripts/vendor_page.py` fetches them, `--check` compares checksums.
 
-uad/http/server/page/vendor/vendored.json names each package of npm with its version, the checksum of its archive as npm
+uad/http/edge/page/vendor/vendored.json names each package of npm with its version, the checksum of its archive as npm
 states it, and each file that is taken from it with its own. Only `npm pack` is run: nothing of a package is installed
 or executed. For another version write it there with `"integrity": ""` and no files' checksums, run this, read what
-changed, and rename the folder in uad/http/server/page/markdown.js or formulas.js.
+changed, and rename the folder in uad/http/edge/page/markdown.js or formulas.js.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-VENDOR = Path(__file__).parents[1] / "uad/http/server/page/vendor"
+VENDOR = Path(__file__).parents[1] / "uad/http/edge/page/vendor"
 LIST = VENDOR / "vendored.json"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from uad.base.config import ServerConfig
-from uad.http.server.listener import Listener, url_of
+from uad.http.edge.listener import Listener, url_of
 
 
 async def listen(runner: web.AppRunner, config: ServerConfig) -> None:

@@ -23,8 +23,8 @@ from kit.visits import Visits, answers
 
 from uad.base.config import ServerConfig
 from uad.base.errors import ConfigError, ModelLoadError
+from uad.http.edge.listener import Listener
 from uad.http.server import serve
-from uad.http.server.listener import Listener
 
 LOADS = """
 import sys, time

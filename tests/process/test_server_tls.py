@@ -14,8 +14,8 @@ from kit.tls import CERTIFICATE, KEY, LOCKED_KEY, OTHER_KEY
 
 from uad.base.config import ServerConfig
 from uad.base.errors import ConfigError
+from uad.http.edge.listener import tls_context
 from uad.http.server import make_app, make_runner
-from uad.http.server.listener import tls_context
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from aiohttp import web
 
 from uad.http.apis import gemini
-from uad.http.server import page
-from uad.http.server.access import allow_origin, guard
+from uad.http.edge import page
+from uad.http.edge.access import allow_origin, guard
+from uad.http.edge.edge import EDGE, Edge, own_path
+from uad.http.edge.replies import FAILED, STREAM, Handler, errors, id_of_request, name_request, refused
 from uad.http.server.app import ABSENT, ABSENT_BY_ANY_METHOD, GET_ROUTES, MAX_BODY, POST_ROUTES
-from uad.http.server.edge import EDGE, Edge, own_path
 from uad.http.server.info import absent, runs_as_ollama
-from uad.http.server.replies import FAILED, STREAM, Handler, errors, id_of_request, name_request, refused
 from uad.router import lists
 from uad.router.refusal import RoutingError
 from uad.router.routing import to_model

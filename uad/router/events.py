@@ -9,7 +9,7 @@ from contextlib import suppress
 from aiohttp import web
 
 from uad.base.common.json_out import PING, dumps, frame
-from uad.http.server.replies import begin_stream
+from uad.http.edge.replies import begin_stream
 
 _MOST_EVENTS_BEHIND = 256
 MAX_LISTENERS = 64

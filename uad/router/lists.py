@@ -20,9 +20,9 @@ from uad.base.errors import NotSupportedError
 from uad.http.apis import gemini, ollama
 from uad.http.apis.anthropic import listed_model
 from uad.http.apis.gemini import GEMINI
-from uad.http.server.edge import EDGE, own_path
-from uad.http.server.json_in import parse_object
-from uad.http.server.replies import reply
+from uad.http.edge.edge import EDGE, own_path
+from uad.http.edge.json_in import parse_object
+from uad.http.edge.replies import reply
 from uad.router.instances import PooledModel
 from uad.router.metrics import CONTENT_TYPE, render
 from uad.router.refusal import later, wrong

@@ -14,10 +14,10 @@ from uad.base.common.json_out import PING
 from uad.base.errors import InvalidRequestError
 from uad.http.apis.listed import api_of
 from uad.http.apis.problems import KINDS, Problem
-from uad.http.server.access import KEY_HEADERS
-from uad.http.server.edge import own_path
-from uad.http.server.json_in import parse_object
-from uad.http.server.replies import FAILED, HEADERS, ID_HEADER, STREAM, id_of_request
+from uad.http.edge.access import KEY_HEADERS
+from uad.http.edge.edge import own_path
+from uad.http.edge.json_in import parse_object
+from uad.http.edge.replies import FAILED, HEADERS, ID_HEADER, STREAM, id_of_request
 from uad.router.child import Child
 from uad.router.connections import ChildAnswer, Connections, PassedBody
 from uad.router.refusal import RoutingError, broken

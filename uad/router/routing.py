@@ -9,10 +9,10 @@ from aiohttp import web
 
 from uad.base.common.json_out import dumps, frame
 from uad.base.config.kinds import SWITCH
+from uad.http.edge.edge import EDGE, own_path
+from uad.http.edge.json_in import SMALL_BYTES, parse_object
+from uad.http.edge.replies import begin_stream
 from uad.http.server.app import MAX_BODY
-from uad.http.server.edge import EDGE, own_path
-from uad.http.server.json_in import SMALL_BYTES, parse_object
-from uad.http.server.replies import begin_stream
 from uad.router.connections import PassedBody
 from uad.router.instances import PooledModel
 from uad.router.passing import LoadPings, pass_on

@@ -15,9 +15,9 @@ from aiohttp import web
 
 from uad.base.config.load import FolderConfig
 from uad.base.errors import ConfigError
+from uad.http.edge.connection import PATIENCE_S, PhasedServer
+from uad.http.edge.listener import Listener
 from uad.http.server.app import SHUTDOWN_SECONDS, make_runner
-from uad.http.server.connection import PATIENCE_S, PhasedServer
-from uad.http.server.listener import Listener
 from uad.router.app import make_app
 from uad.router.child import ProcessLauncher
 from uad.router.connections import Connections

@@ -54,6 +54,7 @@ INSIDE: dict[str, tuple[str, ...]] = {
     "uad.runtime.costs": (),
     "uad.http.requests": (),
     "uad.http.apis": ("uad.http.requests",),
+    "uad.http.edge": ("uad.http.apis",),
     "uad.tools.bench": ("uad.tools.hub",),
     "uad.tools.hub": (),
     "uad.tools.trim": (),
@@ -61,7 +62,7 @@ INSIDE: dict[str, tuple[str, ...]] = {
 """What these rooms may import of their own package. Those that are missing may import all of it."""
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "PIL": ("uad.http.requests.decoding",),
-    "aiohttp": ("uad.http.server", "uad.router", "uad.tools.bench"),
+    "aiohttp": ("uad.http.edge", "uad.http.server", "uad.router", "uad.tools.bench"),
     "huggingface_hub": ("uad.tools.hub",),
     "jinja2": ("uad.text.templates",),
     "llama_cpp": ("uad.llama",),
@@ -70,12 +71,12 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "multidict": ("uad.router",),
     "numpy": (
         *("uad.base.common", "uad.text.vocab", "uad.text.grammar", "uad.engine.sampling", "uad.drafts", "uad.llama"),
-        *("uad.runtime", "uad.vllm", "uad.http.server", "uad.http.requests.decoding"),
+        *("uad.runtime", "uad.vllm", "uad.http.edge", "uad.http.server", "uad.http.requests.decoding"),
     ),
     "platformdirs": ("uad.base.common.cache",),
     "prometheus_client": ("uad.http.server",),
     "pydantic": ("uad.http",),
-    "pydantic_core": ("uad.http.server",),
+    "pydantic_core": ("uad.http.edge", "uad.http.server"),
     "rapidfuzz": ("uad.base.common", "uad.text.mapping"),
     "rich": ("uad.base.console", "uad.tools"),
     "tokenizers": ("uad.text.vocab",),

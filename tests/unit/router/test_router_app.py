@@ -13,8 +13,8 @@ from aiohttp import ClientSession, web
 from kit.router_kit import KEY, SECRET, Clock, FakeLauncher, echoing, folder_config, folder_model, folder_of, routed
 
 from uad.base.config import ServerConfig
+from uad.http.edge.edge import EDGE
 from uad.http.server.app import GET_ROUTES, POST_ROUTES
-from uad.http.server.edge import EDGE
 from uad.router.app import OWN_GETS, OWN_POSTS
 from uad.router.child import ended
 from uad.router.connections import PassedBody

@@ -44,7 +44,7 @@ def wheel(folder: Path, names: set[str]) -> Path:
 
 def test_a_wheel_with_all_files_is_whole(tmp_path: Path) -> None:
     assert any("/vendor/katex" in name for name in HELD)
-    assert {"uad/py.typed", "uad/http/server/page/index.html", "uad/_mappings/families/chatml.yaml"} <= HELD
+    assert {"uad/py.typed", "uad/http/edge/page/index.html", "uad/_mappings/families/chatml.yaml"} <= HELD
     assert [*release.wrong_wheel(wheel(tmp_path, HELD))] == []
 
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from aiohttp import web
 
+from uad.http.edge.connection import Connection
 from uad.http.server import connection as connections
-from uad.http.server.connection import Connection
 
 
 class Transport(asyncio.Transport):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uad.base.errors import InvalidRequestError
-from uad.http.server.bodies import MAX_MEMBERS, STEP_IN_BYTES, STEP_OUT_BYTES, Inflater, encoding_of
+from uad.http.edge.bodies import MAX_MEMBERS, STEP_IN_BYTES, STEP_OUT_BYTES, Inflater, encoding_of
 
 EXAMPLES = int(os.environ.get("UAD_EXAMPLES", "60"))
 MIB = 1 << 20

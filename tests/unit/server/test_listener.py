@@ -10,7 +10,7 @@ import pytest
 
 from uad.base.config import ServerConfig
 from uad.base.errors import ConfigError
-from uad.http.server.listener import Listener
+from uad.http.edge.listener import Listener
 
 HOSTS = ["127.0.0.1,127.0.0.2", "127.0.0.1,::1"]
 

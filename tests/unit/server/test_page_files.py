@@ -19,7 +19,7 @@ from uad.base.events import CacheCounts, DrafterView, EngineView, Totals
 from uad.base.stats import DrafterStats
 from uad.base.types import Origin, SpecPolicy, SpeculativeParams
 
-VENDOR = ROOT / "uad/http/server/page/vendor"
+VENDOR = ROOT / "uad/http/edge/page/vendor"
 LOCKED = ServerConfig(port=0, api_keys=("k",), api_prefix="/llm")
 OFF = ServerConfig(port=0, ui=False, api_keys=("k",))
 

@@ -20,11 +20,11 @@ from uad.base.token_ids import check_ids
 from uad.base.types import FimTokens
 from uad.http.apis.native import settings_json
 from uad.http.apis.problems import problem_of
+from uad.http.edge.json_in import parse_object
 from uad.http.requests.fields import ChatBody, CompletionBody, InfillBody, NativeBody, checked
 from uad.http.requests.job import Job, check_counts
 from uad.http.requests.prepare import prepared
 from uad.http.requests.prompt_ids import split_prompts
-from uad.http.server.json_in import parse_object
 
 RECORDED = Path(__file__).with_name("request_fields.jsonl")
 HELLO = [{"role": "user", "content": "hi"}]

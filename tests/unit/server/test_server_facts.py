@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from uad.base.config import ServerConfig
 from uad.base.events import CacheCounts, Totals
 from uad.base.types import Origin
-from uad.http.server.access import is_trusted_origin, may_use
+from uad.http.edge.access import is_trusted_origin, may_use
 
 KEYED = ServerConfig(port=0, api_keys=("sk-one", "sk-zwei-ü"))
 

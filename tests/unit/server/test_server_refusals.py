@@ -354,7 +354,7 @@ def test_a_bug_in_a_handler_is_logged_with_the_name_of_its_request(caplog):
 
 
 def test_memory_that_is_full_of_bodies_is_503_with_a_time_to_wait(monkeypatch):
-    monkeypatch.setattr("uad.http.server.bodies.Bodies.__init__.__defaults__", (1000,))
+    monkeypatch.setattr("uad.http.edge.bodies.Bodies.__init__.__defaults__", (1000,))
 
     async def test():
         async with serving(FakeRuntime(), CONFIG) as session:

@@ -11,14 +11,15 @@ from aiohttp import web
 from uad.base.config import ServerConfig
 from uad.http.apis.listed import APIS
 from uad.http.apis.problems import BusyError
+from uad.http.edge import page
+from uad.http.edge.access import allow_origin, guard
+from uad.http.edge.bodies import WITH_PICTURES_BYTES
+from uad.http.edge.connection import PATIENCE_S, PhasedServer
+from uad.http.edge.edge import EDGE, Edge
+from uad.http.edge.replies import Handler, errors, name_request
 from uad.http.requests.generation import Backend
-from uad.http.server import info, live, page
-from uad.http.server.access import allow_origin, guard
-from uad.http.server.bodies import WITH_PICTURES_BYTES
+from uad.http.server import info, live
 from uad.http.server.completions import answer, count
-from uad.http.server.connection import PATIENCE_S, PhasedServer
-from uad.http.server.edge import EDGE, Edge
-from uad.http.server.replies import Handler, errors, name_request
 from uad.http.server.state import STATE, Admission, State
 
 MAX_BODY = WITH_PICTURES_BYTES

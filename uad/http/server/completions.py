@@ -18,17 +18,17 @@ from uad.base.types import Image
 from uad.http.apis.answer import RunningAnswer
 from uad.http.apis.api import AnswerRoute, Called, CountRoute, Read
 from uad.http.apis.dialect import AtOnce, Dialect, Prompted, Translated, spelled
+from uad.http.edge.bodies import MAX_TEXT_BYTES, WITH_PICTURES_BYTES
+from uad.http.edge.connection import limit_write_time
+from uad.http.edge.json_in import SMALL_BYTES
+from uad.http.edge.replies import FAILED, begin_stream, reply
 from uad.http.requests.fields import GenerationBody, TemplateBody
 from uad.http.requests.generation import Backend, Generation
 from uad.http.requests.job import check_counts
 from uad.http.requests.pictures import PictureSource, chat_sources, check_sight, has_pictures, prompted_sources
 from uad.http.requests.prepare import Asking, check_prepared, prepared
 from uad.http.requests.prompt_ids import check_begun, check_prompts, encode_chat, encode_completion
-from uad.http.server.bodies import MAX_TEXT_BYTES, WITH_PICTURES_BYTES
-from uad.http.server.connection import limit_write_time
-from uad.http.server.json_in import SMALL_BYTES
 from uad.http.server.quick import kind_of
-from uad.http.server.replies import FAILED, begin_stream, reply
 from uad.http.server.state import STATE, State
 
 STALLED_SECONDS = 5.0

@@ -19,6 +19,10 @@ from uad.http.apis.gemini import GEMINI
 from uad.http.apis.native import sampling_json, speculative_json
 from uad.http.apis.ollama import RUNNING
 from uad.http.apis.problems import BusyError, Problem, UnknownModelError, problem_of
+from uad.http.edge.bodies import WITH_PICTURES_BYTES
+from uad.http.edge.edge import own_path
+from uad.http.edge.json_in import parse_list
+from uad.http.edge.replies import refusal, reply
 from uad.http.requests.fields import DetokenizeBody, SlotBody, TemplateBody, TokenizeBody, checked
 from uad.http.requests.job import drafters_of, scales_of
 from uad.http.requests.pictures import MEDIA_MARKER, chat_sources, check_sight, has_pictures
@@ -32,11 +36,7 @@ from uad.http.requests.prompt_ids import (
     render_chat,
     text_of,
 )
-from uad.http.server.bodies import WITH_PICTURES_BYTES
-from uad.http.server.edge import own_path
-from uad.http.server.json_in import parse_list
 from uad.http.server.metrics import CONTENT_TYPE, render
-from uad.http.server.replies import refusal, reply
 from uad.http.server.state import STATE, State
 
 _MOST_DIGITS = 10  # of a slot's number

@@ -18,10 +18,10 @@ from aiohttp import web
 
 from uad.base.config import ServerConfig
 from uad.base.log_writer import drain
+from uad.http.edge.connection import PATIENCE_S, PhasedServer
+from uad.http.edge.listener import Listener
 from uad.http.requests.generation import Backend
 from uad.http.server.app import SHUTDOWN_SECONDS, Runner, make_app, make_runner
-from uad.http.server.connection import PATIENCE_S, PhasedServer
-from uad.http.server.listener import Listener
 from uad.http.server.live import stop_watch
 
 log = logging.getLogger("uad.server")

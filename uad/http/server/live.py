@@ -14,8 +14,8 @@ from uad.base.events import DrafterView, EngineView
 from uad.base.stats import DrafterStats
 from uad.base.types import Origin
 from uad.http.apis.problems import BusyError
+from uad.http.edge.replies import begin_stream
 from uad.http.requests.job import drafters_of
-from uad.http.server.replies import begin_stream
 from uad.http.server.state import STATE, State
 
 MAX_WATCHERS = 16

@@ -25,10 +25,10 @@ from uad.base.errors import UnavailableError
 from uad.base.events import Totals
 from uad.http.apis.dialect import Served
 from uad.http.apis.problems import BusyError
+from uad.http.edge.bodies import MAX_TEXT_BYTES, Bodies
+from uad.http.edge.json_in import SMALL_BYTES, parse_object
 from uad.http.requests.generation import Backend, Generation, Ticks
-from uad.http.server.bodies import MAX_TEXT_BYTES, Bodies
 from uad.http.server.idle import IdleTimer
-from uad.http.server.json_in import SMALL_BYTES, parse_object
 from uad.http.server.media import Media
 from uad.http.server.quick import Quick
 

@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _warn_of_strangers(config: ServerConfig) -> None:
     """Where others may reach the server without a key."""
-    from uad.http.server.access import is_loopback
+    from uad.http.edge.access import is_loopback
 
     if not config.api_keys and (open_to := [host for host in config.hosts if not is_loopback(host)]):
         _log.warning(

@@ -14,9 +14,9 @@ from aiohttp import web
 from uad.base.config import ServerConfig
 from uad.http.apis.listed import APIS, api_of
 from uad.http.apis.problems import AuthenticationError, ForbiddenError
-from uad.http.server.edge import EDGE, own_path
-from uad.http.server.page import is_page
-from uad.http.server.replies import ID_HEADER, Handler
+from uad.http.edge.edge import EDGE, own_path
+from uad.http.edge.page import is_page
+from uad.http.edge.replies import ID_HEADER, Handler
 
 KEY_HEADERS = tuple(header for api in APIS for header in api.key_headers)
 """In any case. A client may send those of another API than it asks."""

@@ -17,8 +17,8 @@ from uad.base.common.names import misspelt_path
 from uad.base.common.request_id import REQUEST_ID, request_id
 from uad.http.apis.listed import api_of
 from uad.http.apis.problems import KINDS, Problem, problem_of
-from uad.http.server.bodies import LEAST_BYTES_PER_S
-from uad.http.server.edge import EDGE, own_path
+from uad.http.edge.bodies import LEAST_BYTES_PER_S
+from uad.http.edge.edge import EDGE, own_path
 
 log = logging.getLogger("uad.http")
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}

@@ -23,7 +23,7 @@ from aiohttp.web_protocol import _ErrInfo
 from uad.base.common.json_out import PING
 from uad.base.common.request_id import REQUEST_ID, request_id
 from uad.http.apis.problems import Problem
-from uad.http.server.replies import STREAM, escaped, id_of_request, refused, unreadable
+from uad.http.edge.replies import STREAM, escaped, id_of_request, refused, unreadable
 
 log = logging.getLogger("uad.http")
 PATIENCE_S = 60.0
@@ -56,7 +56,7 @@ class Connection(web.RequestHandler):
             loop=asyncio.get_running_loop(),
             logger=log,
             access_log=None,  # type: ignore[arg-type]
-            auto_decompress=False,  # uad.http.server.bodies does, within bounds
+            auto_decompress=False,  # uad.http.edge.bodies does, within bounds
             read_bufsize=_READ_AHEAD_BYTES,
         )
         self._patience, self._is_hurried = patience, False

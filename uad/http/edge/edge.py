@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from uad.base.config import ServerConfig
-from uad.http.server.bodies import Bodies
+from uad.http.edge.bodies import Bodies
 
 
 @dataclass(slots=True)

@@ -1,0 +1,1 @@
+"""The edge of HTTP, for the server and the router alike: connections, access, bodies, replies, and the page."""
