@@ -39,7 +39,7 @@ class Drafter(Protocol):
 
     @property
     def origin(self) -> Origin:
-        """What its drafts are counted and logged as; no two drafters of a server have the same."""
+        """The name under which its drafts are counted and logged; no two drafters of a server have the same."""
         ...
 
     def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
@@ -60,8 +60,8 @@ class Drafter(Protocol):
         """The sequence is over; state may be kept for the next one in this slot."""
 
     def reset(self) -> None:
-        """Forget all sequences and what is kept of former ones, after a failure: nothing is known of the state. What
-        was learned from texts for all of them stays.
+        """Forget all sequences and what is kept of former ones, after a failure: nothing is known of the state.
+        Knowledge learned from texts for all of them stays.
         """
 
 

@@ -33,7 +33,7 @@ from uad.text.vocab.table import VocabTable
 
 _log = logging.getLogger("uad")
 _THINKING = ("enable_thinking", "thinking")
-"""What templates call the switch of thoughts."""
+"""The names that templates give the switch for thoughts."""
 PIECE_BYTES = 1 << 16  # bytes
 # bytes without a safe boundary; whatever is done with them stops other threads for a tenth of a second
 LONGEST = 1 << 20
@@ -57,7 +57,7 @@ class Text(Protocol):
         """How the target writes thoughts and calls."""
 
     def template_caps(self) -> Mapping[str, bool]:
-        """What the chat template does, under llama-server's names. May render."""
+        """The capabilities of the chat template, under llama-server's names. May render."""
 
     def check_length(self, text: str) -> None:
         """Raises ContextOverflowError where a prompt with this text cannot fit into a slot. Cheaper than `tokenize`."""
@@ -160,7 +160,7 @@ class Prompts:
         return capabilities(self.template)
 
     def answers_note(self) -> str:
-        """What is known of its answers, in a line."""
+        """The known format of its answers, in a line."""
         thought, calls = (
             self.answers.thought,
             ", ".join(format_.name for format_ in self.answers.calls) or "in no known format",
@@ -210,8 +210,8 @@ class Prompts:
         return ids
 
     def _key(self, *chat: object) -> str:
-        """What tells a chat from others: clients count the ids of one and then send it, or send it several times. Empty
-        for one that is not kept.
+        """A key that tells a chat from others: clients count the ids of one and then send it, or send it several times.
+        Empty for one that is not kept.
         """
         if not self._keeps_ids:
             return ""
@@ -311,7 +311,7 @@ def _defaults(template: str, kwargs: Mapping[str, object]) -> Mapping[str, objec
 
 
 def encode_in_pieces(encoder: Encoder, data: bytes) -> list[int]:
-    """What `encoder.encode(data)` gives. Raises InvalidRequestError where there is no safe boundary for a megabyte."""
+    """The ids that `encoder.encode(data)` gives. Raises InvalidRequestError where a megabyte has no safe boundary."""
     if len(data) <= PIECE_BYTES:
         return encoder.encode(data)
     ids: list[int] = []

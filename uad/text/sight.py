@@ -1,4 +1,4 @@
-"""What a target sees: images among the ids of prompts. Thread-safe: nothing here touches a context."""
+"""Images that a target sees among the ids of prompts. Thread-safe: nothing here touches a context."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_SIGHT = "this server cannot see images: it was started without a projector (
 
 
 class Layouts(Protocol):
-    """What images are to a model; `uad.llama.projector.Projector` is one."""
+    """The layout of images for a model; `uad.llama.projector.Projector` is one."""
 
     @property
     def is_causal(self) -> bool:
@@ -24,7 +24,7 @@ class Layouts(Protocol):
         ...
 
     def layout(self, image: Image) -> tuple[ImagePart, ...]:
-        """What stands for an image in a prompt. Raises InvalidRequestError."""
+        """The parts that stand for an image in a prompt. Raises InvalidRequestError."""
         ...
 
 
@@ -41,7 +41,7 @@ class Sight:
         self._most_rows = most_rows
 
     def layout(self, image: Image) -> tuple[ImagePart, ...]:
-        """What stands for an image in a prompt. Raises InvalidRequestError."""
+        """The parts that stand for an image in a prompt. Raises InvalidRequestError."""
         return self._layouts.layout(image)
 
     def placed(self, request: Request) -> Request:
@@ -87,8 +87,8 @@ def with_images(
     sight: Sight | None,
     encode: Callable[[Sequence[Part], bool], list[int]],
 ) -> list[int]:
-    """The ids of a prompt with a marker for each of its images. What stands between two of them is tokenized by itself,
-    as in llama-server. encode(parts, is_first): the ids of text. Raises InvalidRequestError.
+    """The ids of a prompt with a marker for each of its images. Text between two of them is tokenized by itself, as in
+    llama-server. encode(parts, is_first): the ids of text. Raises InvalidRequestError.
     """
     if sight is None:
         raise no_sight()

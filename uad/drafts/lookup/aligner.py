@@ -58,7 +58,7 @@ class Guess(NamedTuple):
 
 @dataclass(slots=True)
 class Difference:
-    """What an answer wrote since it left a source, and where in the source it may be again."""
+    """The ids an answer has written since it left a source, and where in the source it may come back."""
 
     ahead: Sequence[int]
     """Ids of the source, from before the difference on."""
@@ -125,8 +125,8 @@ class CopyAligner:
 
     @property
     def n_since(self) -> int:
-        """Ids that the answer has written since it left a source to which it may soon come back; 0 where there is none,
-        or it copies.
+        """Ids that the answer has written since it left a source to which it may soon come back; 0 if there is no such
+        source, or while it copies.
         """
         return len(self._difference.written) if self._source is not None and self._difference is not None else 0
 
@@ -178,7 +178,7 @@ class CopyAligner:
         return self.glance(source.moved(difference.rejoin), difference.n_same, n)
 
     def glance(self, source: Source, length: int, n: int) -> Guess:
-        """What `start` would return; the source is not followed."""
+        """The guess that `start` would return; the source is not followed."""
         n += MARGIN
         expected = self._replacements.expect(source.ahead(n))
         return Guess(expected.ids[1:], expected.weighed(source.trust(n), 1), length)

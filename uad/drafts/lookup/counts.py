@@ -61,7 +61,7 @@ class Several:
 
 
 Known: TypeAlias = Followers | Several
-"""What came after an n-gram: always the same id, as mostly, and how often; or several."""
+"""The ids seen after an n-gram: mostly always the same one, and how often; or several."""
 
 
 class NgramCounts:

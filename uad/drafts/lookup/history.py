@@ -79,7 +79,7 @@ class GramIndex:
         return self._ends(self._heads[self._slot(gram)], gram, below, limit)
 
     def last_ends(self, below: int, limit: int) -> list[int]:
-        """The newest ends of the text's last n ids, of which there must be so many."""
+        """The newest ends of the text's last n ids; the text must have at least n."""
         ids = self.ids
         gram = ids[-self.n :]
         # its chain goes on from its own end, where that is indexed: no hash is needed

@@ -19,7 +19,7 @@ from uad.text.grammar.protocol import Matcher
 
 @dataclass(slots=True)
 class SlotText:
-    """What one slot has: its ids, of which the first n_prompt are the prompt, and the copy that the answer is.
+    """The text of one slot: its ids, of which the first n_prompt are the prompt, and the copy that the answer is.
     n_submitted: how many ids were submitted in the round of the last draft, of whatever drafter; None before that is
     known.
     """
@@ -60,7 +60,7 @@ class Lookup(Protocol):
 
 
 class Shared(Protocol):
-    """What slots learn together."""
+    """Knowledge that slots gather together."""
 
     @property
     def memory(self) -> int:

@@ -80,8 +80,8 @@ def store_file(path: Path, vocabulary: str) -> StoreFile:
 
 
 class Evidence(NamedTuple):
-    """What a follower of so many ids needs to be drafted: counts of all followers, and its percentage of them; and the
-    kind of the draft.
+    """The evidence for drafting a follower of `size` ids: the least count of all followers, and its percentage of them;
+    and the kind of the draft.
     """
 
     size: int
@@ -121,7 +121,7 @@ class StaticPair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What is known beside the context: counts of earlier answers (None: they are not remembered), and pairs of a
+    """Statistics from outside the context: counts of earlier answers (None: they are not remembered), and pairs of a
     corpus.
     """
 
@@ -180,8 +180,8 @@ class NgramCache:
         return Located(WalkSource(TableWalk(ids, self._step), len(ids) - 1), pick.size)
 
     def _step(self, ids: list[int]) -> tuple[int, float] | None:
-        """The next id of a walk, and how far it is believed: what alone followed so many ids in the context is beyond
-        doubt.
+        """The next id of a walk, and how far it is believed: an id that alone followed such a long n-gram in the
+        context is beyond doubt.
         """
         known = self.context.table.get(tuple(ids[-LONGEST:]))
         if known is not None:

@@ -75,9 +75,7 @@ class NgramSimple:
 
 
 class _Tried(NamedTuple):
-    """What was drafted last: its name among the accepted lengths, where it begins, and where in the text it should
-    appear.
-    """
+    """The last draft: its name among the accepted lengths, where it begins, and where in the text it should appear."""
 
     name: tuple[int, ...]
     start: int
@@ -100,7 +98,7 @@ class NgramMap(NgramSimple):
         return super().memory + (240 + 8 * self.index.n) * len(self.accepted)
 
     def begin(self, n_kept: int) -> None:
-        """What rests on ids that are no longer there is forgotten."""
+        """Forget whatever rests on ids that are no longer there."""
         self._settle()
         super().begin(n_kept)
         self.accepted = {name: known for name, known in self.accepted.items() if known[1] <= n_kept}

@@ -85,7 +85,7 @@ class Pool:
         self.epoch += 1
 
     def slot(self, ids: Sequence[int], stop: int, n: int) -> int:
-        """Where the id after the n ids before `stop` is; there must be so many."""
+        """Where the id after the n ids before `stop` is; there must be n ids."""
         return hash(tuple(ids[stop - n : stop])) & (len(self.table) - 1)
 
     def follower(self, ids: list[int]) -> tuple[int, float] | None:

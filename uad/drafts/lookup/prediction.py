@@ -45,7 +45,7 @@ class PredictionDrafter(LookupDrafter):
         super().begin(seq, prompt[-_PROMPT_IDS:], sampling)
 
     def predict(self, seq: int, text: bytes) -> None:
-        """What the answer of a sequence that has just begun is expected to be."""
+        """Set the answer expected of a sequence that has just begun."""
         self._of(seq).predict(text)
 
     def observe(self, commit: Commit) -> None:

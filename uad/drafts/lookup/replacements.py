@@ -1,4 +1,4 @@
-"""What an edited copy replaces: where a renamed name comes again, its new name is expected. Knows ids only.
+"""Replacements in an edited copy: where a renamed name comes up again, its new name is expected. Knows ids only.
 
 An edit is known by the ids that it replaces and the one before or after them, which are most of a name; where
 something is put in, by the ids around it or the two after it.
@@ -18,7 +18,7 @@ _TRUST = (0.67, 0.8, 0.9)
 
 
 class Edit(NamedTuple):
-    """What stands instead of key[start:stop], and how often it did."""
+    """The ids that stand in place of key[start:stop], and how often they did."""
 
     key: tuple[int, ...]
     start: int
@@ -28,7 +28,7 @@ class Edit(NamedTuple):
 
     @property
     def old(self) -> tuple[int, ...]:
-        """What it replaces."""
+        """The ids that it replaces."""
         return self.key[self.start : self.stop]
 
 

@@ -1,4 +1,4 @@
-"""What a copy is made of: a place in a text, or on a walk through a table that leads from ids to the next one."""
+"""Sources of a copy: a place in a text, or on a walk through a table that leads from ids to the next one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TableWalk:
         self._step = step
 
     def extend(self, size: int) -> None:
-        """To so many ids, unless the table ends."""
+        """Extend the walk to `size` ids, unless the table ends."""
         ids, trust, step = self.ids, self.trust, self._step
         for _ in range(size - len(ids)):
             if (copied := step(ids)) is None:

@@ -29,7 +29,7 @@ Rows = npt.NDArray[np.int32]
 
 
 class Loadable(Protocol):
-    """What is made of a file's rows."""
+    """Something made from the rows of a file."""
 
     def load(self, rows: Rows) -> None:
         """Take over these rows, [n, width]."""

@@ -106,8 +106,8 @@ class SuffixIndex:
             level.shrink(size)
 
     def matches(self, ids: list[int], is_own: bool = False) -> list[SuffixMatch]:
-        """The newest occurrences of the longest suffix of ids that is indexed; the end of the text is none. is_own: ids
-        are those of the text, or go on from it.
+        """The newest occurrences of the longest suffix of ids that is indexed; the end of the text does not count.
+        is_own: ids are those of the text, or go on from it.
         """
         text, is_end = self.ids, self.ids is ids
         if not text:
@@ -192,8 +192,8 @@ class SuffixMatch(NamedTuple):
         return (TextSource if self.own else AnswerSource)(self.text, self.end - 1)
 
     def continuation(self, n: int) -> list[int]:
-        """What followed, at most n ids. In the own text a copy may go on into what it writes; of an answer it ends with
-        the answer.
+        """The ids that followed, at most n. In its own text a copy may go on into what it writes; in another answer it
+        ends with that answer.
         """
         rest = self.text[self.end : self.end + n]
         if not self.own:

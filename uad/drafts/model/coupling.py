@@ -56,7 +56,7 @@ class Coupling:
         self._first = lru_cache(1 << 15)(self._find_first)
 
     def chooser(self, sampling: SamplingParams, n_prompt: int) -> Chooser:
-        """For an answer that is drawn like that, after a prompt of so many ids; the likeliest where nothing is
+        """A chooser for an answer sampled this way, after a prompt of n_prompt ids; the likeliest id where nothing is
         random, or where the seed is not known.
         """
         if sampling.temperature <= 0 or sampling.seed is None:

@@ -1,5 +1,5 @@
-"""What the draft's context holds of each slot: a text from some id on, read further as it grows. Knows no bytes, and
-not what is drafted.
+"""The contents of the draft's context for each slot: a text from some id on, read further as it grows. Knows no bytes,
+and not what is drafted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ IDS_WORTH_CATCHING_UP = 32
 
 @dataclass(frozen=True, slots=True)
 class FormerText:
-    """What the KV still holds of a text that is over: ids from `skip` on, in n_in_kv positions or fewer."""
+    """The part of a finished text that the KV still holds: ids from `skip` on, in n_in_kv positions or fewer."""
 
     ids: Sequence[int]
     skip: int
@@ -60,8 +60,8 @@ class DraftCache:
             self._former[seq] = FormerText(*sequence.held, sequence.n_in_kv)
 
     def former(self, seq: int) -> FormerText | None:
-        """What a slot without a running text holds, with its KV taken back to exactly that; None where that is nothing.
-        Raises what taking back does.
+        """The text still held by a slot in which nothing runs, with its KV taken back to exactly that; None if nothing
+        is left. Raises whatever taking back raises.
         """
         former = self._former.pop(seq, None)
         if former is None:

@@ -1,4 +1,4 @@
-"""What drafting needs of a context; and few rows of one sequence decoded one by one, where that is faster."""
+"""A context as drafting needs it; and a few rows of one sequence decoded one by one, where that is faster."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from uad.text.vocab.table import VocabTable
 
 
 class DraftContext(Protocol):
-    """What drafting needs of a context; `uad.llama.context.Context` is one."""
+    """A context as drafting needs it; `uad.llama.context.Context` is one."""
 
     n_ctx: int
     n_batch: int
     vocab: VocabTable
 
     def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
-        """What is left to decode of these rows, when all is done that lets the last n_unsure of each be taken back."""
+        """The part of these rows still to be decoded, once all is done that lets the last n_unsure of each be taken
+        back.
+        """
 
     def decode(self, rows: Sequence[Rows]) -> None:
         """Raises NoKvRoomError or DecodeError."""

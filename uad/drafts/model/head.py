@@ -24,7 +24,7 @@ from uad.text.vocab.table import VocabTable
 
 Hidden = npt.NDArray[np.float32]
 Choosers = Callable[[SamplingParams, int], Chooser]
-"""Makes a chooser for an answer that is drawn like that, after a prompt of so many ids."""
+"""Makes a chooser for an answer sampled with these parameters, after a prompt of this many ids."""
 _NO_PACE = NoPace()
 _IDS_WORTH_CATCHING_UP = 32  # ids; fewer are left for the next draft where none is asked for
 
@@ -46,7 +46,7 @@ class HiddenSource(Protocol):
 
 
 class Head(Protocol):
-    """What drafting needs of a head's context; `uad.llama.head.HeadContext` is one."""
+    """A head's context as drafting needs it; `uad.llama.head.HeadContext` is one."""
 
     n_ctx: int
     n_batch: int
@@ -180,9 +180,7 @@ class HeadDrafter:
         return [Draft() if work is None else self._hand_over(work) for work in works]
 
     def _work(self, ask: Ask) -> _Work | None:
-        """What is to be read for it in this round. Nothing where the target's rows are missing, or a few ids that can
-        wait.
-        """
+        """The rows to read for it in this round. Nothing if the target's rows are missing, or if a few ids can wait."""
         text = self._texts.get(ask.seq)
         if text is None:
             return None

@@ -58,7 +58,7 @@ class Healer:
         return np.array([id_ for id_ in inside if id_ is not None], np.intp)
 
     def choose(self, row: Row, rest: bytes) -> tuple[int, float] | None:
-        """The likeliest id that goes on through rest, and its probability among those; None where there is none."""
+        """The likeliest id that goes on through rest, and its probability among those; None if no id does."""
         candidates = self.covering(rest)
         if not len(candidates):
             return None
@@ -72,8 +72,8 @@ class Healer:
 
         Of rest = " over", cut as " ov", "er", the paths are: " overall" or " over" at once (0 canonical ids before it),
         each as likely as in the first row; " ov", then "erlay" or "er", as likely as " ov" in the first row times
-        "erlay" or "er" in the second. " ov" alone is none, since it goes on with "er". A " o" is none, however likely:
-        no text that the draft learned from is cut so.
+        "erlay" or "er" in the second. " ov" alone is not a path, since it goes on with "er". Nor is " o", however
+        likely: no text that the draft learned from is cut so.
         """
         prefix, total = 0.0, 0.0  # log of how likely the canonical ids so far are; sum over all paths
         best = Path(len(canonical) - 1, canonical[-1], 0.0)

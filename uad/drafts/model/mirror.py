@@ -111,7 +111,7 @@ class Mirror(DraftIds):
     floor: int = 0
     """The offset after the last special."""
     tentative: bytes = b""
-    """What a rule still holds back."""
+    """Bytes that a rule still holds back."""
 
     @property
     def edge(self) -> int:
@@ -214,7 +214,7 @@ class Mirror(DraftIds):
         return (k, self.begin(k)) if k > self.floor_ids else (self.floor_ids, self.floor)
 
     def _last_cut(self, limit: int, lowest: int) -> int:
-        """The last safe boundary of the stream in lowest < offset <= limit; lowest where there is none."""
+        """The last safe boundary of the stream in lowest < offset <= limit; lowest if there is no such boundary."""
         if not self.tentative:
             return self.encoder.boundaries.last(self.data, limit, lowest)
         begin = max(lowest - _CHARACTER_BYTES, 0)

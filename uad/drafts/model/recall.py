@@ -1,5 +1,5 @@
-"""What followed where a draft's last ids occurred before, mixed into the model's probabilities. Knows no model and no
-target.
+"""The ids that followed earlier occurrences of a draft's last ids, mixed into the model's probabilities. Knows no model
+and no target.
 
 A small model forgets names, and copies badly what it read long ago. So its distribution is mixed with a second one,
 which is sure of what followed the longest earlier occurrence (kNN-LM with exact matches: Khandelwal et al., arXiv
@@ -20,7 +20,7 @@ _MOST_ENDS: Final = 8
 _LONGEST_IDS: Final = 24  # ids compared
 # of the match against the model, by its length: flat around the best
 _ODDS: Final = tuple(0.01 * n**1.5 for n in range(_LONGEST_IDS + 1))
-# odds of an id that model and match agree on are so many times those of the mixture: they are two sources
+# factor by which the odds of an id that model and match agree on exceed those of the mixture: they are two sources
 _AGREED: Final = 3.0
 _DIFFERED: Final = 0.5
 
@@ -50,7 +50,7 @@ class Recall:
         self._n = -1
 
     def find(self) -> Recalled | None:
-        """What followed earlier where the mirror's last ids were: of the longest match, the newest."""
+        """The id that followed an earlier occurrence of the mirror's last ids: of the longest match, the newest."""
         self._match()
         return Recalled(self._mirror.ids[self._at], _ODDS[self._length]) if self._length else None
 

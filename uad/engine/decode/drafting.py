@@ -59,7 +59,7 @@ class DraftedText:
 
 
 class DraftTally:
-    """What drafters did since start, in counts."""
+    """Counts of the drafters' work since start."""
 
     def __init__(self, drafters: Sequence[Guarded[Drafter]]) -> None:
         self._drafters = drafters
@@ -82,7 +82,7 @@ class DraftTally:
             self._stats[draft.origin] = self._stats[draft.origin].judged(commit.n_drafted, commit.n_accepted)
 
     def crossing(self, seq: int) -> Crossing | None:
-        """What translation took for this sequence since the last call, whether its drafts were submitted or not; None
+        """The cost of translation for this sequence since the last call, whether its drafts were submitted or not; None
         where nothing was translated.
         """
         return self._crossings.pop(seq, None)
@@ -105,8 +105,8 @@ class DraftTally:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the target may be given to decode: ids below n_vocab, none of `eog`, which end an answer, and those that the
-    constraint of a sequence allows (matchers).
+    """Limits on what the target may be given to decode: ids below n_vocab, none of `eog`, which end an answer. And only
+    ids that the constraint of a sequence allows (matchers).
     """
 
     n_vocab: int
@@ -215,7 +215,7 @@ class Drafting:
         return self._is_general or bool(self._texts)
 
     def view(self, depth: int) -> tuple[PolicyView, tuple[int, ...], tuple[DrafterView, ...]]:
-        """What the policy knows, the lengths submitted of late, and each drafter; for display."""
+        """The policy's knowledge, the lengths submitted of late, and each drafter; for display."""
         try:
             policy = self.policy.part.view(depth)
         except Exception as error:  # no answer needs it
@@ -226,7 +226,9 @@ class Drafting:
         return policy, self.tally.lengths(), tuple(views)
 
     def plain_ms(self, depth: int) -> float | None:
-        """What the target takes for one token alone after this many; None where that was not measured well."""
+        """Milliseconds that the target takes for a single token after `depth` others; None where that was not measured
+        well.
+        """
         policy, *_ = self.view(depth)
         return policy.curve[0] if policy.plain else None
 
@@ -266,16 +268,16 @@ class Drafting:
         self.policy.do(lambda policy: policy.observe(Restored(seq, n_held)))
 
     def leave(self) -> None:
-        """The models are about to be unloaded, while nothing runs: those that write hold no text any more. What
-        look-ups know of texts stays.
+        """The models are about to be unloaded, while nothing runs: those that write hold no text any more. Look-ups
+        keep what they know of texts.
         """
         for drafter in self._drafters:
             if drafter.part.origin in WRITERS:
                 drafter.do(lambda drafter: drafter.reset())
 
     def propose(self, wishes: Sequence[Wish]) -> tuple[Mapping[int, Chosen], int]:
-        """What each sequence submits in this round; those that are missing write one id. And how many ids each of them
-        may write before this is to be asked again: as long as the same ones write, and if nothing is submitted.
+        """The choice for each sequence in this round; those that are missing write one id. Also how many ids each of
+        them may write before this is to be asked again: as long as the same ones write, and if nothing is submitted.
         """
         self._bring_back()
         self._chains.begin(wishes)
@@ -310,7 +312,7 @@ class Drafting:
             text.tell_policy(policy)
 
     def _round(self, policy: Policy, wishes: Sequence[Wish]) -> tuple[Mapping[int, Chosen], int]:
-        """What `propose` returns. Raises what the policy does."""
+        """The result of `propose`. Raises whatever the policy raises."""
         since = self._clock()
         if (n_plain := policy.plan(wishes)) > 0:
             return _NOTHING, n_plain
@@ -371,8 +373,8 @@ def _count(counts: list[int], n: int) -> None:
 
 
 class _GuardedPace:
-    """The policy, as a drafter asks it while it drafts. What the policy raises ends drafting and waits here, as it is
-    no failure of the drafter.
+    """The policy, as a drafter asks it while it drafts. An error of the policy ends drafting and waits here, since it
+    is no failure of the drafter.
     """
 
     __slots__ = ("_error", "_policy", "_steps", "_wrote")

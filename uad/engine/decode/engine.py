@@ -90,7 +90,7 @@ class Engine:
     # --- what others ask
 
     def slots(self) -> tuple[SlotInfo, ...]:
-        """What each slot does and holds."""
+        """The activity and contents of each slot."""
         return self._slots.describe()
 
     @property
@@ -123,11 +123,11 @@ class Engine:
             self._drafting.restored(seq, n_held, ids)
 
     def drafters(self) -> tuple[DrafterStats, ...]:
-        """What each drafter did since start."""
+        """Statistics of each drafter since start."""
         return self._drafting.tally.stats() if self._drafting is not None else ()
 
     def totals(self) -> Totals:
-        """What was done since start."""
+        """Totals of the work done since start."""
         rounds = self._rounds
         n_policy_failures = self._drafting.policy.n_failures if self._drafting is not None else 0
         cache = self._cache.counts if self._cache is not None else CacheCounts()
@@ -135,7 +135,7 @@ class Engine:
         return replace(totals, n_policy_failures=n_policy_failures, cache=cache)
 
     def view(self) -> EngineView:
-        """What happens now, for display. On the model thread."""
+        """The current activity, for display. On the model thread."""
         rounds = self._rounds
         if self._drafting is None:
             return EngineView(rounds.n_written, rounds.n_rounds, rounds.depth)
@@ -150,7 +150,8 @@ class Engine:
         go_on() says so.
 
         Apart, because llama.cpp would cut a batch of both into the same passes, and writers need not wait for their
-        tokens. What fails ends the requests that it concerns; what is raised says that the engine cannot go on.
+        tokens. A failure ends the requests that it concerns; an exception raised from here says that the engine cannot
+        go on.
         """
         self._requests.admit()
         if self._least.rows > 1:

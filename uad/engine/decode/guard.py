@@ -42,7 +42,7 @@ class Guarded(Generic[T]):
         self._since = 0.0  # when it was last turned on or off
 
     def do(self, work: Callable[[T], X]) -> X | None:
-        """What work(part) returns; None where the part is off, or fails."""
+        """The result of work(part); None if the part is off, or fails."""
         if self.is_on:
             try:
                 return work(self.part)

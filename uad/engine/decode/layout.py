@@ -48,15 +48,15 @@ def _after(left: Mapping[int, int], group: tuple[int, ...], n: int) -> dict[int,
 class Least:
     """The fewest rows that a pass may have, where smaller ones are computed by other kernels, whose last bits differ.
 
-    `of_each`: every sequence in the pass must have so many (attention as one product per sequence), not the pass as a
-    whole.
+    `of_each`: every sequence in the pass must have this many rows (attention as one product per sequence), not the pass
+    as a whole.
     """
 
     rows: int = 1
     of_each: bool = False
 
     def holds(self, n_sequences: int, n: int, n_ubatch: int) -> bool:
-        """Whether a pass of so many sequences with n rows each is large enough, or as large as passes can be."""
+        """Whether a pass of n_sequences sequences with n rows each is large enough, or as large as passes can be."""
         return self._rows(n_sequences, n) >= min(self.rows, self._rows(n_sequences, max(n_ubatch // n_sequences, 1)))
 
     def most_sequences(self, n_ubatch: int) -> int:

@@ -1,4 +1,4 @@
-"""What the prompt cache asks of its level on a disk. Knows no files: `uad.runtime.slots.disk` has them."""
+"""The prompt cache's interface to its level on a disk. Knows no files: `uad.runtime.slots.disk` has them."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ class LowerLevel(Protocol[S]):
         ...
 
     def is_quicker(self, n_bytes: int, seconds: float) -> bool:
-        """Whether so many bytes are expected to be read in less than these seconds."""
+        """Whether reading n_bytes bytes is expected to take less than `seconds`."""
         ...
 
     def read(self, name: str, seconds: float) -> Future[StoredText[S] | None]:
-        """The text, None where it is gone, damaged, or not read after so many seconds."""
+        """The text, None where it is gone, damaged, or not read within `seconds`."""
         ...
 
     def wants(self, ids: Sequence[int], n_bytes: int, rate: float) -> bool:
-        """Whether a text is worth a file, and there is none that begins with it."""
+        """Whether a text is worth a file, and no text there begins with it."""
         ...
 
     def write(self, text: StoredText[S], rate: float, *, waits: bool = False) -> None:
@@ -63,5 +63,5 @@ class LowerLevel(Protocol[S]):
         ...
 
     def counts(self) -> CacheCounts:
-        """What it holds, and what it did. From any thread."""
+        """Counts of its texts, and of what it did. From any thread."""
         ...

@@ -23,11 +23,11 @@ _STALL_S = 0.25  # how long a round's reading may keep running streams waiting
 _ROUND_S = 0.85  # how long it may last where no answer is being written
 SOON_S = 0.4  # a pass that ends so soon is not interrupted
 _PASS_S = 1.5  # what one takes that may be interrupted, where it has more than the fewest rows
-# rows of such a pass at least: on CPUs prompts are read at 0.98 of full speed with so many (0.96 with 128, 0.74 with
+# rows of such a pass at least: on CPUs prompts are read at 0.98 of full speed with this many (0.96 with 128, 0.74 with
 # 60)
 _FULL_IDS = 256
-# beside running streams a piece has so many (0.94 of full speed), where it takes no longer than this: with the streams'
-# own step they wait for a second. Two cores that read a 1.5B in Q8_0 at 72 rows a second take 0.89 s.
+# beside running streams a piece has this many ids (0.94 of full speed), if it takes no longer than _BESIDE_S: with the
+# streams' own step they wait for a second. Two cores that read a 1.5B in Q8_0 at 72 rows a second take 0.89 s.
 _FULL_BESIDE_IDS, _BESIDE_S = 64, 0.9
 # rows from which on attention has its kernel for prompts there, whose bits do not depend on how many there are
 _GRAIN_ROWS = 64
@@ -98,14 +98,14 @@ class Prefill:
         return self._last_rate
 
     def took(self, reader: Reader, n: int, seconds: float) -> None:
-        """A piece of n ids of this reader took so many seconds."""
+        """Record that a piece of n ids of this reader took `seconds`."""
         self._read_s += seconds
         if n >= _FEWEST_IDS and seconds > 0:
             rate = n / seconds
             self._last_rate = reader.rate = reader.rate + _NEWEST * (rate - reader.rate) if reader.rate else rate
 
     def lost(self, seconds: float) -> None:
-        """A decode was interrupted after so many seconds."""
+        """Record that a decode was interrupted after `seconds`."""
         self._lost_s += seconds
 
     def may_stop(self, reader: Reader, n: int) -> bool:
@@ -116,12 +116,12 @@ class Prefill:
         return n > _FEWEST_IDS and self.seconds(reader, n) > _ROUND_S and may_lose
 
     def seconds(self, reader: Reader, n: int) -> float:
-        """What a piece of n ids of this reader is expected to take; for ever, where nothing is known."""
+        """Seconds that a piece of n ids of this reader is expected to take; infinite if nothing is known."""
         rate = reader.rate or self._last_rate
         return n / rate if rate else inf
 
     def _shortest(self, readers: Sequence[R], seconds: float) -> R | None:
-        """The reader with least left, if that can be read in so many seconds."""
+        """The reader with least left, if that can be read in `seconds`."""
         reader = min(readers, key=_least_left, default=None)
         if reader is None or reader.n_unread > min(self._ids(reader, seconds), self._most):
             return None
@@ -134,8 +134,8 @@ class Prefill:
         return max(self._ids(reader, _ROUND_S), min(self._ids(reader, _PASS_S), self._n_ubatch), _FULL_IDS)
 
     def _room(self, reader: Reader, seconds: float, others_write: bool) -> int:
-        """Ids that fit into so many seconds. The very first piece is a pass, since nothing is known of its speed; a
-        small one where too many interrupted that, as it is not to be interrupted then.
+        """Ids that fit into `seconds`. The first piece of all is a full pass, since its speed is not yet known. After
+        too many interruptions it is a small one, which is not to be interrupted.
         """
         if not (reader.rate or self._last_rate) and not others_write:
             return self._n_ubatch if self._lost_s <= _ROUND_S else max(self._grain, _FEWEST_IDS)
@@ -143,7 +143,7 @@ class Prefill:
         return max(n, min(self._ids(reader, _BESIDE_S), _FULL_BESIDE_IDS)) if others_write else n
 
     def _ids(self, reader: Reader, seconds: float) -> int:
-        """How many ids the reader reads in so many seconds, as far as is known."""
+        """How many ids the reader reads in `seconds`, as far as is known."""
         return max(_FEWEST_IDS, int((reader.rate or self._last_rate) * seconds))
 
     def _length(self, n_unread: int, room: int) -> int:

@@ -21,7 +21,7 @@ from uad.base.types import Clock
 from uad.engine.decode.lower_level import LowerLevel, StoredText
 
 _log = logging.getLogger("uad.request")
-_GAIN = 4.0  # reading again must take so many times as long as the copies: not every text comes back
+_GAIN = 4.0  # reading again must take this many times as long as the copies: not every text comes back
 _GAIN_OF_ENDS = 16.0  # where only the end of a text is lost: more likely it was edited than left for later
 _PRICE_S_PER_BYTE = 2e-9  # seconds per byte, before any copy was timed
 _NEWEST = 0.5  # share of the newest copy in the price
@@ -60,7 +60,7 @@ class Rates:
         self.reading = self.copying = 0.0
 
     def pays(self, n_ids: int, n_bytes: int, gain: float) -> bool:
-        """Whether reading ids takes `gain` times as long as to copy so many bytes."""
+        """Whether reading ids takes `gain` times as long as copying n_bytes bytes."""
         # A slot holds 3,000 ids in 90 MB, of which the next prompt keeps 100. At 150 ids/s the other 2,900 take 19 s to
         # read again; a copy now and one back take 2 · 90 MB · 2 ns = 0.36 s. 19 > 4 · 0.36: it is kept. Of a tiny model
         # that reads 10,000 ids/s they take 0.29 s, and the text is read again if it ever comes back.
@@ -71,7 +71,7 @@ class Rates:
         )
 
     def copied(self, n_bytes: int, seconds: float) -> None:
-        """A copy took so many seconds."""
+        """Record that a copy of n_bytes bytes took `seconds`."""
         newest = seconds / max(n_bytes, 1)
         self.copying += (_NEWEST if self.copying else 1.0) * (newest - self.copying)
 
@@ -126,12 +126,12 @@ class MemoryTexts(Generic[S]):
         self.all.append(text)
 
     def can_take_in(self, n_bytes: int) -> bool:
-        """Whether the machine has room for so many bytes from the disk; texts that are in the way are dropped."""
+        """Whether the machine has room for n_bytes bytes from the disk; texts that are in the way are dropped."""
         room = self._room()
         return room is None or n_bytes + _MARGIN_BYTES <= room or self.make_room(n_bytes, None, ())
 
     def make_room(self, size: int, spared: StoredText[S] | None, held: Sequence[int], may_drop: bool = True) -> bool:
-        """Drop texts until a copy of so many bytes fits: beginnings of what is to be copied, then the least recently
+        """Drop texts until a copy of `size` bytes fits: beginnings of what is to be copied, then the least recently
         used. False: it never will, or not without that.
         """
         # At most 8 GB are allowed, texts have 7, the process may take 2 more: the bound is min(8, 2 - 0.25 + 7) = 8 GB.
@@ -261,7 +261,7 @@ class PromptCache(Generic[S]):
 
     @property
     def counts(self) -> CacheCounts:
-        """What it holds, and what it did since start. From any thread."""
+        """Counts of its contents, and of what it did since start. From any thread."""
         texts = self._texts
         now = CacheCounts(n_texts=len(texts.all), n_bytes=texts.n_bytes, n_dropped=texts.n_dropped) + self._counts
         return now if self._lower is None else now + self._lower.counts()
@@ -269,7 +269,7 @@ class PromptCache(Generic[S]):
     # --- texts that go to the disk
 
     def store(self, seq: int, held: Sequence[int]) -> None:
-        """What a slot holds goes to the disk, if it is worth a file there."""
+        """Write the contents of a slot to the disk, if they are worth a file there."""
         if self._lower is None or not held:
             return
         size, rate = self._states.size(seq), self._rates.reading
@@ -277,7 +277,7 @@ class PromptCache(Generic[S]):
             self._lower.write(StoredText(list(held), state, size), rate, waits=True)
 
     def store_all(self, rate: float) -> None:
-        """What memory holds goes to the disk, as far as it is not there. rate: as in `exchange`."""
+        """Write the contents of memory to the disk, as far as they are not there yet. rate: as in `exchange`."""
         self._rates.reading = rate or self._rates.reading
         for text in self._texts.all:
             self._put_down(text, waits=True)

@@ -1,5 +1,5 @@
-"""What one round does: propose, decode, verify, commit, for all sequences at once. No branch on the kind of drafter, no
-clock in a decision but when text is passed on.
+"""The steps of one round: propose, decode, verify, commit, for all sequences at once. No branch on the kind of drafter,
+no clock in a decision but when text is passed on.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SequenceRows:
 
     @classmethod
     def of(cls, running: Running, chosen: Chosen = _PLAIN) -> SequenceRows:
-        """What a sequence that writes submits."""
+        """The rows that a writing sequence submits."""
         return cls(running, running.ids[running.n_past :], chosen.draft, 1 + len(chosen.draft.ids), chosen.n_rows)
 
     @property
@@ -163,8 +163,8 @@ class Rounds:
     def _finish_ended(
         self, writing: Sequence[Running], ends: Mapping[int, StopKind | Exception], now: float
     ) -> list[Running]:
-        """What plain rounds wrote goes to the clients, and answers that ended get their last event; returns those that
-        go on.
+        """Send the output of plain rounds to the clients, and a last event to answers that ended; returns those that go
+        on.
         """
         left = []
         ends = {**ends, **self._deliver(writing, now)}
@@ -182,7 +182,7 @@ class Rounds:
         return left
 
     def _deliver(self, writing: Sequence[Running], now: float) -> dict[int, StopKind | Exception]:
-        """What plain rounds wrote goes to the clients; returns errors of texts and sinks, by slot."""
+        """Send the output of plain rounds to the clients; returns errors of texts and sinks, by slot."""
         failed: dict[int, StopKind | Exception] = {}
         for running in writing:
             try:
@@ -195,7 +195,7 @@ class Rounds:
     # --- propose
 
     def _propose(self, drafting: Drafting, writing: Sequence[Running]) -> tuple[Mapping[int, Chosen], int]:
-        """What each slot submits; else how many ids each may write before the policy wants to be asked again."""
+        """The choice for each slot; else how many ids each may write before the policy wants to be asked again."""
         began = self._clock()
         chosen, n_plain = drafting.propose([self._wish(running) for running in writing])
         seconds = self._clock() - began
@@ -226,7 +226,7 @@ class Rounds:
     # --- decode, verify, commit
 
     def _decode_all(self, parts: Sequence[SequenceRows]) -> None:
-        """A decode of all that write, or several where one may not have so many sequences."""
+        """Decode all sequences that write, in several decodes if one may not have that many."""
         self.depth = sum([part.running.n_past for part in parts]) // len(parts)
         decodes: list[list[Rows]] = []
         total = 0.0

@@ -118,7 +118,7 @@ class Scheduler:
 
     @property
     def running(self) -> list[Running]:
-        """What runs, in the order of slots."""
+        """The running requests, in the order of slots."""
         return self._slots.running
 
     @property
@@ -199,7 +199,9 @@ class Scheduler:
             deliver(running.sink, done)
 
     def _saved_ms(self, done: Done) -> float:
-        """What the answer would have taken without drafts, less what it took; 0 where the costs are not known well."""
+        """Milliseconds that the answer would have taken without drafts, less those it took; 0 where the costs are not
+        known well.
+        """
         t = done.timings
         if self._drafting is None or not t.draft.n_drafts:
             return 0.0
@@ -270,7 +272,7 @@ def summary(done: Done, saved_ms: float = 0.0) -> str:
 
 
 def details(done: Done) -> str:
-    """What developers want to know of a finished request whose drafts were used."""
+    """Details, for developers, of a finished request whose drafts were used."""
     t, d = done.timings, done.timings.draft
     by = ", ".join(f"{stats.origin} {stats.n_accepted}/{stats.n_drafted}" for stats in d.by.values())
     return (

@@ -129,7 +129,7 @@ class AnswerText:
         return self.text.feed(piece, may_stop)
 
     def tokens(self, draft: Draft, n_accepted: int, origins: Ids[Origin]) -> tuple[TokenText, ...]:
-        """What each fresh id adds; the target's own also has the rejected guess that it replaced."""
+        """The text that each fresh id adds; the target's own id also has the rejected guess that it replaced."""
         tokens = [TokenText(text, origin) for text, origin in zip(self.decoded, origins, strict=True)]
         if n_accepted < min(len(draft.ids), len(tokens)):
             guess = b"".join([self.vocab.texts[id_] for id_ in draft.ids[n_accepted:]])
@@ -215,7 +215,7 @@ class Running:
         return self.delta(now, draft, min(verdict.n_accepted, n)), kind
 
     def delta(self, now: float, draft: Draft = NO_DRAFT, n_accepted: int = 0) -> Delta:
-        """What was added since the last one: all of it by plain rounds, or in one round with this draft."""
+        """The text added since the last delta: all of it by plain rounds, or in one round with this draft."""
         ms = 1e3 * (now - (self.last or now))
         self.last = now
         answer = self.answer
@@ -283,7 +283,7 @@ class Running:
 
 
 def _describer(request: Request, vocab: VocabTable, sampler: Picker) -> Describe | None:
-    """What a request wants to be told of each id beside its text: its log-probability and the likeliest others."""
+    """The description of each id that a request wants beside its text: its log-probability and the likeliest others."""
     if not request.logprobs:
         return None
     n_top, pieces = request.n_probs, vocab.texts

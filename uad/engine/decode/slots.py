@@ -37,7 +37,7 @@ class Slots:
 
     @property
     def running(self) -> list[Running]:
-        """What runs, in the order of slots."""
+        """The running requests, in the order of slots."""
         return [slot.running for slot in self.all if slot.running is not None]
 
     @property
@@ -46,7 +46,7 @@ class Slots:
         return any(slot.running is None for slot in self.all)
 
     def describe(self) -> tuple[SlotInfo, ...]:
-        """What each slot does and holds."""
+        """The activity and contents of each slot."""
         return tuple(_describe(slot) for slot in self.all)
 
     def use(self, slot: Slot) -> None:
@@ -156,15 +156,15 @@ class SlotTexts:
 
     def spare(self) -> tuple[int, int] | None:
         """A sequence, and after how many of its positions passes may be tried while nothing runs, without harm: an
-        empty one, else the shortest, where ids are taken back by position. None where there is none.
+        empty one, else the shortest, where ids are taken back by position. None if neither will do.
         """
         slot = min(self._slots.all, key=lambda slot: len(slot.cached))
         n_held = len(slot.cached)
         return (slot.id, n_held) if not n_held or not self._target.tail else None
 
     def store(self) -> None:
-        """What slots and the prompt cache hold goes to its level on the disk, where there is one. Running requests are
-        as they are between two rounds.
+        """Write the contents of slots and of the prompt cache to its level on the disk, if it has one. Running requests
+        are written as they are between two rounds.
         """
         if self._cache is None:
             return

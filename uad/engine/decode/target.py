@@ -1,5 +1,5 @@
-"""What the loop needs of a target: decode rows, read logits, forget positions. `uad.llama.context.Context` is one;
-tests script another.
+"""A target as the loop needs it: decode rows, read logits, forget positions. `uad.llama.context.Context` is one; tests
+script another.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Target(Protocol):
     """Ids at the end of a prompt that are best decoded apart, after a mark; 0: no marks."""
 
     def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
-        """What is left to decode of these rows, when all is done that lets the last n_unsure of each be taken back.
-        Raises what decoding does.
+        """The part of these rows still to be decoded, once all is done that lets the last n_unsure of each be taken
+        back. Raises whatever decoding raises.
         """
         ...
 

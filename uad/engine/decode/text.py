@@ -131,7 +131,7 @@ class TextStream:
         return self._keep(self._held)
 
     def finish(self) -> str:
-        """What was held back. A character that never became whole comes out as U+FFFD."""
+        """The text that was held back. A character that never became whole comes out as U+FFFD."""
         if self.stopped is not None:
             return ""
         text = self._release(self._decoder.decode(b"", final=True), may_stop=True)

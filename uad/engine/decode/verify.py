@@ -20,7 +20,7 @@ class Picker(Protocol):
 
     @property
     def matcher(self) -> Matcher | None:
-        """What the ids are chosen by beside their logits, where the answer is constrained."""
+        """The matcher by which ids are chosen beside their logits, if the answer is constrained."""
         ...
 
     @property
@@ -33,7 +33,7 @@ class Picker(Protocol):
         ...
 
     def lot(self, row: Logits | Likeliest, position: Position) -> Lot:
-        """What `pick` draws from."""
+        """The lot that `pick` draws from."""
         ...
 
     def accept(self, id_: int) -> None:

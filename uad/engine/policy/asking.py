@@ -20,7 +20,7 @@ _SURE: Final = 0.8
 
 
 class Asking:
-    """What a drafter is asked for. A call that failed shows nothing: its asking is forgotten."""
+    """The asks made of one drafter. A call that failed shows nothing: its asks are forgotten."""
 
     def __init__(self, known: Knowledge, members: Members, origin: Origin) -> None:
         self._known = known
@@ -110,16 +110,16 @@ class Asking:
             self._learn(list(zip(self.autos, drafts[len(self._fixed) :], strict=False)), ms)
 
     def _time(self, member: Automatic, n_read: int, ms: float) -> None:
-        """It read so many ids of this sequence. Ids that its KV holds already say nothing about costs, and count as
-        none.
+        """Record that it read n_read ids of this sequence. Ids that its KV already holds say nothing about costs, and
+        do not count.
         """
         if n_read:
             self._cost.timing(ms, n_read, member.plain_ms)
         member.state.has_read(member.state.uses[self._origin], n_read or None)
 
     def _learn(self, autos: Sequence[tuple[Automatic, Draft]], ms: float) -> None:
-        """What the call cost the automatic requests. A fixed neighbour pays its share of the call, and the steps in
-        which it drafted alone.
+        """Learn what the call cost the automatic requests. A fixed neighbour pays its share of the call, and the steps
+        in which it drafted alone.
         """
         cost, n, writing = self._cost, len(autos), self._writing
         steps_ms = 0.0

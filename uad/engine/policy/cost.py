@@ -1,4 +1,4 @@
-"""What a decode costs: T(rows, depth), from measured samples, followed online. Arithmetic only: no clock, no model.
+"""The cost of a decode: T(rows, depth), from measured samples, followed online. Arithmetic only: no clock, no model.
 
 A curve is kept as it was measured, steps and all; between measured points it is interpolated. Three things follow the
 machine. Quickly: one factor for all sizes, since a neighbour slows everything down alike, and then no decision changes.
@@ -31,10 +31,10 @@ _MOST_PER_STEP: Final = 1.5
 _MOST_OF_SIZE: Final = 1.2
 # Noise of a decode: 3 % on a machine at rest, more on shared ones (lab/replay.py has 3 %).
 _NOISE: Final = 0.08
-# What a position might add, by its order, in single rows after nothing: 97 ms, and 0.05 a position (AMX, BF16).
+# Order of magnitude of what a position might add, in single rows after nothing: 97 ms, and 0.05 a position (AMX, BF16).
 _PER_POSITION: Final = 3e-4
-# Single rows after a pass of several, until they cost what they usually do; so many are only compared at first.
-# What they cost more counts beyond noise: 0.4 and 0.5 of a single row on an H100 (docs/gpu.md).
+# Single rows after a pass of several, until they cost what they usually do; and how many are only compared at first.
+# Their extra cost counts beyond noise: 0.4 and 0.5 of a single row on an H100 (docs/gpu.md).
 _SETTLING_ROWS: Final = 2
 _TRIED_AFTER_ROWS: Final = 8
 
@@ -77,7 +77,7 @@ class CostCurve:
         return self.speed * self._base(n, depth)
 
     def change_ms(self, depth: int = 0) -> float:
-        """What a pass of several rows adds to the single ones after it; 0 where that is not clearly seen."""
+        """Milliseconds that a pass of several rows adds to the single ones after it; 0 if not clearly seen."""
         return self._changes.share * self.ms(1, depth) if self._changes.are_clear else 0.0
 
     def _base(self, n: int, depth: int) -> float:
@@ -135,7 +135,7 @@ class CostCurve:
 
 
 class _SizeChangeCost:
-    """What a change of the number of rows costs. On GPUs a graph of another shape is built, and the second time it is
+    """The cost of a change in the number of rows. On GPUs a graph of another shape is built, and the second time it is
     recorded: the single rows after a pass of several take longer than those after others. On CPUs they do not.
     """
 
@@ -150,7 +150,7 @@ class _SizeChangeCost:
 
     @property
     def share(self) -> float:
-        """What all single rows after a pass of several take longer, in costs of a settled one."""
+        """The extra cost of all single rows after a pass of several, in costs of a settled one."""
         return _SETTLING_ROWS * self._excess
 
     def explain(self, ratio: float) -> bool:
@@ -165,9 +165,9 @@ class _SizeChangeCost:
 
 
 class _DepthSlope:
-    """What each position beyond the deepest measured one adds to a pass of n rows: ms_once + n * ms_per_row (attention
-    reads it for each row, or once for all of them, or both). Recursive least squares; single_ms: a row where the
-    measured depths end.
+    """The time that each position beyond the deepest measured one adds to a pass of n rows: ms_once + n * ms_per_row.
+    Attention reads it for each row, or once for all of them, or both. Recursive least squares; single_ms: a row where
+    the measured depths end.
 
     One decode of several rows in a longer text than any before shows most of it, before it would be taken for a slow
     machine: that slows single rows alike, and where no single row is ever decoded, nothing would correct it.

@@ -1,8 +1,8 @@
-"""What is known of one drafter: what its calls cost, what they save, over all sequences and in one; and when it is
-asked again where it does not pay. Arithmetic only.
+"""Knowledge of one drafter: what its calls cost, what they save, over all sequences and in one; and when it is asked
+again where it does not pay. Arithmetic only.
 
-What is saved, prices and the budget are counted in plain decodes: what a sequence pays for an id without drafts. What a
-drafter saves is kept apart from its price, so that a disturbed machine spoils only the price, which the next call
+Savings, prices and the budget are counted in plain decodes: what a sequence pays for an id without drafts. The savings
+of a drafter are kept apart from its price, so that a disturbed machine spoils only the price, which the next call
 shows. Times are milliseconds.
 """
 
@@ -18,10 +18,10 @@ from uad.engine.policy.cost import SPEED_RATE, CostCurve
 # Ids of a sequence that are read as part of a call; reading more is a cost of its own. A chunk of llama.cpp's smallest
 # efficient batch.
 FEW_IDS: Final = 16
-# A measured cost counts as no more than so many times the known one: a call of a suspended process took a thousand.
-# And the known one is no more than so many times a measured one: an idle machine shows itself in one call.
+# A measured cost counts as at most this many times the known one: a call of a suspended process took a thousand times
+# it. And the known one counts as at most this many times a measured one: an idle machine shows itself in one call.
 _MOST_TIMES: Final = 2.0
-# What reading an id costs before it is known, in steps: a batch computes twice as fast as single rows (SmolLM2-135M).
+# The cost of reading an id before it is known, in steps: a batch computes twice as fast as single rows (SmolLM2-135M).
 _READ_OF_STEP: Final = 0.5
 # Nor more than this share of a plain decode, whatever was measured on a busy machine: 3.5 of 83 ms (lab/curves.py).
 _READ_OF_PLAIN: Final = 0.05
@@ -72,7 +72,7 @@ class CallCost:
     """
 
     steps: CostCurve | None = None
-    """What a step costs, by sequences, of a drafter that writes. It is measured only while drafts are written."""
+    """The cost of a step, by sequences, for a drafter that writes. It is measured only while drafts are written."""
     call_ms: float = 0.0
     """Milliseconds of a call, beside its steps and the reading of many ids; 0: unknown."""
     around_ms: float = 0.0
@@ -103,19 +103,19 @@ class CallCost:
         return self.age >= self.wait
 
     def price(self, plain_ms: float, n_seq: int) -> float:
-        """What a call for n_seq sequences costs each of them beside reading, in plain decodes."""
+        """The cost to each of n_seq sequences of a call for all of them, beside reading, in plain decodes."""
         ms = self.around_ms + (self.call_ms or self.step_ms(1)) + (self.n_steps - 1.0) * self.step_ms(n_seq)
         return ms / n_seq / plain_ms if plain_ms > 0 else 0.0
 
     def reading(self, n_unread: int, plain_ms: float) -> float:
-        """What it costs to read so many ids, in plain decodes. A few are part of the call."""
+        """The cost of reading n_unread ids, in plain decodes. A few are part of the call."""
         if n_unread <= FEW_IDS or plain_ms <= 0:
             return 0.0
         read_ms = self.read_ms or min(_READ_OF_STEP * self.step_ms(1), _READ_OF_PLAIN * plain_ms)
         return read_ms * n_unread / plain_ms
 
     def read_at_once(self, n_sequences: int) -> int:
-        """How many ids each of so many sequences may read in a round for which others wait."""
+        """How many ids each of n_sequences sequences may read in a round for which others wait."""
         n = int(_STALL_MS / self.read_ms) if self.read_ms > 0 else UNKNOWN_READ
         return max(n // n_sequences, _LEAST_READ)
 
@@ -130,8 +130,8 @@ class CallCost:
         self.wait = min(max(taken / _TIMING, _OFTEN), _OFTEN * 2.0 ** min(max(self.n_dear - 2, 0), 16))
 
     def called(self, ms: float, n_read: int, n_sequences: int = 1) -> float:
-        """A call took ms beside its steps, and read n_read ids of so many sequences; returns how much of it went into
-        reading.
+        """Record that a call took ms beside its steps, and read n_read ids of n_sequences sequences; returns how much
+        of it went into reading.
         """
         self.age = 0
         if n_read > FEW_IDS * n_sequences:
@@ -146,7 +146,7 @@ class CallCost:
         self.around_ms = learned(self.around_ms, around_ms)
 
     def stepped(self, n_steps: int) -> None:
-        """A call took so many steps, its first id included."""
+        """Record that a call took n_steps steps, its first id included."""
         self.n_steps += SPEED_RATE * (n_steps - self.n_steps)
 
 
@@ -156,7 +156,7 @@ class DrafterRecord:
 
     cost: CallCost = field(default_factory=CallCost)
     saved: float | None = None
-    """What a round saves in which it is asked, before its price: what a new sequence may expect. None: unknown."""
+    """Savings of a round in which it is asked, before its price: what a new sequence may expect. None: unknown."""
     n_rounds: int = 0
     budget: float = _FIRST_BUDGET
     """A token bucket for asking it where it does not pay, in plain decodes."""
@@ -202,7 +202,7 @@ class SequenceDrafter:
 
     drafter: DrafterRecord
     saved: float
-    """What a round saved of late, before its price."""
+    """Recent savings of a round, before its price."""
     next_at: int = 0
     """Ids of the answer after which it may be asked again; 0: in every round."""
     is_probe: bool = False

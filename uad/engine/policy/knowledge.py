@@ -1,4 +1,4 @@
-"""What is known of the machine, of each drafter, of each kind of draft, and of the sequences that run."""
+"""Knowledge of the machine, of each drafter, of each kind of draft, and of the sequences that run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SequenceState:
     n: int = 0
     """Ids of the answer so far."""
     window: int = 0
-    """The draft model reads at most so many ids, the last ones (0: all)."""
+    """The draft model reads at most this many ids, the last ones (0: all)."""
     n_held: Mapping[Origin, int] = field(default_factory=dict)
     """Ids of the prompt that each drafter that writes read in an earlier request."""
     uses: dict[Origin, SequenceDrafter] = field(default_factory=dict)
@@ -44,8 +44,8 @@ class SequenceState:
         return min(n, self.window) if self.window else n
 
     def has_read(self, use: SequenceDrafter, n_ids: int | None = None) -> None:
-        """The draft model read so many more of its unread ids, and more are left. None: it read the sequence up to its
-        end. Accepted guesses are in its KV already, so what it read may be less than that.
+        """Record that the draft model read n_ids more of its unread ids, and more are left. None: it read the sequence
+        up to its end. Accepted guesses are in its KV already, so what it read may be less than that.
         """
         use.n_read = self.n_prompt + self.n - (0 if n_ids is None else max(self.unread(use) - n_ids, 0))
 
@@ -67,7 +67,7 @@ class SequenceState:
 
 
 class Knowledge:
-    """What is known over all requests, and of the running ones.
+    """Knowledge over all requests, and of the running ones.
 
     machine: what rounds cost; None: that is not known, and every request drafts as far as it says. weighed: drafters
     whose guesses are only compared: requests with a fixed policy do without them, unless they ask for them by name.
@@ -106,7 +106,7 @@ class Knowledge:
         return state.calibrations.setdefault(draft.kind, Calibration())
 
     def drafter(self, origin: Origin) -> DrafterRecord:
-        """What is known of it over all sequences."""
+        """The record of a drafter over all sequences."""
         drafter = self.drafters.get(origin)
         if drafter is None:
             steps = self.machine.steps(origin) if origin in WRITERS else None

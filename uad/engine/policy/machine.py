@@ -1,4 +1,4 @@
-"""What rounds cost here: the target's curve over the passes of a batch, the draft's steps. Arithmetic only; times are
+"""The cost of rounds here: the target's curve over the passes of a batch, the draft's steps. Arithmetic only; times are
 milliseconds.
 """
 
@@ -66,12 +66,12 @@ class Machine:
         self._tables.clear()
 
     def steps(self, origin: Origin) -> CostCurve:
-        """What a step of this drafter costs, by sequences."""
+        """The cost of a step of this drafter, by sequences."""
         return self.head if origin is Origin.HEAD else self.draft
 
     def table(self, groups: tuple[int, ...], depth: int, n_pending: int = 1) -> CostTable:
-        """Cost of a round by rows of each sequence, for groups of so many consecutively numbered sequences; after
-        n_pending - 1 more that are decoded in any case.
+        """Cost of a round by rows of each sequence, for groups of these numbers of consecutively numbered sequences;
+        after n_pending - 1 more that are decoded in any case.
         """
         key = (groups, depth // _DEPTH_STEP, self._was_plain, n_pending)
         table = self._tables.get(key)
@@ -154,7 +154,7 @@ class CostTable:
             raw.append(sum([machine.group_ms(n_seq, n_each, self._depth) for n_seq in self._groups]))
 
     def _kept_ms(self, k: int) -> float:
-        """What a round of k rows costs more where that takes checkpoints."""
+        """The extra milliseconds of a round of k rows where that takes checkpoints."""
         machine = self._machine
         if k <= 1 + machine.n_free:
             return 0.0

@@ -23,9 +23,9 @@ class Candidate(NamedTuple):
     gains: list[float]
     """Ids expected to be accepted of the first k, by k."""
     ms: float
-    """What asking for this one took."""
+    """Milliseconds that asking for this one took."""
     price: float
-    """What asking for one takes on average, in plain decodes."""
+    """Average cost of asking for one, in plain decodes."""
     saved_ms: float
     """Milliseconds that it is expected to save at its best length, before its price."""
     is_sure: bool
@@ -40,12 +40,14 @@ class Fixed:
 
     wish: Wish
     guess: Draft = field(default_factory=Draft)
-    """What the first drafter with a guess wrote."""
+    """The draft of the first drafter with a guess."""
     forced: Draft = field(default_factory=Draft)
-    """What a grammar forces."""
+    """The draft that a grammar forces."""
 
     def ask(self, writes: bool) -> Ask:
-        """What it says; nothing but reading where that is no draft. What looks texts up has sizes of its own."""
+        """The ask that its request specifies; nothing but reading if it allows no draft. Look-up drafters have sizes of
+        their own.
+        """
         wish, params = self.wish, self.wish.params
         if params.longest <= 0:
             return Ask(wish.seq, 0, n_read=UNKNOWN_READ)

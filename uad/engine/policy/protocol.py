@@ -1,4 +1,4 @@
-"""What the loop asks a policy, and what it reports to it. Counts are target ids. Values and protocols only.
+"""The loop's questions to a policy, and its reports. Counts are target ids. Values and protocols only.
 
 A round goes like this:
 
@@ -29,7 +29,7 @@ class Wish:
 
     seq: int
     params: SpeculativeParams
-    """What its request asks for."""
+    """The parameters that its request asks for."""
     room: int
     """How many ids may be drafted at most; 0: it writes without drafts."""
     depth: int = 0
@@ -54,7 +54,7 @@ class Wish:
 
 
 class Chosen(NamedTuple):
-    """What one sequence submits."""
+    """The draft that one sequence submits."""
 
     draft: Draft
     """Cut to the length that is worth it."""
@@ -75,7 +75,7 @@ class Drafted(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What one round took. Of plain rounds alike several may be reported as one, with the means of their times."""
+    """The time one round took. Several similar plain rounds may be reported as one, with the means of their times."""
 
     passes: Sequence[tuple[int, int]]
     """The decode's passes: sequences, and rows of each."""
@@ -94,18 +94,20 @@ class Ended(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """A text came back into a sequence in which nothing runs; of its ids, drafters that write have read so many."""
+    """A text came back into a sequence in which nothing runs; n_held: how many of its ids each drafter that writes has
+    read.
+    """
 
     seq: int
     n_held: Mapping[Origin, int]
 
 
 Seen = Drafted | Decoded | Commit | Ended | Restored
-"""What is reported to a policy. A `Commit` says that ids became part of a sequence, drafted or not."""
+"""Reports to a policy. A `Commit` says that ids became part of a sequence, drafted or not."""
 
 
 class Worth(NamedTuple):
-    """What asking a drafter saves in a round, and what that costs, in plain decodes."""
+    """The savings from asking a drafter in a round, and the cost of that, in plain decodes."""
 
     saves: float
     costs: float
@@ -113,7 +115,7 @@ class Worth(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PolicyView:
-    """What a policy knows, for display."""
+    """A policy's knowledge, for display."""
 
     curve: tuple[float, ...] = ()
     """By k: milliseconds of a pass of k + 1 rows."""
@@ -126,7 +128,7 @@ class Policy(Protocol):
     """Decides for all sequences at once, since they share one batch."""
 
     def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None:
-        """A new text starts in this sequence, after a prompt of so many ids, and is sampled at this temperature.
+        """A new text starts in this sequence, after a prompt of n_prompt ids, and is sampled at this temperature.
         n_cached of the prompt's ids are those of the text that ran here before.
         """
 
@@ -140,7 +142,7 @@ class Policy(Protocol):
         ...
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
-        """What to ask this drafter, one Ask per sequence; called once per drafter, those without a model first. Empty:
+        """The asks for this drafter, one per sequence; called once per drafter, those without a model first. Empty:
         leave it alone.
         """
         ...
@@ -152,17 +154,17 @@ class Policy(Protocol):
         is called without any.
 
         wrote: ids that were written since the last call: the sequence, and the id's probability given that all before
-        it are right. steps: draft decodes since then: with one id of each of so many sequences, in so many seconds.
+        it are right. steps: draft decodes since then: the number of sequences, each with one id, and the seconds taken.
         """
         ...
 
     def choose(self) -> Mapping[int, Chosen]:
-        """What each sequence submits; those that are missing write one id."""
+        """The choice for each sequence; those that are missing write one id."""
         ...
 
     def observe(self, seen: Seen) -> None:
         """Learns from what happened."""
 
     def view(self, depth: int) -> PolicyView:
-        """What it knows of costs after so many positions. Changes no decision."""
+        """The policy's knowledge of costs after `depth` positions. Changes no decision."""
         ...

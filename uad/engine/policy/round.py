@@ -82,7 +82,7 @@ class Round:
         return merged([merged([candidate.gains for candidate in member.candidates], max) for member in drafting], sum)
 
     def _submit(self, chosen: dict[int, Chosen], group: Sequence[int], n: int, table: CostTable) -> None:
-        """Cut the group's drafts to so many rows."""
+        """Cut the group's drafts to n rows."""
         n_rows = table.level(n)
         n_rows = n_rows if len(group) > 1 or n_rows > n else 0
         for seq in group:
@@ -92,9 +92,9 @@ class Round:
                 chosen[seq] = Chosen(draft, n_rows)
 
     def _judge(self, group: Sequence[int], n: int, table: CostTable, total: float) -> None:
-        """What each guess saved. Alone that is what its best length is expected to save. In a group it is a share of
-        what the common number of rows is: but a drafter that is asked again counts as if the others' guesses were like
-        its own, or several would never start together. total: ids that all guesses are expected to bring.
+        """Judge what each guess saved. Alone that is what its best length is expected to save. In a group it is a share
+        of what the common number of rows is: but a drafter that is asked again counts as if the others' guesses were
+        like its own, or several would never start together. total: ids that all guesses are expected to bring.
         """
         costs = table.upto(n)
         growth = (costs[n] - costs[1]) / total if total > 0 else 0.0  # of the decode, for each id that is expected

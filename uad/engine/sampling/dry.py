@@ -42,7 +42,7 @@ class Breakers:
         return () in self._heads.get(id_, ())
 
     def n_after(self, ids: npt.NDArray[np.int32], at: int) -> int:
-        """How many ids the longest breaker has after its first, ids[at]; -1 where it is none."""
+        """How many ids the longest breaker has after its first, ids[at]; -1 if no breaker begins there."""
         fitting = [
             len(tail)
             for tail in self._heads[int(ids[at])]
@@ -139,7 +139,7 @@ class Dry:
         """Nothing to free."""
 
     def _penalties(self) -> dict[int, float]:
-        """What is taken off the logits of ids that would go on with a repetition."""
+        """The penalties, by id, taken off the logits of ids that would continue a repetition."""
         n, start = self._n, max(self._n - self._last_n, 0)
         limit = self._limit(start)
         if n - start <= self._allowed or limit < self._allowed:

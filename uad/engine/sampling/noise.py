@@ -82,7 +82,7 @@ def chance(seed: int, position: Position, name: str) -> float:
 
 
 def _salt(seed: int, position: Position) -> int:
-    """What tells the noise of this place from that of others."""
+    """A number that tells the noise of this place from that of others."""
     return _mix_int(_mix_int(_mixed(seed) ^ (position.offset & _MASK)) + position.n_empty)
 
 

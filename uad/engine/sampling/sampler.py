@@ -25,8 +25,8 @@ _FEW = 1024  # candidates whose noise is made with that of other rows; of more t
 
 
 class Lot(NamedTuple):
-    """What an id is drawn from. ids: the candidates, None: all of the vocabulary. keys: of the noise of each; None: the
-    likeliest is taken. place: seed and position.
+    """The lot that an id is drawn from. ids: the candidates, None: all of the vocabulary. keys: of the noise of each;
+    None: the likeliest is taken. place: seed and position.
     """
 
     ids: AnyIds | None
@@ -95,14 +95,14 @@ class Sampler:
         return best if ids is None else int(ids[best])
 
     def lot(self, row: Row | Likeliest, position: Position) -> Lot:
-        """What `pick` draws from; valid until this is asked again."""
+        """The lot that `pick` draws from; valid until this is asked again."""
         ids, logits = self._stepped(row, position)
         if self._greedy:
             return Lot(ids, logits)
         return Lot(ids, logits, self._keys if ids is None else self._keys[ids], (self._seed, position))
 
     def _stepped(self, row: Row | Likeliest, position: Position) -> Candidates:
-        """What the steps leave."""
+        """The candidates that the steps leave."""
         ids, logits = row if isinstance(row, tuple) else self._candidates(row)
         for step in self._steps:
             ids, logits = step.apply(ids, logits, position)
@@ -110,7 +110,7 @@ class Sampler:
         return self._left
 
     def _candidates(self, row: Row) -> Candidates:
-        """What the matcher and `n_early` let follow."""
+        """The candidates that the matcher and `n_early` let follow."""
         mask = self.matcher.mask() if self.matcher is not None else None
         if mask is not None and not mask.are_banned:
             ids = mask.allowed(len(row))
@@ -150,7 +150,7 @@ class Sampler:
 
 
 class Drawer(Protocol):
-    """What `pick_each` needs of a sampler. `Sampler` is one."""
+    """A sampler as `pick_each` needs it. `Sampler` is one."""
 
     @property
     def n_needed(self) -> int:
@@ -158,13 +158,13 @@ class Drawer(Protocol):
         ...
 
     def lot(self, row: Row | Likeliest, position: Position) -> Lot:
-        """What the id of this position is drawn from."""
+        """The lot that the id of this position is drawn from."""
         ...
 
 
 def pick_each(samplers: Sequence[Drawer], rows: Outputs, positions: Sequence[Position]) -> list[int | Exception]:
-    """What each sampler picks from its row, or the error that this raises; the likeliest ids of all rows, and the noise
-    of all, are found in one pass each.
+    """Each sampler's pick from its row, or the error that this raises; the likeliest ids of all rows, and the noise of
+    all, are found in one pass each.
     """
     picked: list[int | Exception] = []
     waiting: list[tuple[int, Lot]] = []

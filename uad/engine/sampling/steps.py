@@ -1,8 +1,7 @@
 """The steps between the target's logits and the draw: llama.cpp's own stages, and those that have to be ours.
 
-Ours are those that draw (mirostat, adaptive-p): llama.cpp's have random numbers of their own, so the text would
-depend on how often they are asked. What a step remembers of a text changes with accepted ids only, so that drafts
-change nothing.
+Ours are those that draw (mirostat, adaptive-p): llama.cpp's have random numbers of their own, so the text would depend
+on how often they are asked. A step's memory of a text changes with accepted ids only, so that drafts change nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Native:
             chain.accept(id_)
 
     def apply(self, ids: AnyIds | None, logits: Row, position: Position) -> Candidates:
-        """What the stages leave."""
+        """The candidates that the stages leave."""
         return self._chain.apply(logits, ids)
 
     def accept(self, id_: int) -> None:
@@ -86,7 +85,7 @@ class Sometimes:
         self._lot = lot
 
     def apply(self, ids: AnyIds | None, logits: Row, position: Position) -> Candidates:
-        """What the step leaves, or all of them."""
+        """The candidates that the step leaves, or all of them."""
         if chance(self._seed, position, self._lot) >= self._probability:
             return ids, logits
         return self._step.apply(ids, logits, position)
@@ -165,7 +164,7 @@ class BadWords:
 
 
 class _Pending:
-    """What was left to be drawn at the last place, until an id is accepted: each id with a probability."""
+    """The ids left to be drawn at the last place, each with a probability, until an id is accepted."""
 
     def __init__(self) -> None:
         self._ids: AnyIds = _NOBODY

@@ -43,7 +43,7 @@ _NOTES = ("title", "description", "default", "examples", "example", "deprecated"
 
 
 def arguments(format_: CallFormat, after: str, tool: Tool) -> Iterator[Part]:
-    """What stands after a tool's name in the format's example, `after`, with the tool's own arguments in it."""
+    """The parts after a tool's name in the format's example, `after`, with the tool's own arguments in it."""
     tags = format_.tags or Tags(key="", key_end="=" if format_.body == "python" else ":", value_end="")
     first, last = after.index(f"{tags.key}word"), after.index(f"{tags.key}n")
     between = after[first:last].partition("tea")[2].removeprefix(_close(tags, "word"))
@@ -57,7 +57,7 @@ def arguments(format_: CallFormat, after: str, tool: Tool) -> Iterator[Part]:
 
 
 def _close(tags: Tags, key: str) -> str:
-    """What stands after a value."""
+    """The text after a value."""
     return ("\n" if tags.lines else "") + tags.value_end.replace("{key}", key)
 
 
@@ -139,7 +139,7 @@ class _ArgumentWriter:
         return (Json(embedded(schema, self._root)), *([Literal(close)] if close else []))
 
     def _key_end(self, types: frozenset[str]) -> str:
-        """What ends an argument's name, where it says what kind of value follows."""
+        """The text that ends an argument's name, where it says what kind of value follows."""
         if types == {"string"} and self._tags.text_ends:
             return self._tags.text_ends[0]
         kinds = {"number" if kind == "integer" else kind for kind in types}
@@ -224,7 +224,8 @@ def _moved(value: object) -> object:
 @dataclass(frozen=True)
 class ArgumentShape:
     """One way to write arguments. properties: those that are named, by name, in order; required: names among them that
-    must be there. others: what every other argument may be; None: there is none. patterns: schemas by what names match.
+    must be there. others: what every other argument may be; None: there are no others. patterns: schemas by what names
+    match.
     """
 
     properties: Mapping[str, Schema] = field(default_factory=dict)
@@ -265,7 +266,9 @@ def _shapes(schema: Schema, root: Schema, depth: int) -> list[ArgumentShape]:
 
 
 def _factors(schema: Schema, root: Schema) -> Iterator[tuple[str, list[Schema]]]:
-    """What holds together with a schema's own words: by the word that says so, schemas of which one holds."""
+    """The conditions that hold together with a schema's own words: by the word that says so, schemas of which one
+    holds.
+    """
     # {"$ref": A, "allOf": [B, C], "anyOf": [D, E]} is A and B and C and (D or E): [A], [B], [C], [D, E]. The product of
     # these lists has every way to keep to the schema: A B C D, and A B C E.
     if "$ref" in schema:
@@ -278,7 +281,7 @@ def _factors(schema: Schema, root: Schema) -> Iterator[tuple[str, list[Schema]]]
 
 
 def _own(schema: Schema) -> ArgumentShape:
-    """What the words of a schema itself say."""
+    """The shape that a schema's own words describe."""
     named, required, others = schema.get("properties"), schema.get("required"), schema.get("additionalProperties")
     patterns = schema.get("patternProperties")
     return ArgumentShape(
@@ -306,7 +309,7 @@ def _both(shapes: list[ArgumentShape], other: list[ArgumentShape]) -> list[Argum
 
 
 def _joined(shape: ArgumentShape, other: ArgumentShape) -> ArgumentShape:
-    """What both allow. An argument that only one of them names is one of the others of the second."""
+    """The shape that both allow. An argument that only one of them names is among the others of the second."""
     names = dict.fromkeys((*shape.properties, *other.properties))
     properties = {name: _all_of(_of(shape, name), _of(other, name)) for name in names}
     is_closed = shape.is_closed or other.is_closed

@@ -31,7 +31,7 @@ ASSISTANT = "<|start|>assistant"
 
 
 def grammar_of(format_: CallFormat, calls: Calls, thought: ThoughtFormat = THINK_TAGS) -> CallGrammar | None:
-    """What calls of these tools look like in a format; None where an answer may hold none.
+    """The grammar of calls of these tools in a format; None where an answer may hold no calls.
 
     Raises InvalidRequestError for a tool whose schema is not understood.
     """
@@ -53,8 +53,8 @@ def grammar_of(format_: CallFormat, calls: Calls, thought: ThoughtFormat = THINK
 
 
 def lead_lark(answers: AnswerFormat, specials: Mapping[str, str], is_thought_over: bool) -> str:
-    """What may stand before an answer that is no call, as rules of Lark, the first named lead: a thought and what
-    follows it. With is_thought_over only the latter.
+    """The text that may stand before an answer that is no call, as rules of Lark, the first named lead: a thought and
+    what follows it. With is_thought_over only the latter.
     """
     around = CallGrammar(thought=answers.marks, after_thought=ASSISTANT if answers.channels else "")
     return CallLark(around, specials, {}).lead(HEADER if answers.channels else (), is_thought_over)
@@ -71,7 +71,7 @@ def _shape(format_: CallFormat, call: str, calls: Calls, tool: Tool) -> CallShap
 
 
 def _trigger(format_: CallFormat) -> str:
-    """A marker with which calls begin; words that prose may have are none."""
+    """A marker with which calls begin; words that prose may have do not count."""
     if format_.channels:
         return _CALL_CHANNEL
     first = next(iter(format_.openers()), "")
@@ -121,7 +121,7 @@ def _around_id(text: str) -> Iterator[Part]:
 def call_constraint(
     vocab: VocabTable, answers: AnswerFormat, calls: Calls, start: Start, tail: str, answer: Schema | None = None
 ) -> Constraint | None:
-    """What an answer may be by what the request says about calls; None where it may be anything.
+    """The constraint that a request's word about calls puts on an answer; None where it may be anything.
 
     A call that is required comes first, or after a thought. One that is not is constrained from its marker on, if a
     tool is strict. With the schema of an answer there is a call or such an answer. tail: the end of the prompt.
@@ -176,8 +176,8 @@ def _bound(
 
 
 def after_thoughts(vocab: VocabTable, answers: AnswerFormat, bound: Constraint, start: Start, tail: str) -> Constraint:
-    """The constraint of an answer after the thought that has begun, or that may come first; as it is where there can
-    be none, or where it describes thoughts itself. tail: the end of the prompt.
+    """The constraint of an answer after the thought that has begun, or that may come first; unchanged where there can
+    be no thought, or where it describes thoughts itself. tail: the end of the prompt.
     """
     end = answers.marks.end.strip()
     if bound.triggers or (bound.kind is ConstraintKind.GRAMMAR and end in bound.text):
@@ -210,7 +210,7 @@ def _from_its_marker(vocab: VocabTable, format_: CallFormat, grammar: CallGramma
 
 
 def _opening(format_: CallFormat, grammar: CallGrammar, start: Start, tail: str, thinks: bool) -> Opening:
-    """What stands before the answer, and what may stand before its calls."""
+    """The text before the answer, and the text that may stand before its calls."""
     if start.in_thought:
         return Opening(is_thought_over=True)
     is_open = bool(format_.plain) and tail.endswith(format_.start)

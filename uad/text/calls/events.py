@@ -1,6 +1,4 @@
-"""What an answer says, event by event, and what emits them: white space is trimmed, a call is numbered. Knows no
-format.
-"""
+"""The events of an answer, and the emitter of them: white space is trimmed, a call is numbered. Knows no format."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from uad.text.calls.tools import Calls, Tool
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What is said to the user. `at`: where in the answer's text it begins, in characters; -1: not known."""
+    """Text said to the user. `at`: where in the answer's text it begins, in characters; -1: not known."""
 
     text: str
     at: int = field(default=-1, compare=False)
@@ -21,7 +19,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """What the model thought before. `at` as that of content."""
+    """Text that the model thought beforehand. `at`: as for content."""
 
     text: str
     at: int = field(default=-1, compare=False)

@@ -36,9 +36,9 @@ class Tags:
     key_end: str = ""
     """After it the tool's schema says what kind of value follows."""
     text_ends: tuple[str, ...] = ()
-    """What ends a name before a value that is text."""
+    """Texts that end a name before a value that is text."""
     json_ends: tuple[str, ...] = ()
-    """What ends a name before a value that is JSON."""
+    """Texts that end a name before a value that is JSON."""
     value: str = ""
     """Stands before each value."""
     value_end: str
@@ -48,7 +48,7 @@ class Tags:
     cdata: bool = False
     """Values may be in XML's sections for text."""
     nested: str = ""
-    """What tags begin with that lists and objects are written in."""
+    """The beginning of the tags that lists and objects are written in."""
 
     @property
     def key_ends(self) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ class CallFormat:
         return not (self.begin or self.start or self.channels)
 
     def openers(self) -> tuple[str, ...]:
-        """What a call may begin with, for one that has markers."""
+        """The texts that a call may begin with, for a format that has markers."""
         return tuple(dict.fromkeys(text for text in (self.begin, self.start) if text))
 
     def markers(self) -> Iterator[str]:
@@ -155,7 +155,7 @@ class AnswerFormat:
 
     @property
     def marks(self) -> ThoughtFormat:
-        """What stands around thoughts in the text of an answer, headers of messages included."""
+        """The marks around thoughts in the text of an answer, headers of messages included."""
         return ANALYSIS if self.channels else self.thought
 
     @property
@@ -174,8 +174,8 @@ class AnswerFormat:
 
 
 def head_of(format_: CallFormat, text: str) -> tuple[str, str]:
-    """The name and the id in what stands between a call's start and its arguments; the id is empty where there is
-    none.
+    """The name and the id in what stands between a call's start and its arguments; the id is empty where the call has
+    no id.
     """
     if not format_.head:
         return text.strip(), ""
@@ -188,8 +188,8 @@ def head_of(format_: CallFormat, text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Header:
-    """What stands before a message in harmony, gpt-oss's format. `recipient` is empty for thoughts and for the user;
-    `text` is all of it.
+    """The header of a message in harmony, gpt-oss's format. `recipient` is empty for thoughts and for the user; `text`
+    is all of it.
     """
 
     channel: str

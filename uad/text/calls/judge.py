@@ -55,7 +55,7 @@ def same(value: object, other: object) -> bool:
 
 
 def _key(value: object) -> Hashable:
-    """What equal values share, and no others."""
+    """A key that equal values share, and no others."""
     if isinstance(value, list):
         return ("array", tuple(map(_key, value)))
     if isinstance(value, Mapping):
@@ -194,8 +194,8 @@ def _members(judge: SchemaJudge, value: object, schema: Schema) -> bool:
 
 
 def of_member(schema: Schema, name: str) -> Sequence[object]:
-    """What an object's schema says of a member, in its own words. Where a pattern may name it that is not understood,
-    what holds for all others does not count.
+    """The schemas that an object's schema has for a member, in its own words. If a pattern that is not understood may
+    name the member, the schema for all others does not count.
     """
     own, patterns = schema.get("properties"), schema.get("patternProperties")
     schemas: list[Any] = [own[name]] if isinstance(own, Mapping) and name in own else []

@@ -1,5 +1,5 @@
-"""What calls are put together from (exact texts, patterns, JSON values, choices), and a grammar of them in llguidance's
-dialect of Lark. Knows no format of calls.
+"""The parts that calls are put together from (exact texts, patterns, JSON values, choices), and a grammar of them in
+llguidance's dialect of Lark. Knows no format of calls.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class AnyRow:
 
 @dataclass(frozen=True)
 class NewName:
-    """A name that is none of these."""
+    """A name other than these."""
 
     taken: tuple[str, ...]
 
@@ -142,9 +142,9 @@ class CallGrammar:
     trigger: str = ""
     """A marker with which calls begin, and nothing else; empty where a format has none."""
     thought: ThoughtFormat = THINK_TAGS
-    """What stands around thoughts before calls."""
+    """The marks around thoughts before calls."""
     after_thought: str = ""
-    """What stands between thoughts and calls."""
+    """The text between thoughts and calls."""
     lazy: tuple[str, ...] = ()
     """Texts with which calls begin, and prose does not, for formats without a trigger."""
 
@@ -197,7 +197,7 @@ class CallLark:
         return "\n".join([f"start: {lead}calls", f"calls: {calls}", f"body: {body}", *self._rules, ""])
 
     def lead(self, header: tuple[Part, ...], is_thought_over: bool) -> str:
-        """What may stand before an answer that is no call. header: what the answer itself begins with."""
+        """The rules for the text before an answer that is no call. header: what the answer itself begins with."""
         before = self._gap() if is_thought_over else self._thought()
         return "\n".join([f"lead: {before} {self._sequence(header, 'header')}", *self._rules, ""])
 
@@ -208,7 +208,7 @@ class CallLark:
         return f"(thought {self._gap()})?"
 
     def _gap(self) -> str:
-        """What stands between a thought and a call: some white space, or a header."""
+        """The text between a thought and a call: some white space, or a header."""
         if self._grammar.after_thought:
             return self._literal(self._grammar.after_thought)
         self._rules.append("GAP: /[ \\n]{1,4}/")
@@ -283,7 +283,7 @@ class CallLark:
         return self._rule(name, " & ".join(sides))
 
     def _held(self, until: str) -> str:
-        """What stands before the first special in a text that ends another."""
+        """The part before the first special in a text that ends another."""
         match = self._names.search(until) if self._names is not None else None
         return until[: match.start()] if match else until
 

@@ -74,8 +74,8 @@ class AnswerParser:
         return self._emitter.drain()
 
     def finish(self, is_cut: bool = True) -> list[Event]:
-        """What was kept back. A call whose end is missing is closed, unless the answer was cut before the model ended
-        it: then its arguments are what there is of them.
+        """The events of the text that was kept back. A call whose end is missing is closed, unless the answer was cut
+        before the model ended it: then its arguments are what there is of them.
         """
         self._source.end(is_cut)
         self._go_on()
@@ -120,7 +120,7 @@ class AnswerParser:
                 self._content.add(word)
 
     def _begin(self) -> Wait[None]:
-        """Thoughts at the front of an answer, or the end of thoughts alone, which says that there are none."""
+        """Thoughts at the front of an answer, or the end of thoughts alone, which says that it has no thoughts."""
         start, end = self._format.thought.start.strip(), self._format.thought.end.strip()
         self._source.set_mark()
         yield from self._source.blanks()
@@ -181,8 +181,8 @@ class AnswerParser:
             header = (yield from self._header()) if word else Header("final", "")
 
     def _header(self) -> Wait[Header]:
-        """What stands before a message. A text that is no header is content, its first marker too: else it would be
-        found for ever.
+        """The header of a message. A text that is no header is content, its first marker too: otherwise that would be
+        found forever.
         """
         self._source.set_mark()
         try:

@@ -34,13 +34,13 @@ MAX_BUFFERED_CHARS = 1 << 20
 """Characters of a value that are kept back because its text is not yet JSON."""
 _CDATA = "<![CDATA["
 _INDENTS = ("", " ", "  ", "    ", "\t")
-"""What may stand before a closing tag on a line of its own."""
+"""Indents that may stand before a closing tag on a line of its own."""
 _CLOSERS = words("}", "]", ")")
 _ARGUMENTS = ("arguments", "parameters")
 _ASIDE = ("id", "type", "index")
 """Members of a call that say nothing of it."""
 _FIRST = Following(rf"\)|{KEY}\s*=", rf"(?:{KEY})?\s*", words(), words(), commas=False)
-"""What stands after the bracket of a call in Python: a name, or the other bracket."""
+"""The text after the bracket of a call in Python: a name, or the other bracket."""
 
 
 class CallReader:
@@ -198,7 +198,7 @@ class CallReader:
         self._emitter.content.add(rest if len(rest) > len("{}") else "")
 
     def _goes_on(self, call: Call | None, stops: Words, n: int) -> Wait[bool]:
-        """Whether a call's object has another member. What is none is content, where the call has begun."""
+        """Whether a call's object has another member. Text that is no member is content, where the call has begun."""
         if call is not None:
             self._source.set_mark()
         goes_on = yield from next_member(self._source, stops, is_first=not n)
@@ -251,7 +251,7 @@ class CallReader:
 
 @lru_cache(maxsize=64)
 def _value_ends(format_: CallFormat, tags: Tags, names: tuple[str, ...]) -> Following:
-    """What may follow an argument in tags: another one, the end of the call or of all, the next call."""
+    """The text that may follow an argument in tags: another one, the end of the call or of all, the next call."""
     key, ends = re.escape(tags.key), "|".join(map(re.escape, tags.key_ends))
     stops = words(format_.end, format_.finish, *(f"{format_.start}{name}" for name in names))
     return Following(
@@ -275,7 +275,7 @@ class TaggedArguments:
         self._lead = ""
 
     def read(self) -> Wait[None]:
-        """Emit all of them, up to what is none."""
+        """Emit all arguments, up to something that is not one."""
         self._call.add("{")
         try:
             while (yield from self._argument()):
@@ -414,7 +414,7 @@ def arguments_text(source: FormatSource, stops: Words) -> Wait[str]:
 
 
 def string_of(value: str) -> str:
-    """What a JSON string says. Raises MalformedError for another value."""
+    """The text of a JSON string. Raises MalformedError for another value."""
     string = json.loads(value)
     if not isinstance(string, str):
         raise MalformedError("not a string")

@@ -84,7 +84,7 @@ def _says(text: str, value: object) -> bool:
 
 
 def thought_format(template: str, family: Family | None) -> ThoughtFormat | None:
-    """What stands around a model's thoughts: as its family says, or as its template spells the tags; None where neither
+    """The marks around a model's thoughts: as its family says, or as its template spells the tags; None where neither
     knows any.
     """
     if family is not None and family.thought is not None:

@@ -53,8 +53,8 @@ def words(*texts: str) -> Words:
 
 
 class Following:
-    """What may follow a value: white space, and then `after`, a regular expression, or one of `stops`; before that a
-    comma too many, if there are commas.
+    """The text that may follow a value: white space, and then `after`, a regular expression, or one of `stops`; before
+    that a comma too many, if there are commas.
 
     begun: a regular expression for the beginning of `after`, `starts` texts with which it begins.
     """
@@ -94,7 +94,7 @@ class MarkedText:
         self.is_cut = False  # the text ended before the model did
 
     def add(self, text: str) -> None:
-        """More text. What is read and not marked is forgotten."""
+        """Add more text. Text that is read and not marked is forgotten."""
         kept = self.at if self._mark is None else self._mark
         self._text = self._text[kept:] + text
         self.n_gone += kept
@@ -128,11 +128,11 @@ class MarkedText:
         self.at, self._mark = self._mark, None
 
     def clear_mark(self) -> None:
-        """What is read now need not be kept."""
+        """Clear the mark: text that is read need not be kept."""
         self._mark = None
 
     def rest(self) -> str:
-        """What is not read yet."""
+        """The text that is not read yet."""
         return self._text[self.at :]
 
     def tell_match(self, pattern: re.Pattern[str], tell: Tell) -> None:
@@ -218,8 +218,8 @@ class FormatSource(MarkedText):
 
     def until(self, wanted: Words, tell: Tell) -> Wait[str]:
         """Emit the text up to the next word, pass over that, and return it; empty where the text ends first."""
-        # What may yet become a word is kept back. A word that begins in it is none yet, either: of "</a" and "</a>" the
-        # longer one counts, so at the end of "x</a" the shorter one must wait for the next letter.
+        # Text that may yet become a word is kept back. A word that begins in it does not count yet, either: of "</a"
+        # and "</a>" the longer one counts, so at the end of "x</a" the shorter one must wait for the next letter.
         while True:
             held = len(self._text) if self._is_ended else wanted.held_from(self._text, self.at)
             match = wanted.pattern.search(self._text, self.at)

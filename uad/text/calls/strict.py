@@ -131,7 +131,7 @@ class StrictReader:
                 raise MalformedError("no value")
 
     def _word(self, may: Callable[[str], bool]) -> Wait[str]:
-        """A number or a constant, up to the letter that is none of its own."""
+        """A number or a constant, up to the first letter that is not part of it."""
         text = ""
         while (char := (yield from self._source.peek())) and not (char.isspace() or char in ",]}"):
             text += char
@@ -150,7 +150,7 @@ class StrictReader:
             yield from self._escape()
 
     def _escape(self) -> Wait[None]:
-        """What stands after a backslash."""
+        """Read the rest of an escape, after its backslash."""
         char = yield from self._source.peek()
         if not char or char not in '"\\/bfnrtu':
             raise MalformedError("no escape")

@@ -33,8 +33,8 @@ class Tool:
 
 @dataclass(frozen=True)
 class Calls:
-    """What a request says about calls. `choice` is none, auto, required, or the name of the one tool that must be
-    called.
+    """The part of a request that is about calls. `choice`: none, auto, required, or the name of the one tool that must
+    be called.
     """
 
     tools: tuple[Tool, ...] = ()
@@ -60,8 +60,8 @@ class Calls:
 
 
 def _named(argument: str, root: Schema) -> Iterator[Schema]:
-    """What a schema of arguments says of one of them, wherever it does: in references, parts and alternatives too, and
-    of names that it does not list.
+    """All that a schema of arguments says of one of them, wherever it does: in references, parts and alternatives too,
+    and of names that it does not list.
     """
     # {"$ref": "#/$defs/A", "anyOf": [{"properties": {"n": X}}, {"additionalProperties": Y}]} says X and Y of "n", and
     # what A says.
@@ -77,7 +77,9 @@ def _named(argument: str, root: Schema) -> Iterator[Schema]:
 
 
 def _parts(schema: Schema, root: Schema) -> Iterator[Schema]:
-    """What a schema refers to, its parts and its alternatives. Those that refer to themselves are looked at once."""
+    """The schemas that a schema refers to, its parts and its alternatives. Those that refer to themselves are looked at
+    once.
+    """
     waiting, seen = [schema], set[int]()
     while waiting:
         current = resolved(waiting.pop(), root)
@@ -124,7 +126,7 @@ def types_in(schema: Schema, root: Schema) -> frozenset[str]:
 
 
 def listed(word: object) -> list[object]:
-    """What a word of a schema names, such as `type`: one thing, or a list of them."""
+    """The values of a schema's word such as `type`, as a list; it may name one thing or several."""
     return word if isinstance(word, list) else [word]
 
 

@@ -1,9 +1,9 @@
 """Values as models write them, made into JSON: as they come (JSON with its usual faults, Gemma's notation, Python's),
 or from whole texts (plain texts, tags in tags).
 
-What is emitted is JSON wherever the text breaks off, unless the answer was cut. A string ends at its quotation mark
-where something follows that can stand after a string: in `"say "hi" there"}` only the last mark does. In valid JSON
-that is every mark without a backslash, so valid JSON is passed on as it is.
+The output is JSON wherever the text breaks off, unless the answer was cut. A string ends at its quotation mark where
+something follows that can stand after a string: in `"say "hi" there"}` only the last mark does. In valid JSON that is
+every mark without a backslash, so valid JSON is passed on as it is.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def spelled(word: str) -> str:
 
 
 def kind_of(text: str) -> str:
-    """The JSON type of a text that is JSON; empty for one that is none."""
+    """The JSON type of a text that is JSON; empty for any other text."""
     if text in ("true", "false"):
         return "boolean"
     if text == "null":
@@ -121,7 +121,7 @@ _ITEMS = rf"[\]}})]|,\s*(?:[\"'\[{{(\]\-\d]|{_CONSTANT}|<\|\"\|>)"
 _LIST = Bracket("]", "[]", "", _ITEMS, r",\s*(?:[a-zA-Z]{0,5}|<\|?\"?\|?)")
 _JSON_ESCAPES = re.compile(r"[\"\\/bfnrt']|u[0-9a-fA-F]{4}")
 _PLAIN_JSON = re.compile(r"(?:[^\"\\\x00-\x1f]|\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4}))+")
-"""What stands in a JSON string as it stands in the text: emitted at once, since calls hold long texts."""
+"""Characters that a JSON string has just as the text has them: emitted at once, since calls hold long texts."""
 JSON = Notation(
     ('"', "'"),
     {"{": Bracket("}", "{}", ":", r"[}\]]|,\s*[\"'}]", r",\s*"), "[": _LIST},
@@ -256,7 +256,7 @@ class ValueReader:
             raise
 
     def _next(self) -> Wait[None]:
-        """What stands after an opening bracket or a value: the end, or the next member."""
+        """Read on after an opening bracket or a value: the end, or the next member."""
         source, top = self._source, self._open[-1]
         if self._guards:
             source.set_mark()
@@ -347,7 +347,7 @@ class ValueReader:
     def _string(
         self, quote: str, ends: Following, tell: Tell, as_json: bool = True, is_name: bool = False
     ) -> Wait[bool]:
-        """What stands in a string, as it stands in JSON's; false where the text ends in it. Names hold no marks."""
+        """Emit the contents of a string, as JSON writes them; false where the text ends in it. Names hold no marks."""
         # The value in `{"a": "say "hi"", "b": 1}`: `say ` is emitted, and the mark before hi waits for what follows it.
         # `hi` follows no string, so the mark is part of this one: `\"` is emitted. The mark after hi has one after
         # it: part of the string too. After the third stands `, "`, which is what follows a string: it ends here.
@@ -388,7 +388,7 @@ class ValueReader:
 
 
 def _escape(source: FormatSource, notation: Notation) -> Wait[str]:
-    """What stands after a backslash, as it stands in JSON. One that means nothing is a backslash."""
+    """The JSON of an escape, read after its backslash. One that means nothing is a backslash."""
     match = yield from source.match(notation.escapes, _LONGEST_ESCAPE_CHARS)
     if not match or match == "'":
         return match or "\\\\"
@@ -401,7 +401,7 @@ def _escape(source: FormatSource, notation: Notation) -> Wait[str]:
 
 
 def _member_of(name: str, schema: Schema) -> object:
-    """What a schema says of the member with this name, which is a JSON string."""
+    """The schema for the member with this name, which is a JSON string."""
     known = schema.get("properties")
     for key, member in known.items() if isinstance(known, Mapping) else ():
         if quoted(key) == name:
@@ -446,7 +446,7 @@ def of_text(raw: str, types: frozenset[str]) -> str:
 
 
 def of_json(raw: str) -> str:
-    """The JSON of a value that says it is JSON; a string where it is none."""
+    """The JSON of a value that claims to be JSON; a string where it is not."""
     text = spelled(raw.strip())
     if kind_of(text):
         return text

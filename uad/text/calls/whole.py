@@ -119,8 +119,8 @@ def _no_constant(word: str) -> None:
 
 
 def _is_call_of(tool: Tool, text: str) -> bool:
-    """Whether these are arguments for the tool. Its own schema is none: some models answer with what the request says
-    of the tool.
+    """Whether these are arguments for the tool. Its own schema does not count: some models answer with what the request
+    says of the tool.
     """
     try:
         arguments = json.loads(text, parse_constant=_no_constant)

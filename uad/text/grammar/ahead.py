@@ -1,4 +1,5 @@
-"""What a grammar forces after a choice of white space: a guess that reaches from one member's value to the next one's.
+"""The text that a grammar forces after a choice of white space: a guess that reaches from one member's value to the
+next one's.
 
 JSON has a blank or none after a comma or a colon (`source.JSON_STYLE`), so what is forced ends there.
 """
@@ -32,8 +33,8 @@ def ahead(native: llguidance.LLMatcher, vocabulary: GrammarVocabulary, last: byt
 
     The last id is left out: it could be a longer one.
     """
-    # After `{"a": true` a schema forces `,`, then a blank or none, then `"b":`, then a blank or none, then a value.
-    # What is forced (`text`) is "," alone, as the blank is a choice. So a copy of the matcher is fed "," and " ", and
+    # After `{"a": true` a schema forces `,`, then a blank or none, then `"b":`, then a blank or none, then a value. The
+    # forced text (`text`) is "," alone, as the blank is a choice. So a copy of the matcher is fed "," and " ", and
     # asked what is forced now: `"b":`. That ends in a separator too, so it is fed this and a blank: nothing is forced,
     # as the value is free. The guess is `, "b":` with one guessed blank, at 1; the blank after the colon leads nowhere
     # and is not guessed.
@@ -76,7 +77,7 @@ class Blanks:
         self._guesses: list[GuessedId] = []
 
     def chosen(self, guesses: list[GuessedId], forced: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
-        """Ids with beliefs: the guesses, or what is forced where there are none, or blanks are not taken."""
+        """Ids with beliefs: the guesses, or the forced ids if there are no guesses, or if blanks are not taken."""
         self._guesses = guesses[::-1]
         if not guesses or not self._are_taken:
             return forced

@@ -37,7 +37,7 @@ class Chars:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """What a rule of this name may be. at: where it is named."""
+    """A reference to the rule of this name. at: where it is named."""
 
     name: str
     at: int = field(compare=False)
@@ -59,7 +59,7 @@ class Either:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A part so many times in a row; high None: any number of times."""
+    """A part, low to high times in a row; high None: any number of times."""
 
     part: Node
     low: int

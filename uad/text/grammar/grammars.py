@@ -40,7 +40,7 @@ LIMITS = llguidance.LLParserLimits(
     verbose_errors=False,
 )
 MOST_CPU_S = 0.8
-"""Processor time of compiling. What is within the limits of size takes a third of this."""
+"""Processor time of compiling. A grammar within the limits of size takes a third of this."""
 LONGEST_S = 5.0
 _LOOK_S = 0.1
 _STACK_BYTES = 256 << 20  # bytes
@@ -74,7 +74,7 @@ class Grammars:
         self._compiled(constraint)
 
     def matcher_of(self, request: Request) -> Matcher | None:
-        """What a request's answer may be, at its beginning; None: anything."""
+        """The matcher of a request's answer, at its beginning; None: the answer may be anything."""
         matcher = self.start(request.constraint) if request.constraint is not None else None
         thoughts = request.thoughts
         if thoughts is None or thoughts.budget is None:
@@ -156,7 +156,7 @@ class Grammars:
 
 
 def limited(work: Callable[[], T]) -> T:
-    """What `work` returns or raises.
+    """Run `work`; returns or raises what it does.
 
     Raises InvalidRequestError where it computes for longer than MOST_CPU_S, or takes longer than LONGEST_S on a busy
     machine; then it is left to end by itself. Raises UnavailableError where too much is left so.
@@ -186,7 +186,9 @@ def limited(work: Callable[[], T]) -> T:
 
 
 def _cpu_seconds(thread: threading.Thread, began: float) -> float:
-    """What a thread computed so far; where the system does not say, or it has ended, the time since it began."""
+    """Seconds that a thread has computed so far; where the system does not say, or it has ended, the seconds since it
+    began.
+    """
     try:
         return int(Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()[0]) / 1e9
     except (OSError, ValueError, IndexError):

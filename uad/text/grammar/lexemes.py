@@ -54,8 +54,8 @@ def _lexemes_in(trees: Iterable[Node]) -> Iterator[Lexeme]:
 
 class _Walk:
     """Walks through all texts from one lexeme's beginning to its end, with all lexemes that may stand there side by
-    side, as llguidance's lexer does. What follows a rule is what follows it anywhere: that allows more, and misses
-    nothing.
+    side, as llguidance's lexer does. A rule counts as followed by all that follows it anywhere: that allows more, and
+    misses nothing.
     """
 
     def __init__(self, trees: Mapping[str, Node], nodes: Mapping[int, Node], places: _Places) -> None:
@@ -96,8 +96,8 @@ class _Walk:
             more = [(number, after) for number, at in state for after in self._places.next[at]]
             if ended:
                 # Here a lexeme may end and another go on: `num: /[0-9]+[ \n]*/` after "12" may end, or take a digit, a
-                # blank or a line's end. What follows a number is "\n". That is a byte of both, so `num` might take
-                # what should follow it. `/[0-9]+/` could only take digits, which nothing else begins with: it stays.
+                # blank or a line's end. A number is followed by "\n". That is a byte of both, so `num` might take what
+                # should follow it. `/[0-9]+/` could only take digits, which nothing else begins with: it stays.
                 after = _any_of(self._after[number] for number in ended)
                 nodes.update(self._nodes[number] for number, at in more if self._places.bytes[at] & after)
                 yield ended
@@ -261,7 +261,7 @@ class _Follow:
         raise AssertionError(tree)
 
     def _pass_on(self, tree: Node, after: int) -> None:
-        """What may stand after a tree may stand after its last parts."""
+        """Pass on to the last parts of a tree what may stand after the tree."""
         match tree:
             case Lexeme(_, number):
                 self.by_lexeme[number] |= after

@@ -1,4 +1,4 @@
-"""What one answer may still be: a grammar's state after the ids so far, or free text up to a trigger."""
+"""The continuations still open to one answer: a grammar's state after the ids so far, or free text up to a trigger."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Trigger:
     def completing(self) -> Iterator[tuple[int, bytes]]:
         """Ids that would end a trigger which has begun and go on after it, and what the grammar would begin with."""
         # With the tail "<tool_" the rest of the trigger is "call>"; of the ids that begin with it, such as "call>[",
-        # the vocabulary's sorted pieces are one range. What goes on as the grammar cannot ("[" for an object) gets
-        # barred.
+        # the vocabulary's sorted pieces are one range. A piece that goes on as the grammar cannot ("[" for an object)
+        # gets barred.
         rests = {word[n:] for word in self._words for n in range(1, len(word)) if self._tail.endswith(word[:n])}
         pieces, ids = self._table.sorted_pieces
         for rest in rests:
@@ -201,9 +201,7 @@ class GrammarMatcher:
             raise self._error()
 
     def _mask_before(self, trigger: Trigger) -> Mask | None:
-        """What free text may go on with: all but early ends, and tokens that run into a grammar which begins
-        otherwise.
-        """
+        """The mask of free text: all but early ends, and tokens that run into a grammar which begins otherwise."""
         banned: set[int] = set(self._vocabulary.eog) if trigger.must else set()
         if not trigger.is_dead:
             completing = trigger.completing()

@@ -1,4 +1,4 @@
-"""What sampling, the loop and drafters need of a constraint. `uad.text.grammar.matcher.GrammarMatcher` satisfies it."""
+"""A constraint as sampling, the loop and drafters need it. `uad.text.grammar.matcher.GrammarMatcher` satisfies it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class Mask(NamedTuple):
 
 
 class Matcher(Protocol):
-    """What one answer may still be. It is passed every id of the answer, in order, and nothing else changes it."""
+    """The continuations still open to one answer. A matcher is passed every id of the answer, in order, and nothing
+    else changes it.
+    """
 
     @property
     def is_over(self) -> bool:
@@ -48,7 +50,7 @@ class Matcher(Protocol):
         """
 
     def mask(self) -> Mask | None:
-        """What may follow; None: any id. Raises UadError where a limit is exceeded."""
+        """The ids that may follow; None: any id. Raises UadError where a limit is exceeded."""
 
     def accept(self, id_: int) -> None:
         """The answer goes on with this id. Raises UadError where it may not."""

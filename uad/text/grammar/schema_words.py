@@ -1,7 +1,7 @@
 """Words of JSON schemas that forbid nothing where they stand. llguidance refuses some of them; they are left out.
 
 JSON Schema has `format` for a note unless a validator says otherwise, so one that llguidance does not know is such a
-word. What forbids something and is not known stays, and is refused with its place; but see `loosened`.
+word. A word that forbids something and is not known stays, and is refused with its place; but see `loosened`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _allows_all(schema: object, kind: str = "") -> bool:
 
 
 def listed(types: object) -> list[object]:
-    """What a word of a schema names, such as `type`: one thing, or a list of them."""
+    """The values of a schema's word such as `type`, as a list; it may name one thing or several."""
     return types if isinstance(types, list) else [types]
 
 
@@ -87,7 +87,9 @@ WORDS: Mapping[str, IdleWord] = {
     "then": IdleWord("", lambda value, schema: "if" not in schema or _allows_all(value)),
     "else": IdleWord("", lambda value, schema: "if" not in schema or _allows_all(value)),
 }
-"""What llguidance refuses, by what it is about. `$dynamicRef` and `$recursiveRef` always forbid something."""
+"""Words that llguidance refuses, by name, with the type that each is about. `$dynamicRef` and `$recursiveRef` always
+forbid something.
+"""
 
 
 def _is_idle(name: str, value: object, schema: Schema) -> bool:
@@ -174,7 +176,7 @@ def schemas_in(root: Schema) -> Iterator[Schema]:
 
 
 def target_of(root: Schema, schema: Schema) -> object:
-    """What a schema's local `$ref` names; None where it has none."""
+    """The value that a schema's local `$ref` names; None where it has no such reference."""
     ref = schema.get("$ref")
     if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
         return None

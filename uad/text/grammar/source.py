@@ -190,7 +190,9 @@ def culprit(schema: dict[str, object], fails: Callable[[dict[str, object]], bool
 
 
 def _parts(schema: dict[str, object], pointer: str, node: dict[str, object]) -> Iterator[tuple[str, dict[str, object]]]:
-    """The schemas that a schema is made of, with their pointers. What it refers to stands in its place."""
+    """The schemas that a schema is made of, with their pointers. A schema that is referred to stands in the place of
+    the reference.
+    """
     target = node.get("$ref")
     if isinstance(target, str) and (referred := _at(schema, target)) is not None:
         yield target, referred
@@ -211,7 +213,7 @@ def _parts(schema: dict[str, object], pointer: str, node: dict[str, object]) -> 
 
 
 def _at(schema: dict[str, object], pointer: str) -> dict[str, object] | None:
-    """What a local pointer names; None where that is no schema."""
+    """The schema that a local pointer names; None where it names no schema."""
     value: object = schema
     for name in pointer.removeprefix("#").split("/")[1:]:
         value = value.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(value, dict) else None
@@ -270,7 +272,7 @@ def _has_value(schema: Schema, kind: object, can_end: Any) -> bool:
 
 
 def lark_can_end(text: str) -> bool:
-    """The same for a grammar in llguidance's notation. What is not understood counts as if it could end."""
+    """The same for a grammar in llguidance's notation. A grammar that is not understood counts as if it could end."""
     # `start: "a" start` cannot; `start: "a" start | "b"` can, by its second row, and `start: "a" start?` by its `?`.
     # When a rule is found to end, only the rules that use it are looked at again.
     rules = dict(_rules(list(_tokens(text))))

@@ -1,4 +1,4 @@
-"""A thought that may take so many ids: at the bound it is closed by the model's own marker."""
+"""A thought that may take a limited number of ids: at the bound it is closed by the model's own marker."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def _difference(native: llguidance.LLTokenizer, tokens: Sequence[bytes]) -> str:
 
 
 class _Tokenizer:
-    """What `TokenizerWrapper` wants of a tokenizer."""
+    """A tokenizer as `TokenizerWrapper` wants it."""
 
     bos_token_id = None
     special_token_ids = ()

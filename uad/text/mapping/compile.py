@@ -196,8 +196,8 @@ def _backward(
     replace: Sequence[Replacement],
     lone: dict[int, Items],
 ) -> dict[int, tuple[int, ...]]:
-    """What to offer for each special that the draft proposes, by that: explicit rules read backwards, then what ends
-    turns, then what stands around thoughts and calls, then specials that have a twin.
+    """The ids to offer for each special that the draft proposes, by special. In this order: explicit rules read
+    backwards, what ends turns, what stands around thoughts and calls, specials that have a twin.
     """
     backward: dict[int, tuple[int, ...]] = {}
     for rule in replace:
@@ -364,8 +364,8 @@ def _has_bare_system(family: Family) -> bool:
 def _begin(
     family: Family, vocab: VocabTable, starts: Patterns, outside: Patterns, states: dict[str, Patterns]
 ) -> Patterns:
-    """What may stand before the first turn: the beginning, what stands for no system message, and all that begins a
-    turn.
+    """Patterns of the text that may stand before the first turn: the beginning, what stands for no system message, and
+    all that begins a turn.
     """
     patterns: Patterns = {}
     for marker in (family.begin, family.no_system):

@@ -1,7 +1,7 @@
 """A chat format from a model's own template: probe conversations are rendered, and what stands between their words
 becomes a family.
 
-Must not know files or pairs. What the renderings do not show is said in notes, not guessed silently.
+Must not know files or pairs. Anything that the renderings do not show is said in notes, not guessed silently.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Derived:
 
 @dataclass(frozen=True)
 class _Texts:
-    """What stands between the words of the probe: before the first user, user to answer, answer to user, after the
-    last user.
+    """The texts between the words of the probe: before the first user, user to answer, answer to user, after the last
+    user.
     """
 
     head: str
@@ -100,7 +100,7 @@ class _Probe:
         return _Texts(head, answer_2, user_2, tail, system, answer == answer_2 and user == user_2)
 
     def after(self, messages: Sequence[Message], word: str) -> str:
-        """What stands after the last word where no answer is asked for; empty where that cannot be rendered."""
+        """The text after the last word where no answer is asked for; empty where that cannot be rendered."""
         return (self.render(messages, prompt=False) or "").rpartition(word)[2]
 
     def common(self, a: str, b: str, at_end: bool = False) -> int:
@@ -134,8 +134,8 @@ def _turns(probe: _Probe, texts: _Texts) -> _DerivedTurns:
     """
     # ChatML: user to answer is "<|im_end|>\n<|im_start|>assistant\n". After the last user stands "<|im_end|>\n" if no
     # answer is asked for: what is common to both ends the user's turn, the rest starts an answer. Answer to user is
-    # "<|im_end|>\n<|im_start|>user\n", and after a last answer stands "<|im_end|>\n": so that ends an answer. What the
-    # head ends in, "<|im_start|>user\n", starts a user's turn, and bounds the answer's end from below (`earliest`) for
+    # "<|im_end|>\n<|im_start|>user\n", and after a last answer stands "<|im_end|>\n": so that ends an answer. The end
+    # of the head, "<|im_start|>user\n", starts a user's turn, and bounds the answer's end from below (`earliest`) for
     # templates that write nothing after a last answer.
     closed = probe.after(_TALK, U3) or probe.after((_SYSTEM, *_TALK), U3)
     n = min(probe.common(texts.to_answer, closed), probe.common(texts.to_answer, texts.tail))
@@ -197,7 +197,7 @@ def _system(
 
 
 def _reasoning(probe: _Probe, family: Family) -> Turn | None:
-    """What stands around thoughts, from a message that has some, or from the way the template asks for an answer."""
+    """The marks around thoughts, from a message that has some, or from the way the template asks for an answer."""
     lead, rest = family.roles["user"].end + family.opening, family.roles["assistant"].start[len(family.opening) :]
     for key in _THOUGHT_KEYS:
         for system in ((), (_SYSTEM,)):

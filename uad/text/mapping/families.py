@@ -26,13 +26,13 @@ REASONING, TOOL_CALL = "reasoning", "tool_call"
 FORMAT_KEYS = ("begin", "system", "no_system", "roles", REASONING, TOOL_CALL)
 _KEYS = ("family", "title", "specials", *FORMAT_KEYS, "thought", "write_only", "notes", "example")
 _NO_THOUGHT = re.compile(r"(?:<think>\s*)?</think>\s*$")
-"""What says that an answer has no thoughts; it stands where thoughts might have begun."""
+"""The mark that says that an answer has no thoughts; it stands where thoughts might have begun."""
 _NAMES = re.compile(r"\{[be]os\}|<[^<>\s]{1,80}>|\[[^\[\]\s]{1,80}\]")
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What stands before and after the content of one role. `{bos}` and `{eos}` stand for the vocabulary's own."""
+    """The texts before and after the content of one role. `{bos}` and `{eos}` stand for the vocabulary's own."""
 
     start: str = ""
     end: str = ""
@@ -40,7 +40,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class ThoughtFormat:
-    """What stands around thoughts in a model's own answers.
+    """The marks around thoughts in a model's own answers.
 
     `drop` are texts around answers that are no part of them. Thoughts may begin `anywhere`, not only at the front.
     """
@@ -91,21 +91,21 @@ class Family:
     notes: str = ""
     example: Example | None = None
     no_system: str = ""
-    """What stands in the place of a system message where a conversation has none."""
+    """The text in the place of a system message where a conversation has none."""
     prompt: str | None = None
-    """What asks for an answer, where that is not the start of the assistant's turn."""
+    """The text that asks for an answer, where that is not the start of the assistant's turn."""
     reasoning: Turn | None = None
-    """What stands around thoughts inside of an assistant's turn, after `opening`. Without a start, all text that
-    follows is a thought.
+    """The marks around thoughts inside an assistant's turn, after `opening`. Without a start, all text that follows is
+    a thought.
     """
     tool_call: Turn | None = None
     """The same for tool calls."""
     thought: ThoughtFormat | None = None
-    """What stands around thoughts in a model's own answer, where that is not `reasoning`."""
+    """The marks around thoughts in a model's own answer, where those are not `reasoning`."""
 
     @property
     def opening(self) -> str:
-        """What an assistant's turn begins with whether it is asked for, answered, or thought about first."""
+        """The beginning that an assistant's turn has whether it is asked for, answered, or thought about first."""
         start = self.roles["assistant"].start
         if self.prompt is None:
             return _NO_THOUGHT.sub("", start).rstrip(" ")
@@ -120,7 +120,7 @@ class Family:
 
     @property
     def spans(self) -> dict[str, Turn]:
-        """What stands around thoughts and tool calls inside an answer, where the format has them."""
+        """The marks around thoughts and tool calls inside an answer, where the format has them."""
         spans = {REASONING: self.reasoning, TOOL_CALL: self.tool_call}
         return {name: wrap for name, wrap in spans.items() if wrap is not None}
 

@@ -1,4 +1,4 @@
-"""What is wrong with mapping files, all of them at once, without any model."""
+"""Finds all that is wrong with mapping files at once, without any model."""
 
 from __future__ import annotations
 

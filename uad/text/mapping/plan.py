@@ -25,7 +25,7 @@ __all__ = ["MappingPlan", "Options", "Recognition", "Side", "format_of", "plan",
 
 @dataclass(frozen=True)
 class Options:
-    """What the user said about rules. `mappings` are directories that win over the bundled one, `replace` are (TARGET,
+    """The user's options for rules. `mappings` are directories that win over the bundled one, `replace` are (TARGET,
     DRAFT) pairs.
     """
 
@@ -101,7 +101,7 @@ def _family(side: Side, families: dict[str, Family], override: str | None, flag:
 
 
 def format_of(side: Side, families: Mapping[str, Family]) -> Recognition:
-    """What is recognised if that fits; otherwise the format of the model's own template, where one can be derived."""
+    """The recognised format if that fits; else the format of the model's own template, where one can be derived."""
     recognised = recognise(side, families)
     if not side.chat_template or (recognised.family is not None and recognised.is_exact):
         return recognised

@@ -33,8 +33,8 @@ class Side:
     def render(
         self, messages: Sequence[Message], prompt: bool = True, extra: Mapping[str, str] | None = None
     ) -> str | None:
-        """What its template writes for a conversation, or None where it refuses. `extra` are fields of the last
-        message.
+        """The text that its template writes for a conversation, or None where the template refuses it. `extra` are
+        fields of the last message.
         """
         asked: list[dict[str, object]] = [{"role": message.role, "content": message.content} for message in messages]
         asked[-1] |= extra or {}
@@ -142,15 +142,15 @@ def _body(text: str) -> str:
 
 
 def _head(text: str) -> str:
-    """What stands right before the user's first message."""
+    """The text right before the user's first message."""
     return text[: max(text.find(_QUESTION), 0)][-16:]
 
 
 def bos_name(vocab: VocabTable) -> str:
-    """How BOS is written in a template; empty where there is none."""
+    """How BOS is written in a template; empty without a BOS."""
     return vocab.special_names.get(vocab.bos, "") if vocab.bos is not None else ""
 
 
 def eos_name(vocab: VocabTable) -> str:
-    """How EOS is written in a template; empty where there is none."""
+    """How EOS is written in a template; empty without an EOS."""
     return vocab.special_names.get(vocab.eos, "") if vocab.eos is not None else ""

@@ -23,7 +23,9 @@ _SPECIAL = 256
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a matched pattern does: turn marks, or `emit` of an explicit rule (whose marks then only move the state)."""
+    """The effect of a matched pattern: turn marks, or `emit` of an explicit rule (whose marks then only move the
+    state).
+    """
 
     marks: tuple[Mark, ...] = ()
     emit: Items | None = None
@@ -70,7 +72,7 @@ class CompiledRules:
     tables: dict[str, Table]
     """Patterns by state (uad.text.mapping.turns)."""
     lone: dict[int, Items]
-    """What a special becomes that no pattern takes."""
+    """The items that a special becomes if no pattern takes it."""
     backward: dict[int, tuple[int, ...]]
     """The target ids for a special that the draft proposes."""
     swallow_bos: bool
@@ -103,7 +105,7 @@ class Writer:
         self._last: int | None = -1
 
     def take(self) -> list[Item]:
-        """What has come since the last call: specials, and the bytes between them joined."""
+        """The items that have come since the last call: specials, and the bytes between them joined."""
         items, self._items = self._items, []
         return normalise(items)
 
@@ -150,7 +152,9 @@ class RuleStream:
         self._strip_space = rules.target.add_space_prefix
 
     def feed(self, ids: Sequence[int]) -> list[Item]:
-        """What the draft's stream grows by. What may still become the match of a longer pattern is held back."""
+        """The items that the draft's stream grows by. Anything that may still become the match of a longer pattern is
+        held back.
+        """
         for unit in self._units(ids):
             if isinstance(unit, bytes):
                 self._text(unit)

@@ -20,8 +20,8 @@ _DROPPED = "dropped"
 
 
 class TurnKind(Enum):
-    """What happens: a turn starts or ends, a span inside the assistant's turn does, or a turn's text begins without a
-    span.
+    """Kinds of events: a turn starts or ends, a span inside the assistant's turn does, or a turn's text begins without
+    a span.
     """
 
     START = "start"

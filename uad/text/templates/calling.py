@@ -1,4 +1,4 @@
-"""What a chat template does with tools and calls, found by rendering a short conversation. Tried once per template."""
+"""A chat template's handling of tools and calls, found by rendering a short conversation. Tried once per template."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANY_ID, NINE, FUNCTIONS = "any", "nine", "functions"
 TOOL, WORD, NUMBER = "wqz_tool", "wqz_word", 31
 """The probe: a call of this tool, with `word` and `n` as arguments."""
 _OPEN_NAME = re.compile(r"[<\[][^\s<>\[\]]*\Z")
-"""What two texts have in common may end inside the name of a special."""
+"""The common part of two texts may end inside the name of a special."""
 OTHER = "wqz_other"
 _RESULT, _THOUGHT, _SAID = "wqz result", "wqz thought", "wqz said"
 _KEEPING = {
@@ -30,13 +30,13 @@ _KEEPING = {
     "truncate_history_thinking": False,
     "drop_thinking": False,
 }
-"""What templates call the switch that leaves thoughts in earlier answers."""
+"""The switch that leaves thoughts in earlier answers, under the names that templates give it."""
 _IDS = {ANY_ID: "call_wqz00000000000000001", NINE: "wqz000001", FUNCTIONS: f"functions.{TOOL}:0"}
 
 
 @dataclass(frozen=True)
 class Calling:
-    """What the template does."""
+    """The template's handling of tools and calls."""
 
     tools: bool = False
     """It lists what tools there are."""
@@ -60,7 +60,7 @@ class Calling:
 
 @lru_cache(maxsize=16)
 def calling(template: str) -> Calling:
-    """What a template does with tools and calls."""
+    """A template's handling of tools and calls."""
     # Templates differ in what they take: ids, null or "" as content beside calls, arguments as objects or as texts.
     # Each combination is tried, the usual ones first, until the call is there as it should be.
     probe = _CallProbe(template)
@@ -85,7 +85,7 @@ def calling(template: str) -> Calling:
 
 @lru_cache(maxsize=16)
 def capabilities(template: str) -> Mapping[str, bool]:
-    """What a template does with messages, tools and thoughts, under the names that llama-server has for it."""
+    """A template's handling of messages, tools and thoughts, under the names that llama-server has for it."""
     does, probe = calling(template), _CallProbe(template)
     return {
         "supports_string_content": probe.shows({"role": "user", "content": _SAID}),
@@ -119,8 +119,8 @@ class _CallProbe:
         )
 
     def answer(self, way: CallWay) -> str:
-        """What the template writes for an answer with one call, with what ends its turn."""
-        # What the rendering with the answer and the prompt for one have in common is no part of the answer.
+        """The text that the template writes for an answer with one call, with what ends its turn."""
+        # The common part of the rendering with the answer and the prompt for one is no part of the answer.
         # "<|im_start|>" and "<|im_end|>" have "<|im_" in common: what ends inside of a name is given back to the
         # answer.
         whole = self._render([_asked(), way.called(TOOL)], [probe_tool(TOOL)])
@@ -206,7 +206,7 @@ class CallWay:
         return {"role": "assistant", "content": self.empty, "tool_calls": calls}
 
     def result(self, name: str) -> dict[str, object]:
-        """What such a call gave."""
+        """The result of such a call."""
         return {"role": "tool", "content": _RESULT, "tool_call_id": self._id(name), "name": name}
 
     def _id(self, name: str) -> str:

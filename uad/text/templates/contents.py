@@ -34,7 +34,7 @@ class Forms:
 
 @lru_cache(maxsize=16)
 def forms(template: str) -> Forms:
-    """What a template takes; nothing for one that renders no conversation at all."""
+    """The forms of content that a template takes; nothing for one that renders no conversation at all."""
     budget = Budget()
     return Forms(
         text=frozenset(role for role in _ROLES if _ONE in _render(template, role, _ONE, budget)),
@@ -76,8 +76,8 @@ def _parts(*texts: str) -> list[dict[str, str]]:
 
 
 def _render(template: str, role: str, content: object, budget: Budget) -> str:
-    """A short conversation with a content in one role; empty where the template refuses it. What the others say is a
-    text or a part.
+    """A short conversation with a content in one role; empty where the template refuses it. The contents of the other
+    roles are texts or parts.
     """
     talks = (_talk(role, content, other) for other in (_OTHER, _parts(_OTHER)))
     texts = (probed(template, talk, budget, add_generation_prompt=True) for talk in talks)

@@ -28,9 +28,7 @@ from uad.text.templates.sandbox import Budget, RefusedError
 from uad.text.templates.seams import Loss
 
 MAX_TEXT_CHARS = 4_000_000
-"""Characters of all messages: a million tokens. What is done with a longer text in one go stops other threads for too
-long.
-"""
+"""Characters of all messages: a million tokens. Work on a longer text in one go stops other threads for too long."""
 
 
 class _LostError(InvalidRequestError):
@@ -47,7 +45,7 @@ class _LostError(InvalidRequestError):
 
 @dataclass(frozen=True)
 class Talk:
-    """What is put to a template: its variables, whether an answer is asked for, and the answer's beginning."""
+    """The input of a template: its variables, whether an answer is asked for, and the answer's beginning."""
 
     template: str
     bos: str = ""
@@ -165,9 +163,9 @@ def _refuses(placed: Placed, words: str, talk: Talk, budget: Budget) -> bool:
 
 
 def _ways(placed: Placed, talk: Talk) -> Iterator[Placed]:
-    """What to try, the plainest first, each once: as it is; mended where the template is known to refuse; in the
-    strictest order; with calls in words. OpenAI's newer name of the system role is for those templates that know it.
-    Of no messages, where an answer begins the conversation, an empty one of the user's.
+    """Conversations to try, the plainest first, each once: as it is; mended where the template is known to refuse; in
+    the strictest order; with calls in words. OpenAI's newer name of the system role is for those templates that know
+    it. Of no messages, where an answer begins the conversation, an empty one of the user's.
     """
     template, with_tools = talk.template, bool((talk.kwargs or {}).get("tools"))
     as_system = tuple(

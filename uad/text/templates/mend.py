@@ -1,7 +1,7 @@
 """The nearest conversation that a chat template takes: neighbours joined, systems and results as what the user says,
 calls in words, empty turns filled. Which turns it takes after which is found by rendering short conversations.
 
-What becomes of a turn depends on its neighbours alone. So the prompt of a longer conversation begins with that of the
+The changes to a turn depend on its neighbours alone. So the prompt of a longer conversation begins with that of the
 shorter one, as far as the template allows. Must not know vocabularies.
 """
 
@@ -29,23 +29,25 @@ ORPHAN, NAMED = "orphan", "named orphan"
 """A result whose call is missing, and one that says which tool it is of."""
 EMPTY_USER, EMPTY_ANSWER = "empty user", "empty answer"
 USUAL = ((START, SYSTEM, USER), (SAID,), (BOTH,), (EMPTY_USER,), (EMPTY_ANSWER,))
-"""What is no matter of the order."""
+"""Runs of turns that are no matter of the order."""
 _BEFORE = {RESULT: (USER, CALL), **dict.fromkeys((ANSWER, CALL, PARTIAL, SAID, BOTH, EMPTY_ANSWER), (USER,))}
 _AFTER = {
     **dict.fromkeys((CALL, PARTIAL, SAID, BOTH), (RESULT, ANSWER, USER)),
     **dict.fromkeys((ANSWER, EMPTY_ANSWER), (USER,)),
 }
-"""What makes a usual conversation of a turn. Some templates count turns: where a call may stand shows later."""
+"""Turns before and after one that make a usual conversation of it. Some templates count turns: where a call may stand
+shows later.
+"""
 Takes = Callable[..., bool]
 """Whether a template takes turns of these kinds in a row."""
 _FILLING = " "
-"""What a turn says that has nothing to say and must not be empty."""
+"""The text of a turn that has nothing to say and must not be empty."""
 _ROLES = {"assistant": ANSWER, "system": SYSTEM}
 _RESULTS = (RESULT, ORPHAN, NAMED)
 _ROLE_OF = {USER: "user", ANSWER: "assistant"}
 _IN_DOUBT = ((START, ANSWER), (START, CALL), (USER, USER), (ANSWER, ANSWER), (ANSWER, CALL), (RESULT, USER))
-"""What follows each other only where the template takes it. A first call, for one, gets an empty turn of the user
-before it.
+"""Kinds of turns that follow each other only where the template takes that. A first call, for one, gets an empty turn
+of the user before it.
 """
 _THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 
@@ -201,8 +203,8 @@ def _answered(group: Sequence[_ChatTurn], after: str, takes: Takes) -> list[_Cha
 
 
 def _apart(group: list[_ChatTurn], takes: Takes, does: Calling) -> list[_ChatTurn]:
-    """What an answer says, then its calls, for a template that writes one of them; all in words where it takes no two
-    answers in a row.
+    """The text of an answer, then its calls, for a template that writes only one of the two. All in words where it
+    takes no two answers in a row.
     """
     turn, *others = group
     calls: Any = turn.message.get("tool_calls")
@@ -227,8 +229,8 @@ def _in_words(turn: _ChatTurn, calls: Sequence[Any], kept: Sequence[Any]) -> _Ch
 def _in_order(turns: Sequence[_ChatTurn], takes: Takes) -> list[list[_ChatTurn]]:
     """The turns in groups that are one turn each; where the order asks for one between two, an empty one."""
     # user, user: two groups if the template takes that, else one, with both texts. start, answer: an empty user's turn
-    # comes before it. result, user: an empty answer between them. What `joins` is in one turn with its neighbours even
-    # where the template would take two, so that a system becomes part of what the user says after it.
+    # comes before it. result, user: an empty answer between them. A message that `joins` is in one turn with its
+    # neighbours even where the template would take two, so that a system becomes part of what the user says after it.
     groups: list[list[_ChatTurn]] = []
     before = START
     for turn in turns:

@@ -15,7 +15,7 @@ from uad.text.templates.seams import THOUGHTS_BEGIN, THOUGHTS_END
 Render = Callable[[str | None], Rendered]
 """The prompt with an answer at its end, or with what asks for one (None)."""
 _TAIL = re.compile(rf"(?:(?P<open>{THOUGHTS_BEGIN})\s*)?(?:(?P<close>{THOUGHTS_END})\s*)?\Z")
-"""What a prompt may end in: thoughts that are open, or empty ones."""
+"""The possible ends of a prompt: thoughts that are open, or empty ones."""
 _FINAL = "<|start|>assistant<|channel|>final<|message|>"
 """Stands in front of what is said after thoughts, in harmony."""
 _TYPED = tuple(
@@ -73,7 +73,7 @@ def _thinking(asked: Rendered, template: str, typed: re.Match[str]) -> Rendered:
 
 
 def _closer(prompt: Rendered) -> str:
-    """What ends the thoughts that a prompt begins, at once; nothing where it begins none."""
+    """The text that ends the thoughts that a prompt begins, at once; empty where it begins no thoughts."""
     tail = _tail(prompt)
     if not tail["open"] or tail["close"]:
         return ""

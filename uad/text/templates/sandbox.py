@@ -87,7 +87,7 @@ class RefusedError(InvalidRequestError):
 
 
 class Budget:
-    """What one rendering may use. The compiler puts calls to it into loops and assignments."""
+    """The budget of one rendering. The compiler puts calls to it into loops and assignments."""
 
     def __init__(
         self, n_steps: int = MAX_STEPS, n_output: int = MAX_OUTPUT_CHARS, seconds: float = MAX_SECONDS
@@ -170,8 +170,8 @@ class _GenerationTag(Extension):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Operators and methods that make huge values out of nothing are watched. What is one call of C cannot be stopped
-    by a budget, and holds the interpreter meanwhile.
+    """Operators and methods that make huge values out of nothing are watched. A single call of C cannot be stopped by a
+    budget, and holds the interpreter meanwhile.
     """
 
     tick: Callable[[], str]
@@ -351,7 +351,9 @@ def compile_template(source: str) -> ChatTemplate:
 
 
 def probed(source: str, messages: Sequence[Mapping[str, object]], budget: Budget, **variables: object) -> str:
-    """What a template writes for a conversation that tries it out, with a fresh budget; empty where it refuses."""
+    """The text that a template writes for a conversation that tries it out, with a fresh budget; empty where it
+    refuses.
+    """
     try:
         return compile_template(source).render({"messages": messages, **variables}, budget.fresh())
     except InvalidRequestError:

@@ -1,5 +1,5 @@
 """Where message content ends and template text begins: contents are replaced by private markers, rendered, and put
-back. What a template did not write is found on the way: each message's text is looked for in the prompt.
+back. Text that a template left out is noticed on the way: each message's text is looked for in the prompt.
 
 White space at a text's ends may differ, JSON is as good as plain, and thoughts of earlier answers may be missing:
 templates leave those out.
@@ -28,7 +28,9 @@ _THOUGHT_TAGS = re.compile(f"({THOUGHTS_BEGIN}|{THOUGHTS_END})")
 _CONTENT_KEYS = ("content", "text")
 _LOOKS_SPECIAL = re.compile(r"<[^<>\s]{1,80}>|\[[^\[\]\s]{1,80}\]")
 _BREAKS = re.compile(r"\n|/(?:no_?)?think")
-"""What parts a text into pieces that must all be there: lines, and the switches that templates take out of texts."""
+"""Separators of the pieces of a text that must all be there: line ends, and the switches that templates take out of
+texts.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ def quoted(content: str) -> str:
 
 
 def _variants(content: str) -> list[str]:
-    """What templates commonly make of a content: stripped, without the thinking at its front, or quoted as JSON."""
+    """Forms that templates commonly give a content: stripped, without the thinking in front, or quoted as JSON."""
     answer = content.rsplit("</think>", 1)[-1]
     whole = (content, content.strip(), content.lstrip(), content.rstrip(), content.strip("\n"))
     return list(dict.fromkeys((*whole, answer, answer.lstrip("\n"), answer.strip(), quoted(content))))
@@ -193,7 +195,7 @@ def search_parts(text: str, masked: Masked) -> tuple[Part, ...]:
     """The fallback for templates that transform their input: contents that hold brackets are untrusted wherever they
     occur.
 
-    What looks like a special and occurs in a content that cannot be found whole is untrusted wherever it occurs: a
+    Text that looks like a special and occurs in a content that cannot be found whole is untrusted wherever it occurs. A
     broken prompt for the user who typed it is better than a special that a user wrote.
     """
     needles: set[str] = set()
@@ -297,7 +299,7 @@ def by_search(messages: Sequence[Mapping[str, object]], text: str, budget: Budge
 
 
 def _pieces(message: Mapping[str, object], text: str) -> Iterator[str]:
-    """What must be there of a message: each of its texts, or the pieces of one that is not there as a whole."""
+    """The pieces of a message that must be there: each text, or the pieces of one that is not there as a whole."""
     for content in _texts(message, message.get("role") == "assistant"):
         whole = content.strip()
         for piece in [whole] if whole in text else _BREAKS.split(whole):

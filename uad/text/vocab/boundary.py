@@ -82,7 +82,7 @@ class Boundaries:
         return kind == _SAFE or (kind != 0 and self._judge(data, i, kind))
 
     def last(self, data: bytes | bytearray, limit: int, floor: int = 0) -> int:
-        """The last safe cut in floor < i <= limit; floor where there is none."""
+        """The last safe cut in floor < i <= limit; floor if there is no such cut."""
         flat = self._flat
         for i in range(min(limit, len(data) - 1), floor, -1):
             kind = flat[data[i - 1] * 256 + data[i]]
@@ -112,7 +112,7 @@ class Boundaries:
 
     @cached_property
     def junctions(self) -> frozenset[tuple[bytes, bytes]] | None:
-        """What stands on both sides of the places in tokens where an East Asian character begins, three bytes at most.
+        """The bytes on both sides of the places in tokens where an East Asian character begins, three at most.
 
         None where the script's runs cannot be cut at all. A pre-tokenizer that splits by case ends a word between such
         a character and a capital letter only if a small letter came before. Some vocabularies have tokens for which

@@ -97,7 +97,7 @@ def _pieces(data: bytes, boundaries: Boundaries) -> Iterator[bytes]:
 
 
 def _on_deep_stack(work: Callable[[], T]) -> T:
-    """What work returns or raises, on a thread with a stack of _STACK_BYTES bytes."""
+    """Run `work` on a thread with a stack of _STACK_BYTES bytes; returns or raises what it does."""
     try:
         _, done = start_deep(work, "tokenize", _STACK_BYTES)
     except (RuntimeError, ValueError):

@@ -1,9 +1,9 @@
 """The right edge of a draft: which target ids stand whatever comes next, and how far the others can be trusted.
 
-A draft stops somewhere; the target would cut its last bytes with what follows in view. What follows is unknown, but not
-anything at all: had the text gone on in certain ways, the draft's own tokenizer would hardly have cut where it did. ("
-inter" is no token of a draft that knows " interesting".) So continuations are imagined, those that contradict the
-draft's cut are all but ruled out, and the rest vote. Knows no model and no committed ids.
+A draft stops somewhere; the target would cut its last bytes with what follows in view. The continuation is unknown, but
+it cannot be just anything: had the text gone on in certain ways, the draft's own tokenizer would hardly have cut where
+it did. (" inter" is no token of a draft that knows " interesting".) So continuations are imagined, those that
+contradict the draft's cut are all but ruled out, and the rest vote. Knows no model and no committed ids.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class RightEdge:
             yield id_, trust * weight / (weight + against)
 
     def _last_token(self, drafted: bytes) -> bytes:
-        """What the draft's last token probably was: the longest that drafted ends with."""
+        """The draft's probable last token: the longest that drafted ends with."""
         known = self._draft.vocab.by_bytes
         return next((drafted[i:] for i in range(len(drafted)) if drafted[i:] in known), b"")
 
@@ -126,8 +126,8 @@ class RightEdge:
         """The ids within word that most hypotheses agree on, each with the share of those that do."""
         # A line has ended: "\n". It may go on as "x" (0.05), "    x" (0.4) or "\nx" (0.12). The target cuts the first
         # two after "\n", and has a token "\n\n" for the third: "\n" gets 0.45 / 0.57 = 0.79. Had the word a further
-        # byte, only those two would vote on the next id. What the draft's tokenizer would have cut otherwise hardly
-        # votes.
+        # byte, only those two would vote on the next id. A continuation that the draft's tokenizer would have cut
+        # otherwise hardly votes.
         ends = [end for end, _ in hypotheses]
         last = self._last_token(drafted)
         fits = self._fits(drafted, ends) if word[-1] in _SPACES else [not self._goes_on(last, end) for end in ends]
@@ -223,7 +223,7 @@ class Ranking:
         self._ids = np.array(vocab.sorted_pieces[1], np.intp)
 
     def going_on(self, data: bytes, n: int) -> list[tuple[bytes, float]]:
-        """What the n heaviest tokens that begin with data, and are longer, have after it; with their weights."""
+        """The bytes after data in the n heaviest longer tokens that begin with it; with their weights."""
         low, high = self._vocab.range_of(data)
         ids = self._ids[low:high]
         if len(ids) > n + 1:

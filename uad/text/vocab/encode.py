@@ -196,8 +196,8 @@ def _is_foreign(character: str) -> bool:
 
 
 class WordCache:
-    """Words to ids; forgets what was not used for long. What is asked for moves to a young generation; the old one is
-    dropped whole.
+    """Words to ids; forgets what was not used for long. A word that is asked for moves to a young generation; the old
+    one is dropped whole.
 
     Safe to use from several threads: look-ups take no lock, and two threads that miss the same word store the same ids.
     """
@@ -233,8 +233,8 @@ class WordCache:
 
 
 class Meter:
-    """What translation costs one sequence: adds up what its encoders do, and how long it takes, inside `with meter:`
-    blocks, until `take`. For one thread, not nested.
+    """The cost of translation for one sequence: adds up what its encoders do, and how long it takes, inside `with
+    meter:` blocks, until `take`. For one thread, not nested.
 
     The encoders' counts must be this thread's own (`Encoder.sharing`).
     """

@@ -121,7 +121,7 @@ def _differ(path: Path, vocab: VocabTable, id_: int, text: str, ours: str) -> Co
 
 
 def bytes_of(text: str, added: str | None, is_byte_level: bool, to_byte: dict[str, int]) -> tuple[bytes, ...]:
-    """What a token may stand for. Tokens that were added later are written as they are, or like the others."""
+    """Bytes that a token may stand for. Tokens added later are written as they are, or like the others."""
     if added is not None:
         return added.encode(), added.replace("▁", " ").encode()
     if is_byte_level:

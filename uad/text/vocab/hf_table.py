@@ -16,10 +16,10 @@ from uad.text.vocab.table import VocabTable
 
 @dataclass(frozen=True, slots=True)
 class HfVocab:
-    """What is said of a vocabulary beside its tokenizer.json, `spec`.
+    """Facts about a vocabulary beside its tokenizer.json, `spec`.
 
     name: for messages. n_vocab: rows of the model's output, which may be more than there are tokens. bos, eos: ids, if
-    there are any; eog: ids that end answers. template: the chat template, empty where there is none.
+    there are any; eog: ids that end answers. template: the chat template, or empty.
     """
 
     name: str

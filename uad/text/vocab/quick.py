@@ -1,9 +1,9 @@
 """Short ASCII text to ids by the tokenizers library, for vocabularies whose pre-tokenizer llama.cpp compiles again in
 every call.
 
-Such a call costs 20 to 900 µs, however short the text (std::regex); here it is 3 to 6 µs. What llama.cpp would answer
-stays the measure: ASCII only, where its character classes are beyond doubt, and only for vocabularies for which both
-agree on a test text. Knows no file.
+Such a call costs 20 to 900 µs, however short the text (std::regex); here it is 3 to 6 µs. The answer of llama.cpp stays
+the measure: ASCII only, where its character classes are beyond doubt, and only for vocabularies for which both agree on
+a test text. Knows no file.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def quick_tokenize(
         ids: list[int] = built.encode(data.decode(), add_special_tokens=False).ids
         return ids
 
-    # What llama.cpp answers is the measure: one text on which the two differ, and the quick one is not used at all.
+    # The answer of llama.cpp is the measure: one text on which the two differ, and the quick one is not used at all.
     return tokenize if all(tokenize(text) == exact(text) for text in _probes(vocab, searched)) else None
 
 

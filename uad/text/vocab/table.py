@@ -1,6 +1,4 @@
-"""What a vocabulary is, as plain data: the bytes of every id, and which ids are specials. Must not know where it was
-read from.
-"""
+"""A vocabulary as plain data: the bytes of every id, and which are specials. Must not know where it was read from."""
 
 from __future__ import annotations
 
@@ -87,7 +85,7 @@ class VocabTable:
 
     @cached_property
     def texts(self) -> tuple[bytes, ...]:
-        """What each id shows in an answer: its bytes, a marker its name, other specials nothing."""
+        """The bytes that each id shows in an answer: its own, for a marker its name, for other specials nothing."""
         return tuple(self.shown.get(id_, piece) for id_, piece in enumerate(self.pieces)) if self.shown else self.pieces
 
     @cached_property
@@ -139,7 +137,7 @@ class VocabTable:
 
     def range_of(self, prefix: bytes) -> tuple[int, int]:
         """The half-open range in `sorted_pieces` of tokens whose bytes start with prefix."""
-        # What begins with "ab" stands before "ac"; with "a\xff", before "b"; with "\xff" alone, up to the end.
+        # Pieces that begin with "ab" stand before "ac"; with "a\xff", before "b"; with "\xff" alone, up to the end.
         pieces, _ = self.sorted_pieces
         after = prefix
         while after and after[-1] == 0xFF:

@@ -41,7 +41,7 @@ class ThoughtTracker:
             self.n, self.n_here = self.n + 1, self.n_here + 1
 
     def _after_end(self, data: bytes) -> bytes | None:
-        """What follows the end of the thought; None where it has not ended."""
+        """The bytes after the end of the thought; None where it has not ended."""
         _, mark, rest = data.partition(self._end)
         if mark:
             self.is_inside, self._may_begin = False, self._anywhere
@@ -50,7 +50,7 @@ class ThoughtTracker:
         return None
 
     def _after_start(self, data: bytes) -> bytes | None:
-        """What follows the start of a thought; None where none has begun."""
+        """The bytes after the start of a thought; None where no thought has begun."""
         self._tail = b""
         if not self._may_begin:
             return None
