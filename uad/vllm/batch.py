@@ -1,4 +1,4 @@
-"""What one call of vLLM does: learn what the step took and wrote, then say what is submitted with each row."""
+"""The steps of one call of vLLM: learn what the step took and wrote, then say what is submitted with each row."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class BatchDrafting:
         self._since, self._planned, self._n_plain = None, (), 0
 
     def propose(self, sampled: Sequence[Sequence[int]], n_tokens: npt.NDArray[np.int32], ids: Ids) -> list[list[int]]:
-        """What is submitted with each row; an empty list: nothing. See `BatchTexts.follow`."""
+        """The ids submitted with each row; an empty list: nothing. See `BatchTexts.follow`."""
         since, self._since = self._since, None
         nothing: list[list[int]] = [[] for _ in sampled]
         if len(sampled) > self._limits.n_slots:
