@@ -30,8 +30,8 @@ _BROKEN = (OSError, aiohttp.ClientError, ValueError)  # ValueError: no JSON, no 
 
 @dataclass(slots=True)
 class Stream:
-    """An answer that came over a stream. Times are seconds on the client's clock; numbers that the server does not send are
-    absent.
+    """An answer that came over a stream. Times are seconds on the client's clock; numbers that the server does not send
+    are absent.
     """
 
     began: float = 0.0
