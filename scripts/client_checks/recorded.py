@@ -72,7 +72,7 @@ def open_webui_as_ollama() -> None:
 
 
 def continue_() -> None:
-    """Its requests: about the model, a chat, a chat with tools, and a suggestion at the cursor."""
+    """Requests about the model, a chat, a chat with tools, and a suggestion at the cursor."""
     with urllib.request.urlopen(f"{ROOT_URL}/api/tags", timeout=TIMEOUT_S) as listed:
         (model,) = json.load(listed)["models"]
     (shown,) = lines("/api/show", {"name": model["name"]})

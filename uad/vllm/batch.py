@@ -192,8 +192,8 @@ class BatchDrafting:
     # --- while the engine works
 
     def ahead(self, go_on: Callable[[], bool]) -> None:
-        """The draft model writes on after what was submitted, as if all of it and its own next id were right. What
-        turns out so is there when it is asked next. Stops where go_on says so, before its next decode.
+        """The draft model writes on after what was submitted, as if all of it and its own next id were right. Where
+        that holds, its ids are there when it is asked next. Stops where go_on says so, before its next decode.
         """
         texts = [text for text in self._texts.texts if text.is_running and text.draft.origin in WRITERS]
         asks = [Ask(text.seq, len(text.draft.ids) + 1 + self._room(text)) for text in texts if text.draft.ids]
