@@ -38,7 +38,7 @@ class Rearranged:
 
 
 def rearranged(config: ModelConfig) -> Rearranged:
-    """Which weights of this model are rearranged; none with --no-repack. Takes a second, once, on processors with AMX."""
+    """Which weights of this model are rearranged: none with --no-repack. Takes a second, once, where there is AMX."""
     kernels.of(config)  # its buffers come first, and llama.cpp reads the list of all once
     if not amx.rearranges(config):
         return Rearranged(False)

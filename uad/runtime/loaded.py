@@ -15,7 +15,7 @@ from uad.text.sight import no_sight
 
 
 class Loaded:
-    """The runtime that `build` made, and all that may be read of it from any thread. Use with `with`, or call `close()`."""
+    """The runtime of `build`, and all that may be read of it from any thread. Use with `with`, or call `close()`."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
