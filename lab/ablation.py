@@ -1,4 +1,4 @@
-"""What each part of the policy earns on recorded rounds: `python lab/ablation.py [NAME ...]`.
+"""The gain of each part of the policy on recorded rounds: `python lab/ablation.py [NAME ...]`.
 
 A part is taken out, or made as simple as can be, and the recordings are replayed (`replay.py`), against the whole
 policy: with `suffix` and the draft model for 1 and 4 sequences, and with the model alone for one. A row has the change

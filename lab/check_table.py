@@ -78,7 +78,7 @@ class Kept:
 
     @classmethod
     def of(cls, found: Mapping[str, Any], processor: str, day: str) -> Self:
-        """Of the JSON of `uad check`. Raises ConfigError where it is none."""
+        """From the JSON of `uad check`. Raises ConfigError where it is not that."""
         try:
             plain, exact = [Sums.of(way) for way in found["ways"]] + [None] * (2 - len(found["ways"]))
             assert plain is not None
@@ -90,7 +90,7 @@ class Kept:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What is replaced by a newer one of the same."""
+        """The key of a row: a newer one with the same key replaces it."""
         return self.target, self.weights, self.processor
 
 

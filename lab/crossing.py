@@ -134,7 +134,7 @@ def context_of(draft: Encoder, seen: bytes, n_ctx: int) -> bytes:
 
 
 def _long_enough(text: bytes, n_rounds: int) -> bytes:
-    """text, or text twice and so on: so many rounds can go on in it, though each is right as far as it can be."""
+    """text, or text twice and so on: n_rounds rounds can go on in it, though each is right as far as it can be."""
     return text * -(-(n_rounds + 1) * _MOST_PER_ROUND // (2 * len(text)))
 
 
@@ -214,7 +214,7 @@ class Rounds:
             mirror.guess(id_, 0.9)
 
     def _verify(self, ids: Sequence[int]) -> list[int]:
-        """What the target commits: the ids that agree, and its own next one."""
+        """The ids that the target commits: those that agree, and its own next one."""
         n = 0
         while n < len(ids) and ids[n] == self._side.ids[self._n + n]:
             n += 1

@@ -1,4 +1,4 @@
-"""What decodes cost on machines that were measured, and on imagined GPUs. Milliseconds."""
+"""The costs of decodes on machines that were measured, and on imagined GPUs. Milliseconds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Curve:
         return self.target[-1] + (n - last) * (self.target[-1] - self.target[last // 2 - 1]) / (last - last // 2)
 
     def step_ms(self, n_seq: int) -> float:
-        """One draft step of so many sequences."""
+        """Milliseconds of one draft step of n_seq sequences."""
         return self.step * (1.0 + 0.15 * (n_seq - 1))
 
 

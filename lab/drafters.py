@@ -1,4 +1,4 @@
-"""What drafting without a model costs per round, by length of history; and the policy (`policy.py`): `python
+"""The cost of drafting without a model per round, by length of history; and the policy (`policy.py`): `python
 lab/drafters.py`.
 
 A scripted target writes a text that is known beforehand, in rounds: propose, accept what agrees and one id more,

@@ -26,7 +26,7 @@ OPTIONS = ("CMAKE_BUILD_TYPE=Release", "LLAMA_BUILD_TESTS=OFF", "LLAMA_CURL=OFF"
 
 
 def command(server: Path, target: Path, n_slots: int, n_ctx: int) -> tuple[list[str], str]:
-    """What starts it, and the address at which it listens. n_ctx: tokens of all slots together."""
+    """The command that starts it, and the address at which it listens. n_ctx: tokens of all slots together."""
     port = overhead.free_port()
     words = ["-m", str(target), "-c", str(n_ctx), "-np", str(n_slots), "--host", "127.0.0.1", "--port", str(port)]
     return [str(server), *words, "--webui", "none", "--jinja", "--log-disable"], f"http://127.0.0.1:{port}"

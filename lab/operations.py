@@ -193,8 +193,8 @@ class Pair(NamedTuple):
 
 
 def pairs(node: Node, one: Pass, alone: Sequence[Node], is_end: bool) -> Iterator[Pair]:
-    """What has to be equal. alone: the same operation in passes of a single row, by position. Raises ValueError where
-    no row is known by its shape.
+    """Pairs that have to be equal. alone: the same operation in passes of a single row, by position. Raises ValueError
+    where no row is known by its shape.
     """
     assert node.bits is not None
     n, n_seq, ref = one.n, one.n_seq, alone[one.first]
@@ -468,7 +468,7 @@ def _operands(one: Pass, node: Node) -> str:
 
 @dataclass
 class Result:
-    """What was found of one model, in one way. ran: by operands of products, how many ran where; left: operations that
+    """The findings on one model, in one way. ran: by operands of products, how many ran where; left: operations that
     were not compared, since they only move rows; n_rows, n_other: rows of logits without the callback, and those with
     other bits than alone.
     """

@@ -1,4 +1,4 @@
-"""What the server costs per token: `python lab/overhead.py --target T.gguf [--vs llama-server]`.
+"""The server's cost per token: `python lab/overhead.py --target T.gguf [--vs llama-server]`.
 
 Plain decoding over HTTP, from real server processes, against a bare loop of `llama_decode` and argmax in this one. Each
 cell of the table is a number of requests at once, greedy or at 0.8, sent whole or streamed. All sides of a cell take
@@ -54,7 +54,7 @@ BARE, UAD, VS = "bare", "uad", "vs"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One way to ask: so many requests at once, at a temperature, sent whole or streamed."""
+    """One way to ask: n_requests at once, at a temperature, sent whole or streamed."""
 
     n_requests: int
     temperature: float
@@ -72,7 +72,7 @@ Run = Callable[[Cell, int], float]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is measured; repeats: counted runs of max_tokens for each request. vs: a llama-server to compare with."""
+    """The settings; repeats: counted runs of max_tokens for each request. vs: a llama-server to compare with."""
 
     target: ModelConfig
     prompt: WorkloadPrompt

@@ -1,4 +1,5 @@
-"""What the automatic policy itself costs per round, for `drafters.py`. Knows no model: machine and drafts are scripted.
+"""The cost of the automatic policy itself per round, for `drafters.py`. Knows no model: machine and drafts are
+scripted.
 
 The target decodes 16 rows for little more than one, the draft is often right, and each round drafts as far as it is
 allowed to. Times that the policy gets are scripted, too, so that it decides the same in every run; what is measured
@@ -73,7 +74,7 @@ class Script:
         return [self._round() for _ in range(n_rounds)]
 
     def loop_seconds(self, n_repeats: int) -> float:
-        """What the loop around the policy's methods takes for each id, at its fastest."""
+        """Seconds that the loop around the policy's methods takes for each id, at its fastest."""
         asks, beliefs, fastest = (
             [Ask(wish.seq, self._n_ids) for wish in self._wishes],
             [[0.5] * self._n_ids] * len(self._wishes),

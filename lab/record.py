@@ -29,7 +29,7 @@ PLAIN = SpeculativeParams(enabled=False)
 
 
 class Notes:
-    """What a draft model says of each of its steps, and when it may stop."""
+    """A draft model's belief in each of its steps, and when it may stop."""
 
     def __init__(self) -> None:
         self.written: list[float] = []
@@ -59,8 +59,8 @@ def answer_of(parts: Parts, request: Request) -> tuple[int, ...]:
 def guesses_along(
     drafter: Drafter, prompt: Sequence[int], answer: Sequence[int], sampling: SamplingParams
 ) -> Iterator[Guess]:
-    """What it proposes after 0, 1, 2 … ids of the answer. After none nothing is asked: the first id comes out of the
-    prompt's decode.
+    """The drafts that it proposes after 0, 1, 2 … ids of the answer. After none nothing is asked: the first id comes
+    out of the prompt's decode.
     """
     drafter.begin(0, prompt, sampling)
     yield Guess()

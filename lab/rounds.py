@@ -17,7 +17,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What a drafter proposes after `t` ids of an answer.
+    """A drafter's proposal after `t` ids of an answer.
 
     `ids` and `p` are target ids and the drafter's beliefs in them. `written` has the draft model's own beliefs, one for
     each of its steps (empty for a drafter that looks texts up). The first `n_right` ids are those of the answer.
@@ -69,7 +69,7 @@ def _short(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read(path: Path) -> Recording:
-    """Raises OSError or ValueError for a file that is none of ours."""
+    """The recording in a file. Raises OSError or ValueError for a file that is not ours."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         data = json.load(file)
     answers = tuple(

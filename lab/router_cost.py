@@ -1,4 +1,4 @@
-"""What a router adds to a request, counted in processor time and in time to the first byte: a stream of a small
+"""The cost that a router adds to a request, in processor time and in time to the first byte: a stream of a small
 application, asked directly and through a router, each in a process of its own. Needs no model.
 """
 
@@ -39,7 +39,7 @@ _MANY = 101
 
 @dataclass(eq=False)
 class _Beside:
-    """What stands for the process of a model."""
+    """A stand-in for the process of a model."""
 
     url: str
     key: str = "none"
@@ -63,7 +63,7 @@ class _Starter:
 
 
 def _child(said: Queue[float], n_pieces: int) -> None:
-    """Answers each request with so many pieces, and says at which port."""
+    """Answers each request with n_pieces pieces, and says at which port."""
 
     async def stream(request: web.Request) -> web.StreamResponse:
         await request.read()

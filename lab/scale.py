@@ -56,7 +56,7 @@ OUTPUTS = ("attn_output.weight", "ffn_down.weight")
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """What was written: `n_bytes` is the size of the file, `params` and `source_params` count parameters, `type` is
+    """A scaled model: `n_bytes` is the size of the file, `params` and `source_params` count parameters, `type` is
     GGUF's name.
     """
 
@@ -86,7 +86,7 @@ def pad(tensor: Floats, shape: tuple[int, ...]) -> Floats:
 
 
 def norm_factor(source: Geometry, target: Geometry) -> float:
-    """What norm weights are multiplied by: the mean square of a row padded with zeros is smaller by width ratio (so is
+    """The factor of norm weights: the mean square of a row padded with zeros is smaller by width ratio (so is
     epsilon made).
     """
     return math.sqrt(source.width / target.width)

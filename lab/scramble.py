@@ -30,7 +30,7 @@ _NORM, _OUTPUTS = "output_norm.weight", ("output.weight", "token_embd.weight")
 
 @dataclass(frozen=True, slots=True)
 class Scrambled:
-    """What was written; `n_bytes` is the size of the file."""
+    """A scrambled model; `n_bytes` is the size of the file."""
 
     source: Path
     path: Path

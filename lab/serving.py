@@ -1,5 +1,5 @@
-"""What measurements of running servers share: the context that prompts need, the environment of a server, and the order
-of turns.
+"""Parts that measurements of running servers share: the context that prompts need, the environment of a server, and
+the order of turns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `make table` measures, and how it is kept: groups of prompts that every server answered in the same turn.
+"""Measurements of `make table`, and how they are kept: groups of prompts that every server answered in the same turn.
 
 A work folder holds one line of JSON for each finished group, so that an interrupted run goes on with the next one. The
 document that is made of it, one for each processor, is what README's table is rendered from (`speed_text`). Knows no
@@ -46,7 +46,7 @@ def _categories() -> tuple[Workload, ...]:
 
 
 def rival(spec_type: str) -> str:
-    """What llama-server with drafts of this type is called in documents."""
+    """The name in documents of llama-server with drafts of this type."""
     return f"{SERVER}, {spec_type}"
 
 
@@ -62,7 +62,7 @@ def prompt_of(n_tokens: int) -> WorkloadPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is measured. prompts: of each category; passes: how often all of it is, each time with servers that have
+    """The settings. prompts: of each category; passes: how often all of it is, each time with servers that have
     just started; lengths: tokens of the prompts whose first token is timed.
     """
 
@@ -98,7 +98,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One pass over all prompts, with one type of weights, so many requests at once."""
+    """One pass over all prompts, with one type of weights, n_slots requests at once."""
 
     number: int
     weights: str
@@ -110,7 +110,7 @@ Reply = tuple[int, float, float, str]
 
 
 def reply(stream: Stream) -> Reply:
-    """What is kept of an answer."""
+    """The part of an answer that is kept."""
     text = "".join(stream.text)
     mark = hashlib.sha256(text.encode()).hexdigest()[:12]
     return stream.n_predicted, round(stream.first_s, 4), round(stream.total_s, 4), mark
@@ -138,7 +138,7 @@ class Record:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
-        """From plain values. Raises KeyError, TypeError or ValueError where they are none of a record."""
+        """From plain values. Raises KeyError, TypeError or ValueError where they are not those of a record."""
         replies = {
             name: tuple((int(n), float(first), float(total), str(mark)) for n, first, total, mark in some)
             for name, some in data["replies"].items()
@@ -191,7 +191,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the figures depend on. kernels: units of the processor that llama.cpp was built for and uses."""
+    """The machine that the figures depend on. kernels: units of the processor that llama.cpp was built for and uses."""
 
     processor: str
     cores: int

@@ -97,7 +97,7 @@ Start = Callable[[Path, Path, int, int, Sequence[str]], AbstractContextManager[l
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The command line. minutes: after so many no group is begun any more."""
+    """The command line. minutes: once they are over, no group is begun any more."""
 
     settings: Settings
     is_quick: bool
@@ -132,7 +132,7 @@ def _parser() -> Parser:
 
 
 def settings_of(given: Mapping[str, Any]) -> Settings:
-    """What the flags say, on top of the whole or the quick measurement. Raises ConfigError."""
+    """The settings by the flags, on top of the whole or the quick measurement. Raises ConfigError."""
     settings = QUICK if given["quick"] else Settings()
     settings = replace(
         settings,
@@ -206,7 +206,7 @@ def write_pages(root: Path, folder: Path) -> int:
 
 
 def plan(wanted: Wanted) -> Iterator[str]:
-    """What is going to be done, and how long that takes: models, build, measuring."""
+    """The work ahead, and how long it takes: models, build, measuring."""
     settings = wanted.settings
     names = [name for name in (*(WEIGHTS[one] for one in settings.weights), DRAFT) if not fetch_models.is_there(name)]
     missing = dict.fromkeys([fetch_models.WRITTEN[n].source if n in fetch_models.WRITTEN else n for n in names])
@@ -349,7 +349,7 @@ def _processor() -> str:
 
 
 def kernels(features: str) -> tuple[str, ...]:
-    """What is on in llama.cpp's line on its features: `CPU : AVX2 = 1 | AMX_INT8 = 1 | REPACK = 1`."""
+    """The features that are on in llama.cpp's line on them: `CPU : AVX2 = 1 | AMX_INT8 = 1 | REPACK = 1`."""
     return tuple(re.findall(r"(\w+) = [1-9]\d*\b", features))
 
 
@@ -401,7 +401,7 @@ def sources() -> str:
 
 
 def kept_for(settings: Settings, here: Machine, those: Versions) -> Kept:
-    """The work folder of these conditions. The commit is none of them: uad's sources are."""
+    """The work folder of these conditions. The commit is not one of them: uad's sources are."""
     conditions = {
         "machine": asdict(here),
         "versions": asdict(replace(those, commit="")),
@@ -413,14 +413,14 @@ def kept_for(settings: Settings, here: Machine, those: Versions) -> Kept:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a work folder holds beside its records."""
+    """The content of a work folder beside its records."""
 
     sittings: int = 0
     left_out: Mapping[str, str] | None = None
 
     @classmethod
     def of(cls, kept: Kept) -> Told:
-        """What was written last, or nothing yet."""
+        """The content that was written last, or nothing yet."""
         path = kept.folder / "told.json"
         return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else cls()
 
@@ -431,7 +431,7 @@ class Told:
 
 
 def show(wanted: Wanted, out: TextIO) -> int:
-    """What is measured so far, as Markdown."""
+    """Print the measurements so far, as Markdown."""
     here, those = machine(), versions(wanted)
     kept = kept_for(wanted.settings, here, those)
     told = Told.of(kept)
@@ -605,8 +605,8 @@ def ask(servers: Sequence[Server], settings: Settings, cell: Cell, group: int) -
 
 
 def started_servers(program: Path, ik: Path | None) -> Start:
-    """What starts real ones: `uad serve`, a llama-server for plain decoding and for each draft type, and ik_llama.cpp's
-    where there is one.
+    """A function that starts real servers: `uad serve`, a llama-server for plain decoding and for each draft type, and
+    ik_llama.cpp's where there is one.
     """
 
     @contextmanager

@@ -30,7 +30,7 @@ class Line:
     """A type of weights and a number of requests at once. tps: tokens per second of a request on each server, from the
     first token on; of the whole request where several run at once. over: uad's speed over llama-server's by that;
     whole: that of whole requests; worst_category and worst_prompt: the least of the former, with their names; best: the
-    fastest of llama-server's own draft types, and uad's speed over it, or None where there is none.
+    fastest of llama-server's own draft types, and uad's speed over it, or None without such a type.
     """
 
     weights: str
@@ -51,7 +51,7 @@ class Line:
 
 
 def lines(document: Document) -> list[Line]:
-    """What the document has, in the order of its settings; nothing for what was not measured."""
+    """The document's rows, in the order of its settings; nothing for what was not measured."""
     settings = document.settings
     both = [(weights, n) for weights in settings.weights for n in settings.slots]
     return [found for weights, n in both if (found := _line(document, weights, n))]
@@ -195,7 +195,7 @@ def names(documents: Sequence[Document]) -> list[str]:
 
 
 def about(document: Document) -> str:
-    """What was measured, with what, and when."""
+    """A sentence on what was measured, with what, and when."""
     settings, versions, machine = document.settings, document.versions, document.machine
     uad = f"{versions.uad} ({versions.commit})" if versions.commit else versions.uad
     passes = "one pass" if settings.passes == 1 else f"medians of {settings.passes} passes"

@@ -1,5 +1,5 @@
-"""What it costs and what is lost to cross from one vocabulary to another: `python lab/translate.py --pair TARGET
-DRAFT`. Runs no model.
+"""The cost and the loss of crossing from one vocabulary to another: `python lab/translate.py --pair TARGET DRAFT`.
+Runs no model.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What the ideal drafter lost between two vocabularies, over all texts."""
+    """The ideal drafter's loss between two vocabularies, over all texts."""
 
     target: str
     draft: str

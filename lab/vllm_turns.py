@@ -60,7 +60,7 @@ _COUNTERS = {
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a server made of one group: tokens of all its answers, seconds until the last one ended, and texts. steps:
+    """A server's reply to one group: tokens of all its answers, seconds until the last one ended, and texts. steps:
     passes of the target; 0 where the server does not say.
     """
 

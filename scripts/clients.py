@@ -45,7 +45,7 @@ OK, MODEL, FAILED, NOT_RUN = "ok", "model", "failed", "not run"
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a check. verdict: one of OK, MODEL, FAILED, NOT_RUN; error: why it is not OK."""
+    """The result of a check. verdict: one of OK, MODEL, FAILED, NOT_RUN; error: why it is not OK."""
 
     client: str
     version: str
@@ -137,7 +137,7 @@ def node_environment(home: Path, files: Path, *checks: str) -> Path:
 
 
 def command_of(name: str, folder: Path) -> list[str | Path]:
-    """What runs a file of checks; installs what it needs."""
+    """The command that runs a file of checks; installs what it needs."""
     if name in NODE:
         return ["node", node_environment(folder / "node", CHECKS, f"{name}.mjs") / f"{name}.mjs"]
     if name == "coding_agents":
@@ -155,7 +155,7 @@ def names() -> list[str]:
 
 
 def results_of(name: str, url: str, folder: Path) -> list[Result]:
-    """What a file of checks gives on a server. Where it cannot be run, or ends before its end, the last result says
+    """Results of a file of checks on a server. Where it cannot be run, or ends before its end, the last result says
     why.
     """
     try:
@@ -237,7 +237,7 @@ def peer_command(program: str, words: Sequence[str]) -> list[str | Path]:
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """The arguments of the command line."""
     parser = argparse.ArgumentParser(description="Run real clients against uad serve.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(names())}; without one, all")
     parser.add_argument("--url", help="a server that runs already")

@@ -151,7 +151,7 @@ def is_there(name: str) -> bool:
 
 
 def default() -> list[str]:
-    """What is fetched, or written, where nothing is named."""
+    """Models that are fetched, or written, where none is named."""
     return [name for name in (*FETCHED, *WRITTEN) if name not in ON_DEMAND]
 
 
@@ -218,7 +218,7 @@ def get(names: Sequence[str]) -> None:
 
 
 def plan(names: Sequence[str]) -> Iterator[str]:
-    """What is going to be fetched and written: sizes, licences, packages, checksums. Nothing where nothing is."""
+    """Lines about files to be fetched and written: sizes, licences, packages, checksums. No line without such files."""
     sources = [WRITTEN[name].source for name in names if name in WRITTEN]
     fetched = [name for name in dict.fromkeys((*names, *sources)) if name in FETCHED and not is_there(name)]
     for name in fetched:

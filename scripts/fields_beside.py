@@ -5,8 +5,8 @@
 
 Both serve the same model, uad with UAD_KERNELS=off: other kernels may write other texts. Compared are the status, the
 setting that the answer repeats, and the text, which is greedy. docs/http.md has the rule by which they may differ,
-docs/llama-server.md where they do. What a rule explains is counted only; --all prints it. Standard library and uad
-only.
+docs/llama-server.md where they do. Differences that a rule explains are only counted; --all prints them. Standard
+library and uad only.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a server answers: the setting that it repeats, the text, or why it refuses."""
+    """A server's answer: the setting that it repeats, the text, or why it refuses."""
 
     status: int
     setting: object = None
@@ -168,7 +168,7 @@ def cases() -> Iterator[Case]:
 
 
 def answer_of(url: str, case: Case) -> Reply:
-    """What the server at this address says to a case."""
+    """The answer of the server at this address to a case."""
     request = urllib.request.Request(
         url.rstrip("/") + case.path, json.dumps(case.body).encode(), {"Content-Type": "application/json"}
     )

@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
 
 
 def is_ready(url: str, seconds: float) -> bool:
-    """Whether `/health` is 200 within so many seconds."""
+    """Whether `/health` is 200 within `seconds`."""
     end = time.monotonic() + seconds
     while True:
         try:

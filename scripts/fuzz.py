@@ -4,8 +4,8 @@
 Sessions follow each other. Each starts `uad serve` (through fuzz_server.py) with settings of its own: policy, drafters,
 pre-tokenizers patched into copies of the models, failures injected into drafters. Batches of requests go there, and
 after each batch the server must be alive, healthy, idle and silent about exceptions, and drafted text must equal plain
-text. What is sent is a pure function of (seed, session, batch); how many of them there are depends on time. Everything
-stays on loopback. Exit code 1 if anything was found.
+text. The requests are a pure function of (seed, session, batch); how many of them there are depends on time.
+Everything stays on loopback. Exit code 1 if anything was found.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ServerDiedError(Exception):
 
 @dataclass
 class Finding:
-    """What went wrong, where first, and how to see it again."""
+    """An error that was found, where first, and how to see it again."""
 
     what: str
     setup: str
@@ -57,7 +57,7 @@ class Finding:
 
 
 def _judged(case: Case, status: int, headers: Any, data: bytes) -> str:
-    """What is wrong with an answer, empty if nothing is."""
+    """The fault of an answer, empty if it has none."""
     kind = headers.get("Content-Type", "")
     if b"Traceback (most" in data or b'File \\"/' in data:
         return f"{status} with a traceback: {data[:200]!r}"
@@ -134,7 +134,7 @@ class Session:
             raise ServerDiedError(f"the process ended with code {self.server.process.returncode}")
 
     async def check(self) -> list[str]:
-        """What is wrong with the server between batches."""
+        """Faults of the server between batches."""
         wrong = []
         status, _, _ = await self.send(Case("GET", "/health", kind="check"))
         if status != 200:

@@ -10,7 +10,7 @@ from typing import Any
 
 Json = dict[str, Any]
 Say = Callable[[int], str]
-"""A text of at most so many characters."""
+"""A text of at most n characters."""
 
 RESPONSES = ("/v1/responses", "/responses", "/v1/responses/input_tokens")
 MESSAGES = ("/v1/messages", "/v1/messages/count_tokens", "/v1/messages?beta=true")
@@ -151,7 +151,7 @@ def _talk(draw: random.Random, path: str, say: Say, most: int) -> Json:
 
 
 def judged_lines(data: bytes) -> str:
-    """What is wrong with a stream of lines, empty if nothing is."""
+    """The fault of a stream of lines, empty if it has none."""
     try:
         lines = [json.loads(line) for line in data.splitlines()]
     except ValueError:
@@ -162,7 +162,7 @@ def judged_lines(data: bytes) -> str:
 
 
 def judged_stream(path: str, frames: list[bytes]) -> str:
-    """What is wrong with a stream of named events, empty if nothing is."""
+    """The fault of a stream of named events, empty if it has none."""
     kinds = []
     for frame in frames:
         head, _, data = frame.partition(b"\ndata: ")
@@ -179,13 +179,13 @@ def judged_stream(path: str, frames: list[bytes]) -> str:
 
 
 def judged_text(value: Any) -> str:
-    """What is wrong with an error in Ollama's words, empty if nothing is."""
+    """The fault of an error in Ollama's words, empty if it has none."""
     is_right = isinstance(value, dict) and list(value) == ["error"] and isinstance(value["error"], str)
     return "" if is_right else f"no error of Ollama's: {value!r:.120}"
 
 
 def judged_error(value: Any) -> str:
-    """What is wrong with an error in Anthropic's words, empty if nothing is."""
+    """The fault of an error in Anthropic's words, empty if it has none."""
     error = value.get("error") if isinstance(value, dict) and value.get("type") == "error" else None
     if not isinstance(error, dict) or not error.get("type") or not error.get("message"):
         return f"no error of Anthropic's: {value!r:.120}"

@@ -1,4 +1,4 @@
-"""What `scripts/fuzz.py` sends: texts, bodies, and what is changed in them. A pure function of the random generator
+"""Requests of `scripts/fuzz.py`: texts, bodies, and what is changed in them. A pure function of the random generator
 that is given.
 """
 

@@ -137,7 +137,7 @@ def with_pre(path: Path, pre: str, out: Path) -> Path:
 
 @dataclass(frozen=True)
 class Setup:
-    """What one session's server is like."""
+    """The setup of one session's server."""
 
     number: int
     policy: str
@@ -232,7 +232,7 @@ class Server:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def news(self) -> str:
-        """What it printed since the last call."""
+        """The lines that it printed since the last call."""
         said = self._text()
         news, self.n_read = said[self.n_read :], len(said)
         return news

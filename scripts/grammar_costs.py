@@ -1,4 +1,4 @@
-"""What constraints cost with a vocabulary: python scripts/grammar_costs.py FILE.gguf. Answers are drawn from logits at
+"""Costs of constraints with a vocabulary: python scripts/grammar_costs.py FILE.gguf. Answers are drawn from logits at
 random.
 """
 

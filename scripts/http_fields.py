@@ -49,7 +49,7 @@ KINDS: dict[type[BaseModel], tuple[str, str]] = {
     TokenizeBody: ("", "`/tokenize`"),
     DetokenizeBody: ("", "`/detokenize`"),
 }
-"""What stands before the names of each kind of body, and the heading above its rows."""
+"""The text before the names of each kind of body, and the heading above its rows."""
 GENERATING = (TableBody, GenerationBody, SpeculativeBody, TemplateBody, ChatBody, CompletionBody, NativeBody)
 """Those whose rows a request that generates may have."""
 
@@ -129,7 +129,7 @@ def _shown(default: object) -> str:
 
 
 def takes(schema: Schema) -> str:
-    """What values there may be, in words."""
+    """The values that there may be, in words."""
     low, high = schema.get("minimum"), schema.get("maximum")
     span = f", {low:g} to {high if isinstance(high, int) else f'{high:g}'}" if low is not None else ""
     most = f", {schema['maxItems']} at most" if "maxItems" in schema else ""

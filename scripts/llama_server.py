@@ -31,7 +31,7 @@ PACKAGE = "llama-cpp-python"
 SOURCES = "vendor/llama.cpp/"
 COMPILERS = ("c++", "g++", "clang++")
 N_BYTES = 1_500_000_000
-"""What archive, sources and objects take on the disk while it is built."""
+"""Bytes that archive, sources and objects take on the disk while it is built."""
 CORE_SECONDS = 1200
 """About what the build takes on one core."""
 OPTIONS = (
@@ -43,7 +43,7 @@ OPTIONS = (
     "LLAMA_OPENSSL=OFF",
     "BUILD_SHARED_LIBS=OFF",  # one file
 )
-"""What concerns no kernel: no tests, no page, no TLS."""
+"""Options that concern no kernel: no tests, no page, no TLS."""
 _TAIL_LINES = 12
 
 
@@ -65,7 +65,7 @@ def n_jobs() -> int:
 
 
 def plan() -> str:
-    """What is going to be done, and how long it will take."""
+    """The work ahead, and how long it will take."""
     if program().is_file():
         return f"llama-server of {PACKAGE} {version(PACKAGE)} is there"
     minutes = CORE_SECONDS / n_jobs() / 60

@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def kernels() -> list[str]:
-    """What pip is to install beside uad: the kernels of this checkout, where there are any for the processor."""
+    """Packages for pip to install beside uad: the kernels of this checkout, where there are any for the processor."""
     return [KERNELS] if (sys.platform, platform.machine()) in KERNEL_MACHINES else []
 
 
@@ -89,7 +89,7 @@ def ended(code: int, started: float) -> int:
 
 
 def why_again() -> str:
-    """What is wrong with llama.cpp as it is installed, which may be a wheel from pip's cache; "" for nothing."""
+    """The fault of llama.cpp as it is installed, which may be a wheel from pip's cache; "" for none."""
     code = subprocess.run([sys.executable, "-P", "-c", LOOK]).returncode
     return AGAIN.get(code, "") if code != NO_RPC or "GGML_RPC" not in os.environ.get("CMAKE_ARGS", "") else ""
 
@@ -131,7 +131,7 @@ def follow(command: list[str], started: float, state: str = "starting", log_file
 
 
 def step(line: str, state: str) -> str:
-    """What is being done after this line of pip's output."""
+    """The step that pip is at after this line of its output."""
     if match := NAMES.search(line):
         verb = {"Collecting": "fetching", "Installing collected packages:": "installing"}.get(match[1], "building")
         return f"{verb} {match[2]}".removesuffix(",")

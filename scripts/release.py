@@ -24,7 +24,7 @@ KERNELS_LIBRARY = "uad_kernels/libuad_kernels.so"
 KERNELS_MACHINES = ("x86_64", "aarch64")
 NOT_SOURCE = {"__pycache__", "build"}
 ADDED_TO_SDIST = {"PKG-INFO", ".gitignore", "pyproject.toml"}
-"""What the builder puts there by itself."""
+"""Files that the builder puts there by itself."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -60,7 +60,7 @@ def kernels_version() -> str:
 
 
 def notes(changelog: str, version: str) -> str:
-    """The text of a version's dated section, "" where there is none."""
+    """The text of a version's dated section, "" without one."""
     found = re.search(
         rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL
     )
@@ -68,7 +68,7 @@ def notes(changelog: str, version: str) -> str:
 
 
 def wrong_tag(tag: str, version: str, changelog: str) -> Iterator[str]:
-    """What speaks against releasing this version under this tag."""
+    """Reasons against releasing this version under this tag."""
     if tag != f"v{version}":
         yield f"the tag is {tag}, the package is {version}"
     if not notes(changelog, version).strip():
@@ -76,7 +76,7 @@ def wrong_tag(tag: str, version: str, changelog: str) -> Iterator[str]:
 
 
 def wrong_dist(dist: Path, version: str) -> Iterator[str]:
-    """What is missing in the files of a release, and what does not belong there."""
+    """Files that a release lacks, and files that do not belong there."""
     wheel, sdist = dist / f"uad-{version}-py3-none-any.whl", dist / f"uad-{version}.tar.gz"
     others = {path.name for path in dist.iterdir()} - {wheel.name, sdist.name}
     yield from (f"{name} does not belong into {dist}" for name in sorted(others))
@@ -104,8 +104,8 @@ def wrong_sdist(path: Path) -> Iterator[str]:
 
 
 def wrong_kernels(dist: Path, version: str) -> Iterator[str]:
-    """What is missing in the files of the kernels, and what does not belong there: an sdist, and a wheel for each
-    processor that holds the package, the library and its metadata.
+    """Faults in the files of the kernels, which are an sdist, and a wheel for each processor that holds the package,
+    the library and its metadata: files that are missing, and files that do not belong there.
     """
     sdist, held = dist / f"uad_kernels-{version}.tar.gz", {path.name for path in dist.iterdir()}
     wheels = {

@@ -136,7 +136,7 @@ def beside(url: str, jobs: Sequence[list[tuple[str, Body]]], known: Sequence[lis
 
 
 def drafted(url: str) -> str:
-    """What was drafted and accepted, from the server's metrics."""
+    """Counts of drafted and accepted tokens, from the server's metrics."""
     with urllib.request.urlopen(url + "/metrics", timeout=TIMEOUT_S) as response:
         lines = response.read().decode().splitlines()
     return ", ".join(line for line in lines if not line.startswith("#") and "draft" in line and "{" not in line)

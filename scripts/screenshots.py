@@ -129,7 +129,7 @@ def wait(page: Any, wanted: str) -> None:
 
 
 def shot(page: Any, path: Path) -> None:
-    """What the window shows."""
+    """Write a picture of the window."""
     page.mouse.move(0, 0)
     page.screenshot(path=path)
     print(f"{path}: {path.stat().st_size // 1000} kB")

@@ -41,7 +41,7 @@ LEFT = "client left"
 
 
 class Held(NamedTuple):
-    """What the server's process holds."""
+    """Resources that the server's process holds: MiB of memory, open files, threads."""
 
     mib: float
     files: int
@@ -112,7 +112,7 @@ def constrained(rng: random.Random) -> tuple[str, Body]:
 
 
 def refused(rng: random.Random) -> tuple[str, Body]:
-    """What is no request."""
+    """A request that the server has to refuse."""
     bodies: tuple[Body, ...] = ({"prompt": 5}, {"prompt": "a", "grammar": "root ::="}, {"prompt": words(rng, 5000)})
     return "/completion", rng.choice(bodies)
 
@@ -178,12 +178,12 @@ def soak(server: Server, minutes: float, seed: int) -> tuple[list[Held], Counter
 
 
 def faults(rows: list[Held], outcomes: Counter[str]) -> list[str]:
-    """What is not as it should be."""
+    """The faults of a run, one line for each."""
     return [f"{n} times {what}" for what, n in outcomes.items() if what not in ("200", "400", LEFT)] + grown(rows)
 
 
 def grown(rows: list[Held]) -> list[str]:
-    """What went on growing from the second quarter of the time to the last."""
+    """Figures that went on growing from the second quarter of the time to the last."""
     found = []
     quarter = len(rows) // 4 or 1
     second, last = (

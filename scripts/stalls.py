@@ -1,4 +1,4 @@
-"""What a large request does to all others: gaps of a stream, and waits for /health and a chat "hi", beside each of
+"""The effect of a large request on all others: gaps of a stream, and waits for /health and a chat "hi", beside each of
 many bodies.
 
     python scripts/stalls.py http://127.0.0.1:8080 --mib 20 [--only tokenize]
@@ -146,7 +146,7 @@ class Waits:
 
 @dataclass
 class Seen:
-    """What a large body got, and what others waited for during that."""
+    """The answer to a large body, and how long others waited during that."""
 
     status: str
     seconds: float

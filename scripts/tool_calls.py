@@ -107,7 +107,7 @@ NEEDED = {
         "Summarise CHANGELOG.md for me.",
     ),
 }
-"""What only a tool can answer, by the tool."""
+"""Questions that only a tool can answer, by the tool."""
 NOT_NEEDED = (
     "Hello!",
     "Who are you?",
@@ -150,12 +150,12 @@ NOT_NEEDED = (
     "What does O(n log n) mean?",
     "Write a JavaScript function that returns the larger of two numbers.",
 )
-"""What a model answers by itself, JSON and blocks of code among it."""
+"""Questions that a model answers by itself, some of them with JSON and blocks of code."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of one request. needs: the tool that it needs; empty for none. written: what the model wrote."""
+    """The result of one request. needs: the tool that it needs; empty for none. written: what the model wrote."""
 
     question: str
     needs: str

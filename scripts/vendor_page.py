@@ -43,7 +43,7 @@ def folder(package: dict[str, Any]) -> Path:
 
 
 def checked(package: dict[str, Any]) -> list[str]:
-    """What is wrong with a package's files here."""
+    """Faults of a package's files here."""
     here = folder(package)
     return [
         f"{here.name}/{name}: {'differs from its checksum' if (here / name).is_file() else 'missing'}"

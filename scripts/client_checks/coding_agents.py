@@ -45,7 +45,7 @@ EDIT = "Replace Hello by Goodbye in greeting.py. Read the file first."
 
 
 def run(command: list[str | Path], folder: Path, **variables: str) -> str:
-    """What a program says on stdout. Raises AssertionError where it fails, with the end of what it said."""
+    """A program's output on stdout. Raises AssertionError where it fails, with the end of its output."""
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), **variables}
     done = subprocess.run(
         command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TURN_S

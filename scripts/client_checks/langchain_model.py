@@ -1,4 +1,4 @@
-"""What LangChain does with any chat model: checks that `with_langchain*.py` share."""
+"""LangChain's uses of any chat model: checks that `with_langchain*.py` share."""
 
 from __future__ import annotations
 

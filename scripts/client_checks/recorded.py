@@ -45,7 +45,7 @@ def open_webui() -> None:
 
 
 def opencode() -> None:
-    """What its AI SDK sends."""
+    """A request as its AI SDK sends it."""
     options = {"stream_options": {"include_usage": True}, "tool_choice": "auto", "max_tokens": 256, "temperature": 0}
     system = {"role": "system", "content": "You are a helpful assistant."}
     calls_paris({"model": "local", "messages": [system, ASKED], "tools": [TOOL], "stream": True, **options})
@@ -72,7 +72,7 @@ def open_webui_as_ollama() -> None:
 
 
 def continue_() -> None:
-    """What it asks about the model, a chat, a chat with tools, and a suggestion at the cursor."""
+    """Requests about the model, a chat, a chat with tools, and a suggestion at the cursor."""
     with urllib.request.urlopen(f"{ROOT_URL}/api/tags", timeout=TIMEOUT_S) as listed:
         (model,) = json.load(listed)["models"]
     (shown,) = lines("/api/show", {"name": model["name"]})
@@ -209,7 +209,7 @@ def lm_eval() -> None:
 
 
 SILLY_TAVERN = json.loads(Path(__file__).with_name("silly_tavern.json").read_text(encoding="utf-8"))
-"""What SillyTavern sends to a server of llama.cpp's type: the samplers of all servers it knows, most of them on."""
+"""SillyTavern's body for a server of llama.cpp's type: the samplers of all servers it knows, most of them on."""
 
 
 def silly_tavern() -> None:

@@ -20,7 +20,7 @@ NAME = "served"
 
 
 def llm(*words: str) -> str:
-    """What it prints. Raises RuntimeError with what it said where it fails."""
+    """The output of llm. Raises RuntimeError with its words where it fails."""
     with tempfile.TemporaryDirectory() as folder:
         model = {
             "model_id": NAME,

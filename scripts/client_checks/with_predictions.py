@@ -15,7 +15,7 @@ COMMON: dict[str, Any] = {"model": MODEL, "max_tokens": 256, "temperature": 0}
 
 
 def accepted(usage: Any) -> int:
-    """Tokens of the prediction that were accepted. Raises AssertionError where there are none."""
+    """Tokens of the prediction that were accepted. Raises AssertionError without any."""
     details = usage.completion_tokens_details
     assert details is not None, "usage tells nothing of the prediction"
     assert details.accepted_prediction_tokens > 0, f"nothing was accepted: {details!r}"

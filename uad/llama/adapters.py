@@ -40,7 +40,7 @@ class Adapters:
     def add_to(self, context: ctypes.c_void_p | None, scales: Sequence[float]) -> None:
         """Have a context add so much of each. One of which nothing is added costs nothing and changes no bit.
 
-        What its KV holds is that of the adapters before. Raises DecodeError.
+        Its KV still holds values of the adapters before. Raises DecodeError.
         """
         # llama.cpp takes the whole list each time: what is not in it is not added any more
         chosen = [(handle, scale) for handle, scale in zip(self._handles, scales, strict=True) if scale]

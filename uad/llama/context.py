@@ -124,7 +124,7 @@ class Context(native.Owner):
         self.n_free = self.memory.n_free
         """Ids of a draft that can be taken back at no cost."""
         self.keep_ms = self.memory.keep_ms
-        """What it costs to take back more than these, beside decoding again the ids that were right."""
+        """Milliseconds that taking back more than these costs, beside decoding again the ids that were right."""
         self.tail = TAIL_IDS if self.memory.marks_help else 0
         """Ids at the end of a prompt that are decoded apart, since a mark before them helps later prompts; 0: it does
         not.
@@ -155,7 +155,7 @@ class Context(native.Owner):
         return handle  # type: ignore[no-any-return]
 
     def add_adapters(self, scales: Sequence[float]) -> None:
-        """Add so much of each of the model's adapters from now on. What the KV holds is to be forgotten.
+        """Add so much of each of the model's adapters from now on. The KV's content is to be forgotten.
 
         Raises DecodeError.
         """
@@ -239,8 +239,8 @@ class Context(native.Owner):
         return n_done + n
 
     def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
-        """What is left to decode of these rows: those that may have to be taken back get a checkpoint before them,
-        where the memory needs one. Raises what decoding does.
+        """The rows that are left to decode: those that may have to be taken back get a checkpoint before them, where
+        the memory needs one. Raises what decoding does.
         """
         left = []
         for row in rows:
@@ -260,8 +260,8 @@ class Context(native.Owner):
             self._sampling.want(seq, n)
 
     def rows(self) -> Outputs:
-        """What samplers draw from: of each row that wanted logits in the last decode, in batch order, the likeliest ids
-        where the backend found them, else the whole row, as `logits` has it.
+        """The outputs that samplers draw from: of each row that wanted logits in the last decode, in batch order, the
+        likeliest ids where the backend found them, else the whole row, as `logits` has it.
         """
         if self._sampling is None or not self._sampling.is_used:
             return self._whole.read(self._handle)
@@ -513,7 +513,7 @@ class _WholeRows:
         self._view: Logits = np.empty((0, self._n_vocab), np.float32)
 
     def read(self, context: ctypes.c_void_p | None) -> Logits:
-        """A view that the next decode overwrites, [n_outputs, n_vocab]. Raises DecodeError where there are none."""
+        """A view that the next decode overwrites, [n_outputs, n_vocab]. Raises DecodeError without logits."""
         pointer = lib.llama_get_logits(context)
         if not pointer:
             raise DecodeError(f"{self._role}: no logits after decode")

@@ -1,5 +1,5 @@
-"""What a context will take, as llama.cpp computes it: a model without weights, a context without memory, and the sizes
-in its log.
+"""The memory that a context will take, as llama.cpp computes it: a model without weights, a context without memory,
+and the sizes in its log.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class Footprint(native.Owner):
         self.weights = self.mapped = self.device = 0
 
     def of(self, n_ctx: int, is_head: bool = False) -> Need:
-        """What a context of n_ctx positions in all takes; is_head: one of the model's head. Raises ModelLoadError where
-        llama.cpp makes none, and NeedUnknownError where its log does not say what is asked.
+        """The need of a context of n_ctx positions in all; is_head: one of the model's head. Raises ModelLoadError
+        where llama.cpp makes none, and NeedUnknownError where its log does not say what is asked.
 
         Far beyond usual contexts it is on a straight line through two smaller ones: llama.cpp takes memory for each
         position even so.
@@ -166,8 +166,8 @@ def offloaded(lines: list[str]) -> float:
 
 
 def read(lines: list[str], n_seq: int, n_caches: int = 1, has_devices: bool = False) -> Need:
-    """What the log of a context says that it takes. Raises NeedUnknownError where it lacks a part: a newer llama.cpp
-    may have other words, and what is not found would count as nothing.
+    """A context's need, read from its log. Raises NeedUnknownError where the log lacks a part: a newer llama.cpp may
+    have other words, and what is not found would count as nothing.
 
     n_caches: of keys and values, or states, that a context has at least; has_devices: they may lie on devices.
     """

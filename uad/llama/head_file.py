@@ -37,7 +37,7 @@ _SEVERAL = frozenset({"mimo2", "step35", "hy_v3"})
 
 @dataclass(frozen=True, slots=True)
 class HeadFile:
-    """What a file says of its heads. is_alone: it holds no more than them, and is no model to write with."""
+    """The heads that a file declares. is_alone: it holds no more than them, and is no model to write with."""
 
     arch: str
     n_heads: int
@@ -56,7 +56,7 @@ class HeadFile:
 
 
 def head_in(path: Path) -> HeadFile | None:
-    """What a file, or the parts of one, says of its heads; None where it has none, or is no file that can be read."""
+    """The heads that a file, or the parts of one, declares; None where it has none, or is no file that can be read."""
     try:
         with GgufFile(path) as file:
             arch = file.text("general.architecture") or ""

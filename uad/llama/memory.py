@@ -1,4 +1,4 @@
-"""What a context remembers of its sequences, and how the last ids are taken back: by position, by snapshots, or by
+"""A context's memory of its sequences, and how the last ids are taken back: by position, by snapshots, or by
 checkpoints.
 
 Attention keeps every position, so any number of the last ones can be forgotten. A recurrent state has no positions:
@@ -98,13 +98,13 @@ class _Points:
 
 
 class _NativeMemory:
-    """What llama.cpp holds of the sequences of a context."""
+    """llama.cpp's memory of the sequences of a context."""
 
     def __init__(self, handle: ctypes.c_void_p) -> None:
         self.reopen(handle)
 
     def reopen(self, handle: ctypes.c_void_p) -> None:
-        """What the context holds now."""
+        """Use this context's memory from now on."""
         self._handle = handle
         self._memory = lib.llama_get_memory(handle)
 
@@ -164,7 +164,7 @@ class _Trial:
         self.n_snapshots = 0
         self.keep_ms = 0.0
         # Of four ids two are taken back, then one more. Attention allows both. Snapshots allow the first: they are of
-        # the last decode, so after going back there is none. A state without them allows neither.
+        # the last decode, so going back leaves none. A state without them allows neither.
         decode(Rows(0, 0, (0,) * 4, 1))
         some = states.remove(0, 2)
         if not some:
@@ -199,7 +199,7 @@ class _Trial:
 class Memory:
     """The memory of a context's sequences.
 
-    window: positions that a sliding window sees; 0: there is none. is_full: its cache holds all positions, but for
+    window: positions that a sliding window sees; 0: no window. is_full: its cache holds all positions, but for
     those that a copy lacked. most_marks: of each sequence. mark_step: ids between two marks at least.
     """
 
@@ -222,7 +222,7 @@ class Memory:
         self.way = Way.POSITIONS
         self.n_snapshots = 0
         self.keep_ms = 0.0
-        """What a checkpoint costs, 0 where none is needed."""
+        """Milliseconds that a checkpoint costs, 0 where none is needed."""
 
     def reopen(self, handle: ctypes.c_void_p) -> None:
         """The context was made anew, as it was, and holds nothing."""

@@ -109,7 +109,7 @@ class Model(native.Owner):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """What was read: its parts and its adapters."""
+        """The files that were read: the model's parts and its adapters."""
         return (*files_of(self.path), *(lora.path for lora in self._config.loras))
 
     def reopen(self, go_on: Callable[[], bool] = lambda: True) -> None:

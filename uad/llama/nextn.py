@@ -1,4 +1,4 @@
-"""What llama.cpp offers for heads of multi-token prediction: experimental names, on which nothing else depends.
+"""llama.cpp's interface for heads of multi-token prediction: experimental names, on which nothing else depends.
 
 A head is one more block of a model. From an id and the target's hidden row of the id before it, it predicts the next
 one. Heads run in a context of their own, over the same weights.
@@ -106,7 +106,7 @@ class _Ring:
         self.first = max(self.first, self.end - self._room)
 
     def cut(self, pos: int) -> None:
-        """What is held from pos on is of another text."""
+        """Drop the rows held from pos on, which are of another text."""
         self.end = min(self.end, pos)
         self.first = min(self.first, self.end)
 
@@ -166,7 +166,7 @@ class HiddenRows:
             self._on = on
 
     def skip(self, seq: int, pos: int) -> None:
-        """What is decoded next, from this position on, is an image, whose rows no head reads."""
+        """An image is decoded next, from this position on; no head reads its rows."""
         self.ask(())
         self._rings[seq].cut(pos)
 

@@ -91,7 +91,7 @@ def _shapes(context: Context, least: int, of_each: bool) -> list[tuple[int, int]
 
 
 def _agree_beside(context: Context, texts: Sequence[list[int]], wanted: Sequence[Logits], n_seq: int, n: int) -> bool:
-    """Whether so many sequences, with n rows each in a pass, have the logits that each text has alone."""
+    """Whether n_seq sequences, with n rows each in a pass, have the logits that each text has alone."""
     for seq in range(n_seq):
         context.clear(seq)
     agree, at, end = True, 0, min(max(_N_BESIDE_IDS, n), len(wanted[0]))

@@ -95,7 +95,8 @@ class Projector(native.Owner):
     """A projector for a loaded model, which has to stay loaded as long. Use with `with`, or call `close()`. config: how
     the model was loaded.
 
-    Raises ModelLoadError for a file that is none, or none of this model; ConfigError where the binding lacks images.
+    Raises ModelLoadError for a file that is no projector, or not one of this model; ConfigError where the binding lacks
+    images.
     """
 
     def __init__(self, model: Model, vision: VisionConfig, config: ModelConfig, n_threads: int) -> None:
@@ -147,7 +148,7 @@ class Projector(native.Owner):
     # --- from any thread
 
     def layout(self, image: Image) -> tuple[ImagePart, ...]:
-        """What stands for an image in a prompt: its slices, and the ids of text around them. Raises
+        """The parts that stand for an image in a prompt: its slices, and the ids of text around them. Raises
         InvalidRequestError for one that the projector cannot take, UnavailableError once it is closed.
         """
         with self._lock:
@@ -174,7 +175,7 @@ class Projector(native.Owner):
 
     @contextmanager
     def _chunks(self, image: Image) -> Iterator[list[Any]]:
-        """What llama.cpp makes of an image: chunks of text and of embeddings to be."""
+        """The chunks that llama.cpp makes of an image: text, and embeddings to be."""
         mtmd = self._mtmd
         rgb = image.rgb  # held until llama.cpp has a copy, whoever frees it meanwhile
         if len(rgb) != 3 * image.width * image.height or not rgb:

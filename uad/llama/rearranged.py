@@ -38,7 +38,7 @@ class Rearranged:
 
 
 def rearranged(config: ModelConfig) -> Rearranged:
-    """What is rearranged of this model; nothing with --no-repack. Takes a second, once, on processors with AMX."""
+    """Which weights of this model are rearranged: none with --no-repack. Takes a second, once, where there is AMX."""
     kernels.of(config)  # its buffers come first, and llama.cpp reads the list of all once
     if not amx.rearranges(config):
         return Rearranged(False)
@@ -60,7 +60,7 @@ def rearranged(config: ModelConfig) -> Rearranged:
 
 @lru_cache(maxsize=256)
 def _tried(config: ModelConfig, _size: int, _time: int) -> Rearranged:
-    """What another process found out, which llama.cpp may end. Where looking at the graph ended it, it only tries."""
+    """The findings of another process, which llama.cpp may end. Where looking at the graph ended it, it only tries."""
     reason = ""
     for words in ((), (ONLY_TRY,)):
         try:

@@ -62,8 +62,8 @@ def load_vocab(path: Path, pre: str | None = None, quick: bool = True) -> VocabT
 
 
 def vocab_overrides(pre: str | None = None, replaced: Sequence[KvOverride] = ()) -> Any:
-    """What every vocabulary is loaded with; `pre` replaces the file's name of a pre-tokenizer. Must live as long as the
-    load.
+    """The overrides that every vocabulary is loaded with; `pre` replaces the file's name of a pre-tokenizer. They must
+    live as long as the load.
 
     Text pieces are encoded in mid-sentence: a space prefix would invent a byte. Prompts add it knowingly
     (templates/prompt.py).
@@ -108,7 +108,8 @@ def metadata(handle: ctypes.c_void_p, key: str) -> str | None:
 def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: str) -> VocabTable:
     """The vocabulary as a table of bytes. Specials are control and unknown tokens, and user-defined ones that are
     markers; everything else stands for its bytes. So do markers of any type by which an answer begins or ends: some
-    files have no types. ModelLoadError where there is none: llama.cpp gives up the process when it is asked about one.
+    files have no types. ModelLoadError for a file without a vocabulary: llama.cpp gives up the process when it is asked
+    about one.
     """
     kind = int(lib.llama_vocab_type(vocab))
     if kind == _VOCAB_NONE:
@@ -191,7 +192,7 @@ def _markers(candidates: Iterable[int], template: str, pieces: Sequence[bytes]) 
 
 
 def _fim(vocab: ctypes.c_void_p) -> FimTokens:
-    """What llama.cpp found in the file, by key or by name."""
+    """The tokens for filling in the middle that llama.cpp found in the file, by key or by name."""
     tokens = (
         lib.llama_vocab_fim_pre(vocab),
         lib.llama_vocab_fim_suf(vocab),

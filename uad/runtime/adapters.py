@@ -32,7 +32,7 @@ class AdapterTurns:
 
     @property
     def active(self) -> Scales:
-        """What the target adds now. On the model thread."""
+        """The scales of the adapters that the target adds now. On the model thread."""
         return self._active
 
     def resolved(self, request: Request) -> Request:

@@ -104,7 +104,7 @@ class TextCompared:
 
 @dataclass(frozen=True, slots=True)
 class CheckedWay:
-    """What was found without `--exact`, or with it. promised: rows and texts are promised to be the same; any_batch: so
+    """The findings without `--exact`, or with it. promised: rows and texts are promised to be the same; any_batch: so
     are prompts read in passes of any size; notes: what `--exact` says at start.
     """
 
@@ -388,7 +388,7 @@ class OpenWay(Loaded):
         return out
 
     def _answers(self, requests: Sequence[Request], seconds: float) -> list[CheckedAnswer]:
-        """All requests at once, to the end, or until so many seconds are over."""
+        """Answers to all requests at once, to the end, or until `seconds` are over."""
         answers, is_over = [], _Clock(seconds)
         for number, request in enumerate(requests):
             self._engine.check(request)
@@ -403,7 +403,7 @@ class OpenWay(Loaded):
 
 
 class _Clock:
-    """Called: whether so many seconds are over since it was made."""
+    """A clock that says, when called, whether `seconds` are over since it was made."""
 
     def __init__(self, seconds: float) -> None:
         self._end = perf_counter() + seconds
@@ -423,7 +423,7 @@ def _effect(plain: Sequence[tuple[bytes, int]], exact: Sequence[tuple[bytes, int
 
 
 def _costs(plain: OpenWay, exact: OpenWay, ids: Sequence[int], seconds: float, progress: Progress) -> list[ExactCost]:
-    """What passes of one slot take in both ways, in turns, twice at least."""
+    """The costs of passes of one slot in both ways, measured in turns, twice at least."""
     most = min(plain.widths[-1], exact.widths[-1])
     widths = sorted({n for n in _COST_WIDTHS if n <= most} | {most})
     ms: dict[tuple[int, bool], list[float]] = {(n, is_exact): [] for n in widths for is_exact in (False, True)}

@@ -63,7 +63,7 @@ class Passes:
 
     def read(self, seq: int, text: Ids, end: int, piece: int = 0) -> Logits:
         """Read a prompt up to `end`, `piece` ids at a time (0: as many as a batch holds); the last row's logits, [1,
-        n_vocab]. What is left for the last piece is never less than one.
+        n_vocab]. The last piece also takes a rest shorter than a piece, where a batch holds both.
         """
         context = self.context
         most = context.n_batch - (self.least.rows - 1)
@@ -175,8 +175,8 @@ def differences(logits: Logits, wanted: Logits) -> tuple[int, int, float]:
 
 @dataclass(slots=True)
 class RowsFound:
-    """What comparing rows found. single: of each single row alone, in order, a digest of its bits and its likeliest id;
-    seconds: what such a row took at least.
+    """Results of comparing rows. single: of each single row alone, in order, a digest of its bits and its likeliest
+    id; seconds: the least time that such a row took.
     """
 
     compared: list[RowsCompared]
@@ -202,7 +202,7 @@ def compare_rows(
     """Teacher-forced: the same texts in passes of every width, alone and in all slots beside each other, compared to
     single rows alone, until each width has n_ids rows or it is time to stop.
 
-    Depths take turns: so many ids stand before a text. Raises what decoding does.
+    Depths take turns: a depth is the number of ids before a text. Raises what decoding does.
     """
     length, n_seq = max(widths), beside.context.n_seq
     counts = {(n, width): RowsCompared(n, width) for n in (1, n_seq) for width in sorted(widths)}

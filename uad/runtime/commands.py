@@ -1,4 +1,4 @@
-"""What other threads ask of the model thread, in order, until it is closed or stopped by a fatal error."""
+"""Requests of other threads to the model thread, in order, until it is closed or stopped by a fatal error."""
 
 from __future__ import annotations
 

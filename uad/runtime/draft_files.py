@@ -14,7 +14,7 @@ from uad.llama.head_file import HeadFile, head_in, refuse_alone
 
 @dataclass(frozen=True, slots=True)
 class DraftFiles:
-    """What drafts, by the headers of the files. types: of drafters; draft: the draft model; is_in_target: whether the
+    """The drafters, by the headers of the files. types: of drafters; draft: the draft model; is_in_target: whether the
     head in the target's file drafts; head: the head's own file; notes: lines to print.
     """
 

@@ -32,7 +32,7 @@ _log = logging.getLogger("uad")
 
 @dataclass(frozen=True)
 class OpenedDraft:
-    """The draft model's part, or why there is none."""
+    """The draft model's part, or why it is missing."""
 
     notes: tuple[str, ...]
     drafter: ModelDrafter | None = None
@@ -41,7 +41,7 @@ class OpenedDraft:
     context: Context | None = None
     """The draft model's, if that stayed loaded."""
     config: ModelConfig | None = None
-    """What it was loaded with."""
+    """The configuration it was loaded with."""
 
 
 def open_draft(

@@ -31,7 +31,7 @@ _BATCH_ROWS = 512  # rows of a head's pass at most: hidden rows take room
 
 @dataclass(frozen=True)
 class OpenedHead:
-    """The head's part of a runtime, or why there is none."""
+    """The head's part of a runtime, or why it is missing."""
 
     drafter: HeadDrafter | None = None
     steps: Steps | None = None

@@ -1,4 +1,4 @@
-"""What other parts may ask a loaded target, perhaps with a draft. Runs nothing."""
+"""Questions that other parts may ask a loaded target, perhaps with a draft. Runs nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from uad.text.sight import no_sight
 
 
 class Loaded:
-    """What `build` made, and all that may be read of it from any thread. Use with `with`, or call `close()`."""
+    """The runtime of `build`, and all that may be read of it from any thread. Use with `with`, or call `close()`."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -38,7 +38,7 @@ class Loaded:
 
     @property
     def clock(self) -> Clock:
-        """What requests are timed with."""
+        """The clock that requests are timed with."""
         return self._parts.timing.clock
 
     @property
@@ -61,7 +61,7 @@ class Loaded:
         return request
 
     def snapshot(self) -> EngineSnapshot:
-        """What the engine did so far, and does now."""
+        """The engine's work so far, and its state now."""
         engine = self._engine
         return EngineSnapshot(engine.slots(), engine.totals(), engine.drafters(), self.adapters())
 

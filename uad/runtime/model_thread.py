@@ -1,4 +1,4 @@
-"""What the model thread does: rounds, and between them what other threads ask for, until it is closed or breaks."""
+"""The work of the model thread: rounds, and between them what other threads ask for, until it is closed or breaks."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class ModelThread:
 
 
 def statistics(stats: DrafterStats) -> str:
-    """What a drafter did since start, in one line with llama-server's words."""
+    """A drafter's work since start, in one line with llama-server's words."""
     return (
         f"statistics {stats.origin}: #calls = {stats.n_calls}, #drafts = {stats.n_drafts}, #gen tokens = "
         f"{stats.n_drafted}, "

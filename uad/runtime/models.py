@@ -58,5 +58,5 @@ def template_options(config: Config) -> Options:
 
 
 def side(model: Model, template: str | None = None) -> Side:
-    """What recognition and rules need of a model; `template` replaces the chat template of its file."""
+    """The parts of a model that recognition and rules need; `template` replaces the chat template of its file."""
     return Side(model.vocab, template or model.info.chat_template, model.info.desc)

@@ -53,7 +53,7 @@ from uad.text.vocab.encode import Encoder
 
 @dataclass(frozen=True)
 class Parts:
-    """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target.
+    """The parts of a runtime. Closing `stack` frees everything native. samplers: for any engine on this target.
     drafter: the draft model's. again: measures costs again while nothing runs. timing: how they were joined.
     keeper: copies slots, with --slot-save-path. contexts: all that are open, in the order in which they were made.
     disk: the prompt cache's level on a disk, with --cache-disk.
@@ -154,7 +154,7 @@ def open_parts(plan: Plan, progress: Progress, timing: Timing = TIMING) -> Parts
 def _info(
     target: LoadedTarget, every: Sequence[Drafter], draft: ModelInfo | None, notes: tuple[str, ...]
 ) -> RuntimeInfo:
-    """What a runtime in which all of these draft says of itself."""
+    """The description of a runtime in which all of these draft."""
     context, vocab = target.context, target.model.vocab
     return RuntimeInfo(
         target=target.model.info,

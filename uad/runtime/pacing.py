@@ -93,7 +93,7 @@ class Remeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What steps of a drafter that writes cost, and whether that was measured on a busy machine."""
+    """The costs of steps of a drafter that writes, and whether they were measured on a busy machine."""
 
     samples: tuple[CostSample, ...]
     is_rough: bool

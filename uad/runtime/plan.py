@@ -36,7 +36,7 @@ _WITHOUT_FLASH = ("f32", "f16", "bf16")  # cache types of V that do not need fla
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a start opens. config: the user's, with the settled models and drafters in it. targets: the target, and
+    """The plan of a start. config: the user's, with the settled models and drafters in it. targets: the target, and
     where --exact may need it a second attempt, without rearranged weights. head_file: of a head that drafts, where it
     has one of its own. memory: bytes of each part, None where llama.cpp does
     not say. limits: what there is. notes: lines to print.
@@ -61,8 +61,8 @@ class Plan:
 
 
 def plan(config: Config, limits: Sequence[Limit] | None = None) -> Plan:
-    """What to open for this configuration. limits: of memory; None: as they are now. A draft that was chosen and cannot
-    be planned for costs a line, and the next choice or none is planned for.
+    """Plan what to open for this configuration. limits: of memory; None: as they are now. A draft that was chosen and
+    cannot be planned for costs a line, and the next choice or none is planned for.
 
     Raises ConfigError where it cannot be opened so, ModelLoadError for files that are no models.
     """

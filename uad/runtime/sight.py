@@ -15,13 +15,13 @@ from uad.text.sight import Sight
 
 _log = logging.getLogger("uad")
 STAND_IN = b"[image]"
-"""What drafters read in place of an image."""
+"""The text that drafters read in place of an image."""
 
 
 def open_sight(
     config: Config, stack: ExitStack, target: LoadedTarget, encode: Callable[[bytes], list[int]]
 ) -> tuple[Sight | None, tuple[str, ...]]:
-    """What the target sees, with its projector on the stack, and the line that says so; None without a projector, and
+    """The target's sight, with its projector on the stack, and the line that says so; None without a projector, and
     where one that nobody named fails. Raises ModelLoadError or ConfigError.
     """
     if config.vision.path is None:

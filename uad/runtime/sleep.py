@@ -1,5 +1,5 @@
-"""Unloads the models while nothing needs them, and loads them again. What was learned and measured stays, and so does
-all that is known of the vocabularies: only weights and contexts go.
+"""Unloads the models while nothing needs them, and loads them again. All that was learned and measured stays, and so
+does all that is known of the vocabularies: only weights and contexts go.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def kernel_notes(config: ModelConfig, model: Model, *words: str) -> tuple[str, .
 
 
 def texts_note(own: ModelConfig, context: Context, is_exact: bool) -> tuple[str, ...]:
-    """What the line about kernels ends with where passes of several rows may have other bits than single rows."""
+    """The end of the line about kernels, where passes of several rows may have other bits than single rows."""
     if is_exact or are_alike(own, context, weights.of(own, context.model.buffers)):
         return ()
     return ("so texts may differ with drafts (--exact)",)
@@ -178,7 +178,7 @@ def _are_apart(context: Context) -> bool:
 
 
 def _why(least: Least, n_seq: int) -> str:
-    """What `--exact` does."""
+    """The effect of `--exact`, in words."""
     if least.rows == 1:
         return "any batch gives the same bits"
     each = " of each slot" if least.of_each and n_seq > 1 else ""

@@ -19,7 +19,7 @@ class Timing:
     def curve(
         self, context: Context, config: ModelConfig, role: str, sizes: Sequence[int], seconds: float
     ) -> tuple[tuple[CostSample, ...], bool]:
-        """What passes cost, for the policy, and whether that was stored. Raises what decoding does."""
+        """The costs of passes, for the policy, and whether they were stored. Raises what decoding does."""
         return curve(context, config, role, sizes, seconds)
 
 

@@ -61,7 +61,7 @@ def servers(proc: Path) -> Iterator[ServerProcess]:
 
 
 def config_of(process: ServerProcess) -> ServerConfig:
-    """What the process serves with. Raises ConfigError."""
+    """The configuration that the process serves with. Raises ConfigError."""
     with suppress(OSError):  # a file of --config may be named from there
         os.chdir(process.folder)
     return load_config(list(process.words), dict(process.environ)).server
@@ -100,7 +100,7 @@ def _connection(config: ServerConfig) -> http.client.HTTPConnection:
 
 
 def _texts(path: Path) -> list[str]:
-    """What the system writes about a process, between zero bytes; nothing where that may not be read."""
+    """The texts that the system writes about a process, between zero bytes; nothing where that may not be read."""
     try:
         return [os.fsdecode(word) for word in path.read_bytes().split(b"\0") if word]
     except OSError:

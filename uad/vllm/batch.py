@@ -1,4 +1,4 @@
-"""What one call of vLLM does: learn what the step took and wrote, then say what is submitted with each row."""
+"""The steps of one call of vLLM: learn what the step took and wrote, then say what is submitted with each row."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class BatchDrafting:
         self._since, self._planned, self._n_plain = None, (), 0
 
     def propose(self, sampled: Sequence[Sequence[int]], n_tokens: npt.NDArray[np.int32], ids: Ids) -> list[list[int]]:
-        """What is submitted with each row; an empty list: nothing. See `BatchTexts.follow`."""
+        """The ids submitted with each row; an empty list: nothing. See `BatchTexts.follow`."""
         since, self._since = self._since, None
         nothing: list[list[int]] = [[] for _ in sampled]
         if len(sampled) > self._limits.n_slots:
@@ -192,8 +192,8 @@ class BatchDrafting:
     # --- while the engine works
 
     def ahead(self, go_on: Callable[[], bool]) -> None:
-        """The draft model writes on after what was submitted, as if all of it and its own next id were right. What
-        turns out so is there when it is asked next. Stops where go_on says so, before its next decode.
+        """The draft model writes on after what was submitted, as if all of it and its own next id were right. Where
+        that holds, its ids are there when it is asked next. Stops where go_on says so, before its next decode.
         """
         texts = [text for text in self._texts.texts if text.is_running and text.draft.origin in WRITERS]
         asks = [Ask(text.seq, len(text.draft.ids) + 1 + self._room(text)) for text in texts if text.draft.ids]

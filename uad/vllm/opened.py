@@ -43,7 +43,7 @@ class OpenedDrafters:
     stack: ExitStack
 
     def drafting(self, samples: Sequence[CostSample], most_rows: int) -> Drafting:
-        """Drafters and policy as one, by what steps of the engine cost, which have at most so many rows; no samples:
+        """Drafters and policy as one, by what steps of the engine cost, which have at most most_rows rows; no samples:
         drafts are as long as the settings say.
         """
         weighed = frozenset(map(Origin, self.config.drafting.weighed))

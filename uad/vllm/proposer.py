@@ -84,7 +84,7 @@ class Proposer:
         token_ids_cpu: npt.NDArray[np.int32],
         slot_mappings: Any = None,
     ) -> list[list[int]]:
-        """What is submitted with each row: its ids are token_ids_cpu[i, :num_tokens_no_spec[i]], of which those in
+        """The ids submitted with each row. A row's ids are token_ids_cpu[i, :num_tokens_no_spec[i]], of which those in
         sampled_token_ids[i] are new. Raises nothing: drafts that fail are left out for a while.
         """
         batch, thread = self._batch, self._thread
@@ -107,8 +107,8 @@ def check_version(version: str, settings: VllmSettings) -> None:
 
 
 def vocab_of(model_config: Any) -> HfVocab:
-    """The target's vocabulary, by the tokenizer that vLLM uses. Raises ConfigError where that is none of the library
-    `tokenizers`.
+    """The target's vocabulary, by the tokenizer that vLLM uses. Raises ConfigError where that is not one of the
+    library `tokenizers`.
     """
     from vllm.tokenizers import cached_tokenizer_from_config
 

@@ -1,4 +1,4 @@
-"""What users may say of drafting inside vLLM: the settings of `uad serve`, by variables and a file. Loads nothing."""
+"""Users' settings of drafting inside vLLM: those of `uad serve`, by variables and a file. Loads nothing."""
 
 from __future__ import annotations
 

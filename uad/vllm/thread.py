@@ -35,7 +35,7 @@ class DraftThread:
         self._thread.start()
 
     def do(self, work: Callable[[], T]) -> T:
-        """What work() returns. Raises what it raises."""
+        """The result of work(). Raises what it raises."""
         done: Future[T] = Future()
         self._work.put((work, done))
         return done.result()

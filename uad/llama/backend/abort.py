@@ -1,4 +1,5 @@
-"""What happens where llama.cpp gives up (GGML_ABORT): a lost RPC worker, a GPU without memory, a bug. Knows no model.
+"""The process's end where llama.cpp gives up (GGML_ABORT): a lost RPC worker, a GPU without memory, a bug. Knows no
+model.
 
 ggml calls back and then ends the process, on whatever thread it was. The thread that decodes may never come back. So
 all that is still to be done is done in the callback, and the process ends there, with an exit code of uad's.
@@ -65,7 +66,7 @@ def starting(what: str = "") -> Iterator[None]:
 
 @contextmanager
 def again() -> Iterator[None]:
-    """What is loaded inside has been loaded before: if llama.cpp gives up, another start may help."""
+    """Everything loaded inside has been loaded before: if llama.cpp gives up, another start may help."""
     _loaded_before.append(None)
     try:
         yield
@@ -74,7 +75,7 @@ def again() -> Iterator[None]:
 
 
 def exit_code() -> int:
-    """What the process ends with. A start that needs workers on other machines may succeed once they are back."""
+    """The exit code of the process. A start that needs workers on other machines may succeed once they are back."""
     return START_EXIT_CODE if _starting and not _explainers and not _loaded_before else EXIT_CODE
 
 

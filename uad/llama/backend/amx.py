@@ -90,7 +90,7 @@ def buffers(device: int) -> dict[str, int]:
 
 
 def multiply() -> np.ndarray[Any, np.dtype[np.float32]] | None:
-    """Sums of 64 ones, [2, 64], by a Q8_0 weight in an AMX buffer; None where there is none. May end the process."""
+    """Sums of 64 ones, [2, 64], by a Q8_0 weight in an AMX buffer; None without such a buffer. May end the process."""
     native.start()
     device = _ggml("ggml_backend_dev_by_type")(CPU_DEVICE)
     place = buffers(device).get(_BUFFER)

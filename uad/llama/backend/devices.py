@@ -35,9 +35,9 @@ class Device:
     """One device."""
 
     name: str
-    """What --device takes."""
+    """The name that --device takes."""
     description: str
-    """What the device is; of a worker's device, the worker's address."""
+    """The device in words; for a worker's device, the worker's address."""
     takes_layers: bool
     """Layers can be put there: GPUs, and all that workers have."""
     is_remote: bool

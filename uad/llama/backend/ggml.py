@@ -58,7 +58,7 @@ def has(*names: str) -> bool:
 
 
 def address(name: str) -> int:
-    """Where this function lies. Raises AttributeError where there is none."""
+    """The address of this function. Raises AttributeError where there is no such function."""
     return int(ctypes.cast(getattr(lib._lib, name), c_void_p).value or 0)
 
 

@@ -48,7 +48,7 @@ class Log:
                 self._collected.append(line.strip())
             self._unfinished += line if self.verbose else ""
             *lines, self._unfinished = self._unfinished.split("\n")
-        for part in lines:  # among those of the program's own log; on stderr where there is none
+        for part in lines:  # among those of the program's own log; on stderr where the program has no log
             if _log.hasHandlers():
                 _log.log(_LOGGED_AS.get(self._last_level, logging.DEBUG), "%s", part)
                 continue
@@ -95,7 +95,7 @@ def start() -> Log:
 
 
 class Owner:
-    """What holds memory of llama.cpp: use it with `with`, or call `close`, as often as you like."""
+    """An owner of memory of llama.cpp: use it with `with`, or call `close`, as often as you like."""
 
     def close(self) -> None:
         raise NotImplementedError

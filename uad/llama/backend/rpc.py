@@ -82,7 +82,7 @@ def connected() -> tuple[str, ...]:
 
 
 def _explained(text: str) -> str:
-    """What llama.cpp says where a worker is gone, with the worker's name."""
+    """llama.cpp's message, with the worker's name where a worker is gone."""
     if "RPC" not in text:
         return text
     # the lost one is that whose port is closed, which may be a moment after the connection was. Where all are open
@@ -184,7 +184,7 @@ def _judge(endpoint: str, trial: subprocess.Popen[str]) -> None:
 
 
 def _complaint(errors: str) -> str:
-    """What a trial that failed means; said: its lines."""
+    """The meaning of a trial that failed; errors: its lines."""
     same = f"install the same llama-cpp-python ({native.build_info()}) on both machines"
     if "version mismatch" in errors:
         version = errors.partition("version mismatch")[2].strip(" :").split()[0]

@@ -165,7 +165,7 @@ nothing reads it.
 HEAD_NAMES = ("LLAMA_CONTEXT_TYPE_MTP", "llama_model_n_embd_out")
 HEAD_FIELDS = {"llama_context_params": ("ctx_other", "ctx_type"), "llama_model_params": ("load_mtp",)}
 HEAD_EXTENSION = ("llama_get_embeddings_nextn", "llama_set_embeddings_nextn")
-"""What heads need: names and fields of the binding, and of its module of experimental functions. Without them nothing
+"""Names and fields that heads need, of the binding and of its module of experimental functions. Without them nothing
 else is missed.
 """
 
@@ -209,7 +209,7 @@ IMAGE_FIELDS = {
     ),
     "mtmd_input_text": ("text_len",),
 }
-"""What images need: names and fields of the binding's module for them."""
+"""Names and fields that images need, of the binding's module for them."""
 
 
 SAMPLING_NAMES = (
@@ -234,7 +234,7 @@ SAMPLING_GGML = (
     "ggml_sub",
     "ggml_view_1d",
 )
-"""What `--backend-sampling` needs: names and fields of the binding, and functions of ggml in `GGML`."""
+"""Names and fields of the binding that `--backend-sampling` needs; it needs functions of ggml, too, in `GGML`."""
 
 
 TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "i32": 26, "bf16": 30}

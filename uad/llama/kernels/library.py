@@ -30,7 +30,7 @@ OF_PASSES = (ATTENTION, ACTIVATIONS)
 attention. They are switched between passes.
 """
 COUNTED = ("products", "experts", *OF_PASSES)
-"""What the library counts."""
+"""The operations that the library counts."""
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "uad_kernels_kinds": (c_char_p,),
     "uad_kernels_parts": (c_char_p,),
@@ -61,7 +61,7 @@ class Library:
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
-        """What can be taken over: names of types of weights, and those of `OF_PASSES` that it has."""
+        """The parts that can be taken over: names of types of weights, and those of `OF_PASSES` that it has."""
         return tuple(self.functions.uad_kernels_parts().decode().split())
 
     @cached_property
@@ -124,7 +124,7 @@ def load(path: Path, version: str = "") -> Library:
 
 def chosen(kinds: Sequence[str]) -> str:
     """The kind to use: the fastest, or what $UAD_KERNELS says; "" for none. Raises ConfigError for one that this
-    machine cannot run, and NoKernelsError where there is none.
+    machine cannot run, and NoKernelsError where it can run no kind.
     """
     wanted = os.environ.get(VARIABLE, "")
     if wanted and wanted not in (*kinds, OFF):

@@ -70,7 +70,7 @@ _Pass = Callable[[int, int], Floats | None]
 
 
 class WrongError(Exception):
-    """What a part does wrong, as the end of a sentence."""
+    """A part's error, as the end of a sentence."""
 
 
 def main() -> int:
@@ -246,7 +246,7 @@ class Proof:
                 _check_bits(computed, alone.take(range(n), axis), f"{name} of {n} rows on {n_threads} threads")
 
     def _theirs(self, part: str, compute: Callable[[], Floats | None]) -> Floats | None:
-        """What this computes with llama.cpp's own kernels."""
+        """The result of this computation with llama.cpp's own kernels."""
         self._library.put(part, False)
         try:
             return compute()
@@ -254,7 +254,7 @@ class Proof:
             self._library.put(part, True)
 
     def _counted(self, what: str, compute: Callable[[], Floats | None]) -> Floats | None:
-        """What this computes in the library, None where llama.cpp did it itself."""
+        """The library's result of this computation, None where llama.cpp did it itself."""
         before = self._library.counts()[what]
         computed = compute()
         return computed if self._library.counts()[what] > before else None

@@ -56,7 +56,7 @@ class Proven:
 
 
 def prove_once(library: Library, kind: str) -> Proven:
-    """What is remembered, else what another process finds out, which takes seconds, once."""
+    """The remembered result, else that of another process, which takes seconds, once."""
     try:
         facts = facts_of(library, kind)
         file = _file(facts)
@@ -76,7 +76,7 @@ def prove_once(library: Library, kind: str) -> Proven:
 
 
 def _joined(library: Library, before: Proven, after: Proven) -> Proven:
-    """What an earlier start found, and what this one found of the parts that were pending."""
+    """The results of an earlier start, and of this one for the parts that were pending."""
     failed = after.wrong if after.parts or after.wrong else dict.fromkeys(before.pending, after.reason)
     wrong = {part: why for part, why in before.wrong.items() if part not in before.pending} | failed
     parts = tuple(part for part in library.parts if part in (*before.parts, *after.parts))
@@ -84,7 +84,7 @@ def _joined(library: Library, before: Proven, after: Proven) -> Proven:
 
 
 def facts_of(library: Library, kind: str) -> dict[str, object]:
-    """What the result depends on. Raises OSError where a file cannot be read."""
+    """Facts that the result depends on. Raises OSError where a file cannot be read."""
     folder = Path(__file__).parent
     return {
         "proof": [_digest(folder / name) for name in _OF_PROOF],
@@ -119,8 +119,8 @@ def _processor() -> list[str]:
 
 
 def try_parts(library: Library, kind: str, parts: Sequence[str]) -> Proven:
-    """What other processes find out of these parts. A process that ends early names the part at which it did; another
-    one tries those after it.
+    """The results of other processes that try these parts. A process that ends early names the part at which it did;
+    another one tries those after it.
     """
     _log.info("trying the %s kernels in another process, once for this machine: some seconds", kind)
     late = Timer(_PATIENCE, _log.warning, ("still trying the %s kernels, for %.0f s at most", kind, SECONDS))
@@ -170,7 +170,7 @@ def _reason(parts: Sequence[str], wrong: dict[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What one process printed: steps that ended and what was wrong in each, the one at which it ended, and how ("":
+    """The output of one process: steps that ended and what was wrong in each, the one at which it ended, and how ("":
     as it should). is_late: its time was up; is_from_outside: that, or somebody ended it.
     """
 
@@ -241,7 +241,7 @@ def _text(facts: dict[str, object], result: Proven) -> str:
 
 
 def _read(file: Path, parts: Sequence[str]) -> Proven | None:
-    """What the file says; None where there is no file, and for one that is damaged or says something else."""
+    """The file's result; None where there is no file, and for one that is damaged or says something else."""
     try:
         data: Any = json.loads(read_text(file, SMALL_BYTES))
         result = Proven(tuple(data["parts"]), dict(data["wrong"]), data["reason"], tuple(data["pending"]))

@@ -39,7 +39,7 @@ def last_cache(root: Path = _CPUS) -> int:
 
 
 def multiple(part: str) -> int:
-    """What the columns of a matrix of this type are a multiple of."""
+    """The number of which the columns of a matrix of this type are a multiple."""
     return block(types()[part])
 
 

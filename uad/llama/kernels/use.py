@@ -31,7 +31,7 @@ from uad.llama.kernels.proven import prove_once
 
 @dataclass(frozen=True)
 class Kernels:
-    """What computes in a process. kind: of processor, "" where llama.cpp's own kernels do; parts: what is taken over;
+    """The kernels of a process. kind: of processor, "" where llama.cpp's own kernels do; parts: what is taken over;
     wrong: why other parts are not; reason: why nothing is.
     """
 
@@ -53,7 +53,7 @@ class Kernels:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What changes how long passes take, and their bits; empty where llama.cpp's kernels compute."""
+        """Facts that change how long passes take, and their bits; empty where llama.cpp's kernels compute."""
         if self.library is None:
             return {}
         return {"kernels": f"{self.kind} {self.library.version} {self.library.digest}: {' '.join(self.parts)}"}
@@ -103,15 +103,15 @@ def started() -> Kernels:
 
 
 def of(config: ModelConfig) -> Kernels:
-    """What computes this model on the CPU. Raises what `started` does."""
+    """The kernels that compute this model on the CPU. Raises what `started` does."""
     if not (config.kernels and config.repack):
         return Kernels(reason="--no-repack" if config.kernels else "--no-kernels")
     return started()
 
 
 def of_passes(config: ModelConfig) -> frozenset[str]:
-    """What of this model's passes runs in the library beside products with weights, where this machine's CPU computes
-    them.
+    """The parts of this model's passes that run in the library beside products with weights, where this machine's CPU
+    computes them.
     """
     return frozenset(OF_PASSES) & frozenset(of(config).parts)
 
@@ -158,8 +158,8 @@ def counts() -> dict[str, int]:
 
 
 class _Switch:
-    """What of passes runs in the library now; None: as `started` leaves it. A worker of RPC keeps that: where its
-    clients' weights lie, llama.cpp does not say that they are weights, so they would be activations there.
+    """The parts of passes that run in the library now; None: as `started` leaves it. A worker of RPC keeps that: where
+    its clients' weights lie, llama.cpp does not say that they are weights, so they would be activations there.
     """
 
     parts: Collection[str] | None = None

@@ -1,3 +1,3 @@
-"""What contexts take of this machine's memory and decodes of its time: computed, measured and stored. Decides nothing
-about drafts.
+"""The costs of contexts in this machine's memory and of decodes in its time: computed, measured and stored. Decides
+nothing about drafts.
 """

@@ -38,7 +38,7 @@ _SETTLING, _CHEAP = 2, 0.02  # single rows that are not counted after others, wh
 
 
 class Decoder(Protocol):
-    """What measuring needs of a context; `uad.llama.context.Context` is one."""
+    """The part of a context that measuring needs; `uad.llama.context.Context` is one."""
 
     n_ctx: int
     n_batch: int
@@ -64,8 +64,8 @@ def quick(
     depth: int = 0,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[CostSample, ...]:
-    """What about `seconds` of measuring show of the given sizes, the most informative ones first, then all of them
-    again and again, at most 25 times each. A burst of other load must not make up half of a small model's
+    """Measurements of the given sizes in about `seconds`, the most informative ones first, then all of them again and
+    again, at most 25 times each. A burst of other load must not make up half of a small model's
     measurements.
 
     The first decodes of a context are slow and do not count where there is time for others. One row is measured three
@@ -123,8 +123,8 @@ def _single_rows(bench: _Bench, ms: float) -> list[float]:
 
 
 def most_singly(context: Decoder, clock: Clock = perf_counter) -> int:
-    """How many rows of a sequence cost less one by one than in a pass of two; 1: none. What a change of the number of
-    rows adds to the single ones after it counts. Sequence 0 is empty afterwards.
+    """How many rows of a sequence cost less one by one than in a pass of two; 1: none. The time that a change of
+    the number of rows adds to the single ones after it counts. Sequence 0 is empty afterwards.
     """
     bench = _Bench(context, 0, clock)
     several, after, settled = [], [], []
@@ -226,7 +226,7 @@ def disturbance(samples: Sequence[CostSample]) -> str:
 
 def as_at_rest(samples: Sequence[CostSample]) -> tuple[CostSample, ...]:
     """The likeliest times of the same machine at rest: others only slow it down. So the quickest pass of a size counts,
-    and no pass takes longer than one of more rows, or than so many single rows.
+    and no pass takes longer than one of more rows, or than as many single rows.
     """
     # Passes of 1, 2, 4, 8 rows in 10, 25, 14, 30 ms: that of two was disturbed, as four take no longer than 14. In 10,
     # 31, 33, 34 ms it was, too: single rows take 10, so two take 20 at most

@@ -37,7 +37,7 @@ _log = logging.getLogger("uad")
 
 @dataclass(frozen=True, slots=True)
 class ProfileKey:
-    """What a curve holds for. `facts` are for readers of the file; `name` is that of the file."""
+    """The conditions that a curve holds for. `facts` are for readers of the file; `name` is that of the file."""
 
     name: str
     facts: Mapping[str, object]
@@ -101,8 +101,8 @@ def path(key: ProfileKey) -> Path:
 
 
 def load(key: ProfileKey) -> tuple[CostSample, ...] | None:
-    """The stored curve; None where there is none, for a damaged file or one of another version, and where no curves can
-    be kept; the log says why.
+    """The stored curve; None without one, for a damaged file or one of another version, and where no curves can be
+    kept; the log says why.
     """
     try:
         file = path(key)

@@ -35,7 +35,7 @@ class _PendingAction:
 
 
 class SlotActions:
-    """What is asked for from any thread, and is done where it belongs.
+    """Actions on slots, asked for from any thread, and done where they belong.
 
     post: has something done on the model thread; False where that has ended.
     """
@@ -93,7 +93,7 @@ class SlotActions:
     # --- steps of a job
 
     def _act(self, job: _PendingAction) -> None:
-        """What happens in a free slot. On the model thread."""
+        """Do a job's action in its slot, which is free. On the model thread."""
         if job.action is SlotAction.ERASE:
             self._succeed(job, self._keeper.erase(job.slot))
         elif job.action is SlotAction.SAVE:

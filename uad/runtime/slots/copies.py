@@ -103,12 +103,12 @@ class SlotCopies:
 
     @property
     def facts(self) -> Facts:
-        """What the target's states are of now. On the model thread."""
+        """Facts about the target's states of now. On the model thread."""
         return {**self.target.facts, SCALES: scales_text(self._scales())}
 
     @property
     def draft_facts(self) -> Facts | None:
-        """What the draft model's states are of. From any thread."""
+        """Facts about the draft model's states. From any thread."""
         return self.draft[1].facts if self.draft is not None else None
 
     def size(self, seq: int) -> int:
@@ -147,7 +147,7 @@ class SlotCopies:
         return _about_as_long(saved.ids, ids, model.context, self.target.context) if is_there else None
 
     def _former(self, seq: int) -> FormerText | None:
-        """What the draft model holds of the slot's text."""
+        """The slot's text, as far as the draft model holds it."""
         if self.draft is None:
             return None
         try:

@@ -116,7 +116,7 @@ class _DiskReader:
         self.n_read = 0  # bytes
 
     def seconds(self, n_bytes: int) -> float:
-        """What reading so many bytes is expected to take."""
+        """Seconds that reading n_bytes is expected to take."""
         return max(n_bytes, _LEAST_BYTES) * self._price
 
     def is_quicker(self, n_bytes: int, seconds: float) -> bool:
@@ -202,7 +202,7 @@ class DiskTexts:
         return best
 
     def read(self, name: str, seconds: float) -> Future[StoredText[SavedSlot] | None]:
-        """The text, None where it is gone, damaged, or not read after so many seconds."""
+        """The text, None where it is gone, damaged, or not read within `seconds`."""
         if (text := self._writer.waiting.get(name)) is not None and text.waiting is not None:
             there: Future[StoredText[SavedSlot] | None] = Future()
             there.set_result(text.waiting)
@@ -213,7 +213,7 @@ class DiskTexts:
         return reading
 
     def wants(self, ids: Sequence[int], n_bytes: int, rate: float) -> bool:
-        """Whether a text of the adapters' scales of now is worth a file, and there is none that begins with it."""
+        """Whether a text of the adapters' scales of now is worth a file, and no text in a file begins with it."""
         text = _before_images(ids)
         there = self._that_begins(text, self._copies.facts[SCALES])
         return there is None and len(text) == len(ids) and self._is_worth_it(len(ids), n_bytes, rate)
@@ -258,7 +258,7 @@ class DiskTexts:
     # --- from any thread
 
     def counts(self) -> CacheCounts:
-        """What it holds, and what it did."""
+        """Counts of what it holds, and of what it did."""
         return CacheCounts(
             n_disk_texts=len(self._files.texts),
             n_disk_bytes=self._files.n_bytes,
@@ -279,7 +279,7 @@ class DiskTexts:
 
 
 def _before_images(ids: Sequence[int]) -> Ids:
-    """What stands before the first placeholder of an image, which is below 0: files of slots have no images."""
+    """The ids before the first placeholder of an image, which is below 0: files of slots have no images."""
     every = np.asarray(ids, np.int64)
     images = np.flatnonzero(every < 0)
     return (every[: images[0]] if len(images) else every).astype(np.int32)

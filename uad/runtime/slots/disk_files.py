@@ -151,7 +151,7 @@ class DiskFiles:
     # --- what comes and goes
 
     def make_room(self, n_bytes: int) -> None:
-        """Remove files until so many bytes more may be written; the least recently used goes first."""
+        """Remove files until n_bytes more may be written; the least recently used goes first."""
         with self._lock:
             self._look()
             left = self.n_bytes + n_bytes

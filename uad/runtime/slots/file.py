@@ -40,12 +40,12 @@ _STEP_BYTES = 1 << 24
 _SHOWN_LETTERS = 120
 _NO_BYTES: Bytes = np.empty(0, np.uint8)
 Facts = Mapping[str, str]
-"""What a state is of, by what people call it: a state fits only where all of these are the same."""
+"""Facts about a state, in people's words: a state fits only where all of these are the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """What a model held of a text: its ids, of which the first `skip` are not in the memory. facts: see `Facts`."""
+    """A text as a model held it: its ids, of which the first `skip` are not in the memory. facts: see `Facts`."""
 
     facts: Facts
     ids: Sequence[int]
@@ -66,7 +66,7 @@ class SavedSlot:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What a file says of itself: a slot without the bytes of its states, and without the draft's ids. ids: the
+    """A file's description of itself: a slot without the bytes of its states, and without the draft's ids. ids: the
     target's, int32 [n]. n_bytes: of the file.
     """
 
@@ -132,8 +132,8 @@ def size_in_file(slot: SavedSlot) -> int:
 def read_slot(
     path: Path, target: Facts, draft: Facts | None, go_on: Callable[[int], bool] = lambda n_bytes: True
 ) -> tuple[SavedSlot, int]:
-    """What a file holds, and its bytes. A draft's state that is of another model, or settings, is left out. go_on: says
-    after so many bytes whether reading may go on.
+    """A file's slot, and its size in bytes. A draft's state that is of another model, or settings, is left out. go_on:
+    says after n bytes whether reading may go on.
 
     Raises InvalidRequestError, which says why, for a file that is missing, damaged, of another version, or of another
     model; TooSlowError where go_on said no; UadError where it cannot be read.
@@ -174,7 +174,7 @@ def read_slot(
 
 
 def read_outline(path: Path, target: Facts) -> Outline:
-    """What a file says of itself, without reading the states; whether these are whole is seen when they are read.
+    """A file's description of itself, without the states; whether these are whole is seen when they are read.
 
     Raises what `read_slot` does.
     """
@@ -238,7 +238,7 @@ def _short(fact: object) -> str:
 
 @contextmanager
 def _sense(path: Path) -> Iterator[None]:
-    """What is wrong with a header is said as one sentence."""
+    """Says in one sentence that a header makes no sense, whatever is wrong with it."""
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):

@@ -1,4 +1,4 @@
-"""What a free slot holds goes into files and comes back: what fits, what is refused. On the model thread."""
+"""A free slot's content goes into files and comes back: what fits, what is refused. On the model thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SlotKeeper:
 
     @property
     def facts(self) -> tuple[Facts, Facts | None]:
-        """What files must be of, the target's part and the draft's. From any thread."""
+        """Facts that files must have, for the target's part and the draft's. From any thread."""
         return self._copies.target.facts, self._copies.draft_facts
 
     def check(self, slot: int) -> None:
@@ -52,7 +52,7 @@ class SlotKeeper:
         return replace(saved, target=replace(saved.target, ids=tuple(ids)))
 
     def put(self, slot: int, saved: SavedSlot) -> int:
-        """Let a free slot hold a copy; returns how many ids. What it held leaves for the prompt cache.
+        """Let a free slot hold a copy; returns how many ids. The slot's former text leaves for the prompt cache.
 
         Raises InvalidRequestError, with nothing changed, where the copy does not fit; and UadError where llama.cpp does
         not take it: the slot is empty then.

@@ -21,7 +21,7 @@ from uad.base.types import Clock
 from uad.tools.bench.workloads import WorkloadPrompt
 
 PLAIN_FIELDS: Mapping[str, object] = {"speculative": {"enabled": False}}
-"""What a request to `uad serve` says so that nothing drafts for it."""
+"""Fields of a request to `uad serve` so that nothing drafts for it."""
 _TIMEOUT_S = 600.0
 _ERROR_CHARS = 300
 _LINE_BYTES = 1 << 22
@@ -30,8 +30,8 @@ _BROKEN = (OSError, aiohttp.ClientError, ValueError)  # ValueError: no JSON, no 
 
 @dataclass(slots=True)
 class Stream:
-    """What came over a stream. Times are seconds on the client's clock; numbers that the server does not send are
-    absent.
+    """An answer that came over a stream. Times are seconds on the client's clock; numbers that the server does not send
+    are absent.
     """
 
     began: float = 0.0
@@ -41,7 +41,7 @@ class Stream:
     completion_tokens: float | None = None
     timings: dict[str, float] = field(default_factory=dict)
     uad: Mapping[str, Any] = field(default_factory=dict)
-    """What uad alone says of its drafts, in its last chunk; empty from other servers."""
+    """Fields that uad alone sends about its drafts, in its last chunk; empty from other servers."""
 
     @property
     def n_predicted(self) -> int:

@@ -1,4 +1,4 @@
-"""What drafting gains on this machine, in short, for `uad inspect --measure`: one server, a few prompts, each answered
+"""The gain of drafting on this machine, in short, for `uad inspect --measure`: one server, a few prompts, each answered
 with drafts and without, and how sure the result is.
 """
 
@@ -127,7 +127,7 @@ def _t_95(degrees: int) -> float:
 
 
 def verdict(all_: Gain) -> str:
-    """What the numbers come to, in a sentence."""
+    """The meaning of the numbers, in a sentence."""
     how = f"{all_.n_prompts} prompt{'s' if all_.n_prompts > 1 else ''}, greedy, one at a time"
     if all_.low is None or all_.high is None:
         return f"with drafts decoding is {all_.ratio:.2f} times as fast ({how}: too few to say how sure that is)"
@@ -176,7 +176,7 @@ def prompts_of(path: Path) -> list[Workload]:
 
 
 def pieces_of(path: Path) -> list[str]:
-    """The first pieces of a file that hold text. Raises ConfigError where there are none."""
+    """The first pieces of a file that hold text. Raises ConfigError where no piece does."""
     pieces = [piece for piece in chunks(read_text(path, _MOST_CHARS), PIECE, _PIECES) if piece.strip()]
     if not pieces:
         raise ConfigError(f"--text {path}: holds no text")

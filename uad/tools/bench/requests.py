@@ -182,7 +182,7 @@ def measure(
 
 
 def ask(server: Server, text: str, n_predict: int, temperature: float) -> Stream:
-    """One chat request for an answer of so many tokens. Raises UnavailableError."""
+    """One chat request for an answer of n_predict tokens. Raises UnavailableError."""
     settings = {"max_tokens": n_predict, "temperature": temperature, "seed": 1, "ignore_eos": True}
     return answers.ask(server, WorkloadPrompt("", text, chat=True), settings)
 

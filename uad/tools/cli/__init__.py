@@ -96,7 +96,7 @@ def _run(command: Callable[[list[str]], int], argv: Sequence[str]) -> int:
         say(sys.stderr, "\nuad: interrupted")
         return interrupts.INTERRUPTED
     except OSError as error:
-        # What is left to write would fail once more while Python leaves. Where the reader left (uad generate … | head)
+        # The rest of the output would fail once more while Python leaves. Where the reader left (uad generate … | head)
         # nothing is said.
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -180,7 +180,7 @@ def _style(is_same: bool, is_promised: bool) -> str:
 
 
 def _summary(checked: Checked) -> Iterator[Text]:
-    """What is promised, what `--exact` changes, and whether it holds."""
+    """Lines about what is promised, what `--exact` changes, and whether it holds."""
     for way in checked.ways:
         yield Text(f"{_NAMES[way.exact]}: {_promise(way)}")
         for line in way.notes:
@@ -195,7 +195,7 @@ def _summary(checked: Checked) -> Iterator[Text]:
 
 
 def _effect(checked: Checked) -> Iterator[Text]:
-    """What `--exact` changes, and what it costs."""
+    """Lines about what `--exact` changes, and what it costs."""
     if checked.effect is None:
         yield Text("--exact changes nothing where uad's kernels compute all")
         return

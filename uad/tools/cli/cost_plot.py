@@ -1,5 +1,5 @@
-"""What `uad profile` measured of a model, and its plot: what n rows cost in one pass, in single rows, for every depth.
-Measures nothing.
+"""Measurements of `uad profile` of a model, and their plot: what n rows cost in one pass, in single rows, for every
+depth. Measures nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `uad kernels` measured, and its plot: rates of each type of weights. Measures nothing."""
+"""Measurements of `uad kernels`, and their plot: rates of each type of weights. Measures nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TypeSpeed:
 
 @dataclass(frozen=True, slots=True)
 class KernelSpeeds:
-    """What was measured. kind: of processor that ran; kinds: those that this machine can run; size: rows and columns of
+    """Measured speeds. kind: of processor that ran; kinds: those that this machine can run; size: rows and columns of
     a matrix; cache: bytes of the last caches; memory: bytes per second of a plain read; left: why types were left out.
     """
 

@@ -238,7 +238,7 @@ class _TypeTurns:
     def _passes(
         self, stack: ExitStack, name: str, side: str, buffer_type: int, plan: Sequence[tuple[int, int]]
     ) -> Iterator[Callable[[], float]]:
-        """What runs each pass of the plan on weights in these buffers, after a first time that does not count."""
+        """Calls that run each pass of the plan on weights in these buffers, after a first time that does not count."""
         from uad.llama.kernels import speed
 
         weights = stack.enter_context(speed.Matrices(buffer_type, name, max(m for _, m in plan), self.size))
@@ -256,7 +256,7 @@ class _TypeTurns:
 def in_turns(
     runs: Sequence[Callable[[], float]], seconds: float, clock: Callable[[], float] = monotonic
 ) -> list[list[float]]:
-    """What each run gives, one after another, in at least five rounds and as many as there is time for. Each round
+    """The results of each run, one after another, in at least five rounds and as many as there is time for. Each round
     begins elsewhere.
     """
     times: list[list[float]] = [[] for _ in runs]
@@ -320,7 +320,7 @@ def _show(speeds: KernelSpeeds, plot: Path | None) -> None:
 
 
 def _lines(speeds: KernelSpeeds) -> Iterator[str]:
-    """What ran, and what the machine gives."""
+    """Lines about the kernels that ran, and the rates of the machine."""
     yield f"kernels: {speeds.kind} (this processor has {', '.join(speeds.kinds)}), {speeds.threads}"
     for name, why in speeds.left.items():
         yield f"{name} is left to llama.cpp ({why})"

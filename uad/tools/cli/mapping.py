@@ -328,7 +328,7 @@ def derive_mapping(config: Config, name: str | None = None) -> DerivedPair:
 
 
 def check_mapping(config: Config, messages: Sequence[Mapping[str, object]]) -> Comparison:
-    """What the draft sees of a conversation against what its own template writes. Raises MappingError or
+    """Compare what the draft sees of a conversation with what its own template writes. Raises MappingError or
     InvalidRequestError.
     """
     from uad.runtime.models import template_options

@@ -1,4 +1,4 @@
-"""What every command with models does first: parse, say what was ignored, load. Knows no HTTP and no output format."""
+"""First steps of every command with models: parse, say what was ignored, load. Knows no HTTP and no output format."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def reason(error: Exception) -> str:
 
 
 def gain_text(pair: PairView) -> str:
-    """What is known of a pair, in words."""
+    """The gain of a pair, measured or expected, in words."""
     if pair.measured is None:
         return f"{pair.prediction.gain:.2f} times expected"
     return f"{pair.measured:.2f} times measured"

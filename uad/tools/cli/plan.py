@@ -136,7 +136,7 @@ def _ways_out(config: Config, limits: Sequence[Limit]) -> Iterator[str]:
 
 
 def _pair(config: Config) -> PairView | None:
-    """What is expected of the draft model."""
+    """The target and its draft model as a pair, with the expected gain; None without a draft model."""
     if config.draft is None:
         return None
     from uad.pairs.choose import views

@@ -78,7 +78,7 @@ def main(argv: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """devices: names, empty for the GPUs, or the CPU where there is none; n_threads: 0 for the usable cores; cache:
+    """devices: names, empty for the GPUs, or the CPU where there is no GPU; n_threads: 0 for the usable cores; cache:
     weights that were sent are kept in a folder; allow_network: addresses other than loopback are taken; kernels:
     attention runs in those of uad, where they are proven.
     """
@@ -144,7 +144,7 @@ class Worker:
 
 
 def _log_stdout() -> None:
-    """What llama.cpp prints of each client goes to the log, from a pipe that is always read."""
+    """Send llama.cpp's lines about each client to the log, through a pipe that is always read."""
     reading, writing = os.pipe()
     os.dup2(writing, 1)
     os.close(writing)

@@ -87,7 +87,7 @@ def log_line(model: str, line: str) -> None:
 
 
 def _folder_lines(names: Sequence[str], config: FolderConfig) -> Iterator[str]:
-    """What is printed of the models."""
+    """Lines to print about the models."""
     folder, preset = config.router.models_dir, config.router.models_preset
     if names:
         shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
@@ -133,7 +133,7 @@ def _watched(config: Config) -> Iterator[Backend]:
 
 
 def greeting(url: str, server: ServerConfig, can_chat: bool) -> Iterator[str]:
-    """What is printed once the server listens: where, how to ask it, and the page."""
+    """Lines to print once the server listens: where, how to ask it, and the page."""
     yield f"listening on {url}"
     first, *others = (f"[{host}]" if ":" in host else host for host in server.hosts)
     yield from (f"and on {url.replace(f'//{first}:', f'//{host}:', 1)}" for host in others)

@@ -76,7 +76,7 @@ def _parser() -> Parser:
 
 
 def summary(trimmed: Trimmed) -> list[str]:
-    """What was written, for people."""
+    """Lines about what was written, for people."""
     before, after = trimmed.tokens
     lines = [
         f"{trimmed.path}: {after:,} of {before:,} tokens of {trimmed.source.name}, "
@@ -94,7 +94,7 @@ def summary(trimmed: Trimmed) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What was written: tokens and bytes of the file before and after, the share of the corpus' tokens that stay, and
+    """A trimmed model: tokens and bytes of the file before and after, the share of the corpus' tokens that stay, and
     the tensors cut.
     """
 

@@ -27,7 +27,7 @@ _SAME = {
     "F32": "FP32",
     "MXFP4": "MXFP4_MOE",
 }
-"""What else a quantization is called: llama.cpp's short names, and Qwen's."""
+"""Other names of a quantization: llama.cpp's short names, and Qwen's."""
 _PIECE = re.compile(r"\.gguf[.-](part\d+of\d+|split-[a-z])$", re.IGNORECASE)
 _SHOWN = 12
 

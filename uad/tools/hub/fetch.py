@@ -26,7 +26,7 @@ _log = logging.getLogger("uad")
 
 
 def fetched(config: Config, report: Report, sees: bool = False) -> Config:
-    """The configuration with models of hubs in local files; nothing is imported where there are none. sees: with the
+    """The configuration with models of hubs in local files; nothing is imported without such models. sees: with the
     projector that the target's repository has, unless one is named or none is wanted.
 
     report(what, share) is called in long downloads. Raises ConfigError with the way out.
@@ -100,7 +100,7 @@ class _Repository:
         return places[0]  # llama.cpp finds the other parts beside it
 
     def projector(self, report: Report) -> Path | None:
-        """The local path of the projector beside that file; None where there is none. Raises ConfigError."""
+        """The local path of the projector beside that file; None without one. Raises ConfigError."""
         try:
             names = [] if self._is_offline else self._names()
         except NoHubError:
