@@ -48,8 +48,8 @@ def check_file(path: Path, role: str) -> None:
 
 
 def wrong_files(config: Config) -> Iterator[ModelLoadError]:
-    """What is wrong with the files that a configuration names, as far as it shows without loading them: those that are
-    missing, no GGUF files, damaged in their headers, or cut. Files of a hub are not looked at.
+    """Errors in the files that a configuration names, as far as they show without loading: files that are missing, not
+    GGUF, damaged in their headers, or cut. Files of a hub are not looked at.
     """
     models = [("target", config.target), *([("draft", config.draft)] if config.draft is not None else [])]
     for role, model in models:
