@@ -13,7 +13,7 @@ from uad.base.types import NO_FIM, FimTokens, Finish, Origin, StopKind, TokenPro
 
 
 class TokenText(NamedTuple):
-    """Text that one id adds to the decoded text: the characters that its bytes complete. Stop strings are still in it.
+    """The addition of one id to the decoded text: the characters that its bytes complete. Stop strings are still in it.
 
     rejected: the rest of a guess that the target rejected here, which wrote this id in its place.
     """

@@ -261,7 +261,7 @@ class Request:
     drafted_prompt: tuple[int, ...] = ()
     """Ids that drafters read in place of the prompt, where the answer does not continue it; empty: the prompt."""
     thoughts: ThoughtBounds | None = None
-    """Marks of thoughts, which are counted, and bounded if it says so."""
+    """Marks of thoughts. Thoughts are counted, and bounded if it has a budget."""
     images: tuple[Image, ...] = field(default=(), repr=False)
     """The pictures that the prompt's markers (`IMAGE_PLACE`) stand for, in their order."""
     placed: tuple[PlacedImage, ...] = field(default=(), repr=False)
