@@ -1,4 +1,4 @@
-"""Costs of a model's decodes, as far as `uad profile` has measured it on this machine."""
+"""Costs of a model's decodes, as far as `uad profile` has measured them on this machine."""
 
 from __future__ import annotations
 

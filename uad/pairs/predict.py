@@ -1,5 +1,5 @@
-"""Expected gain of a draft, before it was measured: by the sizes of both files, their vocabularies and chat formats,
-and by the cost of decodes, where `uad profile` has measured it.
+"""Expected gain of a draft, before it is measured. It follows from the sizes of both files, their vocabularies and chat
+formats, and from the cost of decodes, where `uad profile` has measured it.
 
 The model is that of docs/design.md with one acceptance for all ids. A draft of k ids brings 1 + p + … + p^k ids, and
 takes T(1 + k) of the target and k steps of the draft. It ranks candidates; what a pair really gains is measured.
