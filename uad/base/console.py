@@ -1,5 +1,5 @@
-"""What commands and measurements share at the terminal: lines on stderr, progress, width of tables, logging, words and
-colours of drafters. Knows no model and no flag.
+"""Terminal output of commands and measurements: lines on stderr, progress, width of tables, logging, words and colours
+of drafters. Knows no model and no flag.
 """
 
 from __future__ import annotations
@@ -227,6 +227,6 @@ def _painted(text: str, kind: str) -> str:
 
 
 def legend() -> str:
-    """What the colours mean, in one line."""
+    """The meaning of the colours, in one line."""
     drafted = ", ".join(_painted(WORDS[kind], kind) for kind in COLOURS)
     return f"guessed by: {drafted}; plain: {WORDS[TARGET]}"

@@ -1,4 +1,4 @@
-"""What a running request sends to its client, and what a loaded pair says of itself: frozen values."""
+"""Events that a running request sends to its client, and facts about a loaded pair: frozen values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uad.base.types import NO_FIM, FimTokens, Finish, Origin, StopKind, TokenPro
 
 
 class TokenText(NamedTuple):
-    """What one id adds to the decoded text: the characters that its bytes complete. Stop strings are still in it.
+    """The addition of one id to the decoded text: the characters that its bytes complete. Stop strings are still in it.
 
     rejected: the rest of a guess that the target rejected here, which wrote this id in its place.
     """
@@ -46,7 +46,7 @@ class Progress:
     """How far a prompt was read, for a client that asked for it: n_past of its n_prompt ids, of which n_cached were
     held.
 
-    `probs` are those of the ids that were read since the last such event; the very first id of a prompt, which nothing
+    `probs` are those of the ids that were read since the last such event; the first id of a prompt, which nothing
     precedes, has no probability (NaN).
     """
 
@@ -113,7 +113,7 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeInfo:
-    """What is being served; n_ctx is per slot. `drafters` are those that can draft here, the model last; `notes` the
+    """The models being served; n_ctx is per slot. `drafters` are those that can draft here, the model last; `notes` the
     lines printed at start (families, rules, warnings); `eog` the ids that end an answer, with their names; bos_token
     and eos_token the names that chat templates know; `fim` the target's ids for filling in the middle.
     """
@@ -230,7 +230,7 @@ class Totals(Sums):
 
 
 class SlotAction(enum.StrEnum):
-    """What may be done with a free slot."""
+    """Actions on a free slot."""
 
     SAVE = "save"
     RESTORE = "restore"
@@ -239,7 +239,7 @@ class SlotAction(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SlotOutcome:
-    """What was done with a slot: how many ids were saved, restored or erased, bytes of the file, and the time."""
+    """Result of an action on a slot: ids that were saved, restored or erased, bytes of the file, and milliseconds."""
 
     n_ids: int
     n_bytes: int = 0
@@ -260,22 +260,22 @@ class SleepState:
 
 
 class EngineSnapshot(NamedTuple):
-    """What an engine did until a moment, and what it does then."""
+    """Work of an engine until a moment, and its state then."""
 
     slots: tuple[SlotInfo, ...]
-    """What each slot does and holds."""
+    """Activity and content of each slot."""
     totals: Totals
     """Counts over all finished requests since start."""
     drafters: tuple[DrafterStats, ...]
-    """What each drafter did since start."""
+    """Counts of each drafter since start."""
     adapters: tuple[AdapterInfo, ...]
     """The target's LoRA adapters."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterView:
-    """What drafting knows of one drafter. saves and costs: of a round in which it is asked, in plain decodes; None
-    where they are not weighed.
+    """Estimates of one drafter. saves and costs: of a round in which it is asked, in plain decodes; None where they are
+    not weighed.
     """
 
     origin: Origin
@@ -285,7 +285,7 @@ class DrafterView:
 
 @dataclass(frozen=True, slots=True)
 class EngineView:
-    """What the loop does at a moment, for display.
+    """State of the loop at a moment, for display.
 
     n_written: ids of answers since start, n_rounds: of all sequences. curve[k]: milliseconds of a pass of k + 1 rows
     after `depth` positions; plain: (depth, milliseconds of a single row). lengths[k]: rounds of late that submitted k

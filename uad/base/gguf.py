@@ -153,31 +153,31 @@ class GgufFile:
         return self._data[span[0] : span[1]]
 
     def text(self, key: str) -> str | None:
-        """A single text; None where there is none."""
+        """A single text; None if the key has none."""
         value = self.values.get(key)
         if value is None or value.is_array or value.kind != STRING:
             return None
         return self.bytes_of(value.span)[_U64.size :].decode(errors="replace")
 
     def whole(self, key: str) -> int | None:
-        """A single whole number; None where there is none, or a value of another kind."""
+        """A single whole number; None if the key has none, or a value of another kind."""
         value = self.values.get(key)
         return int(self._numbers(value)[0]) if value is not None and value.is_whole and not value.is_array else None
 
     def texts(self, key: str, errors: str = "replace") -> list[str]:
-        """An array of texts; empty where there is none. `errors` as in `bytes.decode`."""
+        """An array of texts; empty if the key has none. `errors` as in `bytes.decode`."""
         value = self.values.get(key)
         if value is None or not value.is_array or value.kind != STRING:
             return []
         return [self.bytes_of((start + _U64.size, end)).decode(errors=errors) for start, end in self.elements(key)]
 
     def numbers(self, key: str) -> list[int | float]:
-        """An array of numbers; empty where there is none."""
+        """An array of numbers; empty if the key has none."""
         value = self.values.get(key)
         return self._numbers(value) if value is not None and value.is_array and value.kind != STRING else []
 
     def length(self, key: str) -> int:
-        """How many elements an array has; 0 where there is none."""
+        """How many elements an array has; 0 if the key has no array."""
         value = self.values.get(key)
         return _Cursor(self._data, value.span[0] + _U32.size).u64() if value is not None and value.is_array else 0
 
@@ -264,7 +264,7 @@ _headers: dict[tuple[Path, int], _ParsedHeader] = {}
 
 
 class _Cursor:
-    """Reads a file from a place on. What begins in the file and ends beyond it is a ValueError or a struct.error."""
+    """Reads a file from a place on. Raises ValueError or struct.error for a value that ends beyond the file."""
 
     def __init__(self, data: mmap.mmap, at: int) -> None:
         self.at = at
@@ -459,7 +459,7 @@ class SplitPart:
 
 
 def part_of(name: str) -> SplitPart | None:
-    """What a file's name says about the parts it belongs to; None for a file that is whole."""
+    """The place of a file among its parts, from its name; None for a file that is whole."""
     match = _PART.fullmatch(name)
     return SplitPart(match["stem"], int(match["index"]), int(match["count"]), match["end"]) if match else None
 

@@ -60,8 +60,8 @@ def _from_hub(path: Path, role: str) -> str:
 
 
 def wrong_files(config: Config) -> Iterator[ModelLoadError]:
-    """What is wrong with the files that a configuration names, as far as it shows without loading them: those that are
-    missing, no GGUF files, damaged in their headers, or cut. Files of a hub are not looked at.
+    """Errors in the files that a configuration names, as far as they show without loading: files that are missing, not
+    GGUF, damaged in their headers, or cut. Files of a hub are not looked at.
     """
     for path, role in _named(config):
         try:

@@ -1,4 +1,4 @@
-"""What requests counted: ids, drafts by drafter, times. Values that are added up; no clock."""
+"""Counts of requests: ids, drafts by drafter, times. Values that are added up; no clock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _by_length(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DrafterStats(Sums):
-    """What one drafter did, as llama-server counts it: calls per sequence, drafts submitted, their ids, time.
+    """Counts of one drafter, as llama-server counts them: calls per sequence, drafts submitted, their ids, time.
 
     Of a single request calls and time are not known (drafters draft for all sequences together): 0. n_failures:
     exceptions, each of which turned it off for a while; is_off: whether it is off now.
@@ -42,7 +42,7 @@ class DrafterStats(Sums):
     accepted: tuple[int, ...] = field(default=(), metadata={"add": _by_length})
 
     def called(self, n_calls: int, seconds: float) -> DrafterStats:
-        """The same with n_calls more calls, which took so many seconds together."""
+        """The same with n_calls more calls, which took `seconds` together."""
         return replace(self, n_calls=self.n_calls + n_calls, ms=self.ms + 1e3 * seconds)
 
     def judged(self, n_drafted: int, n_accepted: int) -> DrafterStats:
@@ -57,7 +57,7 @@ class DrafterStats(Sums):
 
 @dataclass(slots=True)
 class DraftStats(Sums):
-    """What drafting did in one request so far, in target ids; `draft_ms` is the time in the drafters, `crossing` that
+    """Counts of drafting in one request so far, in target ids; `draft_ms` is the time in the drafters, `crossing` that
     of translation.
 
     `by` has one entry for each drafter that submitted something, and for the prediction of a request that has one.

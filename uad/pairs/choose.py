@@ -25,7 +25,7 @@ _MOST_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class PairView:
-    """What is known of one candidate for one target."""
+    """Facts about one candidate for one target."""
 
     draft: Path
     facts: HeaderFacts

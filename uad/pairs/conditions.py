@@ -1,4 +1,4 @@
-"""What a measured gain holds for beside its two files: the machine, llama.cpp, kernels, devices, and how both models
+"""Conditions of a measured gain beside its two files: the machine, llama.cpp, kernels, devices, and how both models
 are run. Read without llama.cpp, so that a router and the processes of its models find the same.
 """
 

@@ -1,4 +1,4 @@
-"""What decodes of a model cost, as far as `uad profile` has measured it on this machine."""
+"""Costs of a model's decodes, as far as `uad profile` has measured them on this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Curve:
 
 
 def measured(path: Path, of: Stamp, role: str, curves: Sequence[Curve]) -> Curve | None:
-    """The first of these curves of a model in this role, whatever the settings were; None where there is none. A draft
+    """The first of these curves of a model in this role, whatever the settings were; None if no curve fits. A draft
     that was measured as a target only has that curve.
     """
     if not curves:

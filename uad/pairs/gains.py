@@ -1,4 +1,4 @@
-"""What a draft gains on real requests, kept for the next choice of one. The server that has loaded both says it."""
+"""Gains of a draft on real requests, kept for the next choice of one. The server that has loaded both reports them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Watched(Protocol):
     """An engine, as far as it is looked at. From any thread."""
 
     def snapshot(self) -> EngineSnapshot:
-        """What it has counted."""
+        """Counts of the engine so far."""
 
     def look(self, show: Callable[[EngineView], None]) -> None:
         """Call `show` soon, on another thread."""
@@ -86,7 +86,7 @@ class GainWatch:
             self._is_known = True
 
     def _plain_ms(self) -> float | None:
-        """What a token takes alone, where the last answer ended. None where nobody knows."""
+        """Milliseconds of a token that is decoded alone, where the last answer ended. None if unknown."""
         shown: queue.SimpleQueue[EngineView] = queue.SimpleQueue()
         self._engine.look(shown.put)
         try:

@@ -1,4 +1,4 @@
-"""What the header of a model's file says, without llama.cpp: for lists of models, and for the choice of a draft."""
+"""Facts from the header of a model's file, read without llama.cpp: for lists of models and the choice of a draft."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def identity(path: Path, of: Stamp) -> str:
 
 @ByStamp
 def facts(path: Path, of: Stamp) -> HeaderFacts:
-    """What the header says; `of` is the stamp of the files, for which the answer holds. Takes a tenth of a second for a
+    """Read the header; `of` is the stamp of the files, for which the answer holds. Takes a tenth of a second for a
     large vocabulary: for worker threads.
     """
     size = n_bytes(of)

@@ -1,5 +1,5 @@
-"""What a draft is expected to gain, before that was measured: by the sizes of both files, their vocabularies and chat
-formats, and by what decodes cost, where `uad profile` has measured that.
+"""Expected gain of a draft, before it is measured. It follows from the sizes of both files, their vocabularies and chat
+formats, and from the cost of decodes, where `uad profile` has measured it.
 
 The model is that of docs/design.md with one acceptance for all ids. A draft of k ids brings 1 + p + … + p^k ids, and
 takes T(1 + k) of the target and k steps of the draft. It ranks candidates; what a pair really gains is measured.
@@ -23,9 +23,9 @@ _TOKENS = "tokenizer.ggml.tokens"
 _BLANKS = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n"})
 """How byte-level and SentencePiece vocabularies write the same."""
 _ROW_DECODES = 0.12
-"""What a further row costs the target, in plain decodes: weights are read once, and products grow."""
+"""Cost of a further row for the target, in plain decodes: weights are read once, and products grow."""
 _STEP_DECODES = 0.004
-"""What a step of a draft costs beside reading its weights, in plain decodes of a target of 1 GB."""
+"""Cost of a step of a draft beside reading its weights, in plain decodes of a target of 1 GB."""
 _BEST, _PER_DOUBLING, _LEAST = 0.86, 0.05, 0.2
 """Acceptance of a draft as large as the target, what each halving of its size takes, and the least."""
 _OTHER_WORDS = 0.6
@@ -44,7 +44,7 @@ class Prediction:
     coverage: float
     """The part of the draft's tokens that the target has, weighted by how common they are."""
     cost: float
-    """What a step of the draft takes, in plain decodes of the target."""
+    """Time of a step of the draft, in plain decodes of the target."""
 
 
 def predicted(
@@ -72,7 +72,7 @@ def predicted(
 
 
 def _rows(curve: Curve | None, k: int) -> float:
-    """What a decode of the target takes with k ids more, in that of one."""
+    """Time of a decode of the target with k ids more, in decodes of a single id."""
     return 1 + _ROW_DECODES * k if curve is None else curve.ms(1 + k) / curve.ms(1)
 
 
@@ -95,7 +95,7 @@ def coverage(target: Path, target_stamp: Stamp, draft: Path, draft_stamp: Stamp)
 
 
 _covered: dict[tuple[str, str], float] = {}
-"""What was compared, by the hashes of both vocabularies: families of models share them."""
+"""Results of `coverage`, by the hashes of both vocabularies: families of models share them."""
 
 
 def _coverage(target: tuple[Path, Stamp], draft: tuple[Path, Stamp]) -> float:

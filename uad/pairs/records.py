@@ -1,5 +1,5 @@
-"""What drafts were measured to gain on real requests: one JSON file for each target and the conditions under which it
-ran (`conditions.py`), in the user's cache directory. A record is an optional help: whatever is wrong with its file
+"""Measured gains of drafts on real requests: one JSON file for each target and the conditions under which it ran
+(`conditions.py`), in the user's cache directory. A record is an optional help: whatever is wrong with its file
 costs a line in the log.
 """
 
@@ -29,7 +29,7 @@ LASTS_S = 30 * 86_400.0
 _TRIES_SHARE = 0.01
 """The share of a target's writing time that further tries of drafts that lost may take."""
 _LOAD_S, _LOAD_BYTES_PER_S = 3.0, 1e9
-"""What a try costs beside slower answers: a process is started, and the target is loaded again."""
+"""Cost of a try beside slower answers: seconds to start a process, and the speed at which the target is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ NO_RECORD = PairRecord()
 
 @dataclass(frozen=True, slots=True)
 class TargetRecord:
-    """What is known of a target under its conditions. written_s: seconds in which it wrote, whatever drafted; drafts:
+    """Records of a target under its conditions. written_s: seconds in which it wrote, whatever drafted; drafts:
     by their keys.
     """
 
@@ -97,8 +97,8 @@ class TargetRecord:
             return PairRecord()
 
     def plus(self, key: str | None, more: PairRecord, now: float) -> TargetRecord:
-        """What was written since the last time; key: of the draft, None where nothing drafted. A record that does not
-        hold any more begins again.
+        """Add what was written since the last time; key: of the draft, None where nothing drafted. A record that
+        no longer holds begins again.
         """
         written_s = self.written_s + more.seconds
         if key is None:
@@ -111,7 +111,7 @@ class TargetRecord:
 
 
 def record_of(target: Path, under: Conditions) -> TargetRecord:
-    """What is known of a target; an empty record, and a line in the log, where that cannot be read."""
+    """Read the record of a target; an empty one, and a line in the log, where that cannot be read."""
     try:
         return _read(_file(target, under))
     except Exception as error:

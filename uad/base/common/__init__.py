@@ -1,3 +1,3 @@
-"""What every room may import: reading files, JSON out, misspelt names, settings, samplers. Imports no room but errors
-and checkpoint.
+"""Helpers that every room may import: reading files, JSON out, misspelt names, settings, samplers. Imports no room but
+errors and checkpoint.
 """

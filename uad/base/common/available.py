@@ -28,8 +28,8 @@ class Limit:
 def available(root: Path = Path("/")) -> tuple[Limit, ...]:
     """All limits that are known, the machine's first. `root` holds proc and what proc says is mounted.
 
-    What a control group has as cache of files counts as left: the system drops it for a process that needs memory. Swap
-    does not count.
+    A control group's cache of files counts as free: the system drops it for a process that needs memory. Swap does not
+    count.
     """
     left = _table(root / "proc/meminfo").get("MemAvailable:")
     machine = () if left is None else (Limit(left * 1024, "available in this machine"),)
@@ -98,7 +98,7 @@ def _left(folder: Path, limit: int, usage: str) -> int | None:
 
 
 def _own(root: Path) -> Iterator[Limit]:
-    """What ulimit -v and -d leave."""
+    """The memory that ulimit -v and -d leave, in bytes."""
     used = _table(root / "proc/self/status")
     for line in _lines(root / "proc/self/limits"):
         for start, field, name, counts in (
@@ -124,6 +124,6 @@ def _table(path: Path) -> dict[str, int]:
 
 
 def _number(path: Path) -> int | None:
-    """The number in a file; None for `max` and where there is none."""
+    """The number in a file; None for `max`, or if the file has no number."""
     text = "".join(_lines(path)[:1]).strip()
     return int(text) if text.isdigit() else None

@@ -23,7 +23,7 @@ def environment() -> dict[str, str]:
 
 
 def run(module: str, *words: str, data: bytes = b"", seconds: float) -> subprocess.CompletedProcess[bytes]:
-    """Run a module to its end with `data` as its input. Raises OSError, and TimeoutExpired after so many seconds."""
+    """Run a module to its end with `data` as its input. Raises OSError, and TimeoutExpired after `seconds`."""
     return subprocess.run(
         python(module, *words),
         input=data,

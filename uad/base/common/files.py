@@ -93,7 +93,7 @@ def no_such_file(path: Path) -> str:
 
 
 def check_room(out: Path, n_bytes: int) -> None:
-    """Raises ConfigError where the folder of `out` has no room for a file of so many bytes."""
+    """Raises ConfigError where the folder of `out` has no room for a file of `n_bytes` bytes."""
     free = shutil.disk_usage(out.resolve().parent).free
     if n_bytes > free:
         raise ConfigError(f"cannot write {out}: it needs {n_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB are free there")

@@ -36,7 +36,7 @@ def meant_or_known(name: str, known: Collection[str]) -> str:
 
 
 def misspelt_path(path: str, known: Iterable[str]) -> str | None:
-    """The known path that `path` differs from by a quarter of its characters at most; None where there is none."""
+    """The known path that `path` differs from by a quarter of its characters at most; None if no path is that close."""
     best = process.extractOne(
         path[:_LONGEST_CHARS], known, scorer=Levenshtein.normalized_similarity, score_cutoff=_KEPT
     )

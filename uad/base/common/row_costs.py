@@ -1,4 +1,4 @@
-"""What a pass of n rows costs, from sizes that were measured."""
+"""The cost of a pass of n rows, from sizes that were measured."""
 
 from __future__ import annotations
 

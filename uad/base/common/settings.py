@@ -23,7 +23,7 @@ Refused = Literal["nothing", "below", "above", "both"]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is said of one field, under all its names."""
+    """The declaration of one field, under all its names."""
 
     default: Any
     help: str
@@ -40,7 +40,7 @@ class Setting:
     no: str = ""
     """Names on the command line that say no."""
     bare: str = ""
-    """What the flag means without a value, where it may have none."""
+    """The meaning of the flag without a value, if it can be given without one."""
     default_text: str | None = None
     """Replaces the default in the help; empty: none is shown."""
     group: str = ""
@@ -64,7 +64,7 @@ class Setting:
     off_below: float = -math.inf
     """Values below switch it off, too."""
     refused: Refused = "nothing"
-    """What requests refuse. Flags refuse all that is out of bounds."""
+    """Values out of bounds that requests refuse. Flags refuse all of them."""
     usual_below: bool = False
     """A request's value below the bounds means the server's own."""
 
@@ -119,9 +119,9 @@ class RequestField:
     """One row of `types.Request`. The type is that of the field: true or false, a number, texts, token ids."""
 
     says: str
-    """What it does, as docs/http.md has it."""
+    """The effect of the field, in the words of docs/http.md."""
     name: str = ""
-    """What bodies and answers call it, where that differs from the name in `Request`."""
+    """The name in bodies and answers, where it differs from the one in `Request`."""
     low: float = 0
     high: float = INT32_MAX
     refused: Refused = "both"
@@ -132,7 +132,7 @@ class RequestField:
     is_echoed: bool = True
     """Whether `generation_settings` of answers has it."""
     default_text: str = ""
-    """What docs/http.md says in place of the default."""
+    """Text that docs/http.md shows in place of the default."""
 
 
 def request_field(default: object, says: str, name: str = "", **more: Any) -> Any:

@@ -38,7 +38,7 @@ def total(counts: Sequence[T]) -> T:
 
 @cache
 def _rules(kind: Any) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[Callable[[Any, Any], Any], ...]]:
-    """What gives all fields of such an object, and how each is added."""
+    """A function that reads all fields of such an object, and the functions that add each of them."""
     names = [field.name for field in fields(kind)]
     of = attrgetter(*names) if len(names) > 1 else lambda counts: (getattr(counts, names[0]),)
     return of, tuple(field.metadata.get("add", _added) for field in fields(kind))

@@ -157,7 +157,7 @@ def place(path: Path, mark: Any) -> str:
 
 
 def explained(path: Path, error: type[UadError], work: Callable[[Any], T], fast: bool = False) -> T:
-    """What `work` makes with a loader. Raises `error`, which says where the YAML is wrong.
+    """The result of `work`, called with a loader. Raises `error`, which says where the YAML is wrong.
 
     fast: the loader written in C; where it fails `work` is done again with the one in Python, whose errors say more.
     """
@@ -177,7 +177,7 @@ def explained(path: Path, error: type[UadError], work: Callable[[Any], T], fast:
 
 
 def field_names(kind: type) -> tuple[str, ...]:
-    """What the fields of a dataclass are called."""
+    """Names of the fields of a dataclass."""
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
@@ -188,7 +188,7 @@ def files_of(directories: Iterable[Path], kind: str) -> Iterator[Path]:
 
 
 def load_all(directories: Iterable[Path], kind: str, load: Callable[[Path], T]) -> dict[str, T]:
-    """What these files hold, by name. An earlier directory wins over a later one. Raises MappingError."""
+    """Contents of these files, by name. An earlier directory wins over a later one. Raises MappingError."""
     loaded: dict[str, T] = {}
     for path in files_of(directories, kind):
         if path.stem not in loaded:
@@ -203,7 +203,7 @@ def _load(load: Callable[[Path], T], path: Path, changed: tuple[int, ...]) -> T:
 
 
 def _changed(path: Path) -> tuple[int, ...]:
-    """What is another once the file is; nothing where there is no such file."""
+    """A stamp that differs once the file was changed; empty if there is no such file."""
     try:
         status = path.stat()
     except OSError:

@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
         self.set_defaults(given=(), ignored=())
 
     def error(self, message: str) -> NoReturn:
-        """What argparse calls for arguments that it cannot take. Always raises ConfigError."""
+        """Called by argparse for arguments that it cannot take. Always raises ConfigError."""
         raise ConfigError(message.replace("argument ", "", 1))
 
     def _get_option_tuples(self, option_string: str) -> list[tuple[argparse.Action, str, str | None]]:
@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
         return args
 
     def split(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-        """What this parser knows of these words, and the others in their order."""
+        """Parse the words that this parser knows, and return the others in their order."""
         return self.parse_known_args([_with_hyphens(word) for word in argv])
 
     def _instead(self) -> str:
@@ -157,6 +157,6 @@ def give(args: argparse.Namespace, name: str, text: str) -> None:
 
 
 def layer_of(args: argparse.Namespace) -> Layer:
-    """What the command line gave."""
+    """Settings given on the command line, as a layer."""
     given: tuple[Given, ...] = args.given
     return Layer(given, tuple(dict.fromkeys(args.ignored)))

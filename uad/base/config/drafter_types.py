@@ -91,7 +91,7 @@ class DrafterType:
 
     @property
     def settings(self) -> dict[str, Setting]:
-        """What may be set of it, by field."""
+        """Settings of this drafter, by field."""
         return settings_of(self.kind)
 
 
@@ -135,7 +135,7 @@ HEAD_TYPE = str(Origin.HEAD)
 """Drafts with the target's own head for multi-token prediction."""
 SPEC_TYPES = (MODEL_TYPE, HEAD_TYPE, *(str(kind.origin) for kind in LOOKUP_TYPES))
 BESIDE_A_MODEL = str(Origin.SUFFIX)
-"""What drafts beside a draft model, where the policy is automatic, if --spec-type is not given."""
+"""The drafter beside a draft model, where the policy is automatic, if --spec-type is not given."""
 _HEADS = ("draft-eagle3", "draft-dflash", "draft-dspark")
 """Drafters of llama-server that are models trained for one target, and that uad does not run."""
 

@@ -60,7 +60,7 @@ class Flag:
 
     @property
     def help(self) -> str:
-        """What it does."""
+        """The effect of the flag, for its help."""
         return self.setting.help
 
     @property
@@ -84,7 +84,7 @@ class Flag:
         return tuple(self.path.split())
 
     def help_text(self) -> str:
-        """What the flag does, its default and its variables: the only source of help."""
+        """Describe the flag, its default and its variable: the only source of help."""
         own = self.setting.default_text
         default = f"default: {shown}" if (shown := default_text(self.default) if own is None else own) else ""
         facts = [part for part in (default, f"env: {self.variables[0]}" if self.variables else "") if part]
@@ -101,7 +101,7 @@ def default_text(value: object) -> str:
 
 
 def _kind(setting: Setting, default: object) -> Kind:
-    """What a setting says, else what its default is; one without a default is a file."""
+    """The kind that a setting declares, else that of its default; a setting without a default is a file."""
     if setting.kind is not None:
         kind: Kind = setting.kind
         return kind

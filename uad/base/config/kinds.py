@@ -31,7 +31,7 @@ class Kind:
     """How the text of a flag, variable or YAML scalar becomes a checked value."""
 
     expects: str
-    """What was wanted, for messages."""
+    """Description of the expected value, for messages."""
     parse: Callable[..., Any]
     """Takes `arity` texts and raises ValueError."""
     yaml: tuple[type, ...] = (str,)

@@ -65,8 +65,8 @@ def _layers(args: argparse.Namespace, environ: Mapping[str, str]) -> list[Layer]
 
 @dataclass(frozen=True, slots=True)
 class FolderConfig:
-    """What `uad serve` without a target needs to know: its own slices, and what it was given for every model alike, on
-    the command line and elsewhere.
+    """Configuration of `uad serve` without a target: its own slices, and the settings for every model alike, from the
+    command line and elsewhere.
     """
 
     router: RouterConfig
@@ -158,7 +158,7 @@ def _notes(layers: Iterable[Layer]) -> list[str]:
 
 
 def _replaced(layer: Layer) -> Iterator[str]:
-    """What one source sets more than once, to different values."""
+    """Warnings about settings that one source gives more than once, with different values."""
     last: dict[str, Given] = {}
     for given in layer.given:
         before, last[given.flag.path] = last.get(given.flag.path), given
@@ -225,7 +225,7 @@ def _build(values: Mapping[str, Given]) -> Config:
 
 
 def _drafting(values: Mapping[str, Given]) -> DraftingConfig:
-    """What drafts, and how. Without a type nothing does.
+    """Which drafters are used, and how. Without a type nothing drafts.
 
     Beside a draft model the text itself drafts too, for those requests whose policy weighs the two.
     """
@@ -287,7 +287,7 @@ def _fail(values: Mapping[str, Given], path: str, message: str) -> NoReturn:
 
 
 def _check(config: Config, values: Mapping[str, Given]) -> None:
-    """What no single value can say. Raises ConfigError naming the place of the value that has to change."""
+    """Check values against each other. Raises ConfigError naming the place of the value that has to change."""
     target, drafting, fail = config.target, config.drafting.defaults, partial(_fail, values)
     if target.n_ubatch > target.n_batch:
         fail("target.n_ubatch", f"{target.n_ubatch} is more than --batch-size {target.n_batch}")

@@ -11,7 +11,7 @@ from uad.base.config import kinds
 
 @dataclass(frozen=True, slots=True)
 class RouterConfig:
-    """What `uad serve` without a target serves. Without a folder and a file there is no router."""
+    """The models that `uad serve` without a target serves. Without a folder and a file there is no router."""
 
     models_dir: Path | None = setting(
         None,

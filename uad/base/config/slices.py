@@ -2,7 +2,7 @@
 flags, files or the environment.
 
 A setting is declared once: `setting(default, help, names, …)` makes its flag, its variable, its key in YAML, their
-checks and the help (`common/settings.py` has what may be said of one). Fields that are none are not the user's.
+checks and the help (`common/settings.py` lists what one can declare). Other fields are not set by the user.
 """
 
 from __future__ import annotations
@@ -188,12 +188,12 @@ class TemplateConfig:
 
     @property
     def variables(self) -> dict[str, object]:
-        """What templates get in every request; `kwargs` win."""
+        """Variables of templates in every request; `kwargs` win."""
         effort = {} if self.reasoning_effort == "default" else {"reasoning_effort": self.reasoning_effort}
         return {"enable_thinking": self.reasoning != "off", **effort, **self.kwargs}
 
     def template(self, own: str | None) -> str:
-        """The template in use, by that of the target's file; empty where there is none."""
+        """The template in use, given the one in the target's file; empty if there is no template."""
         return self.chat_template or own or ""
 
 

@@ -72,7 +72,7 @@ class Place:
 
 
 def hub_model(text: str) -> HubModel:
-    """What `user/repo[:quant]` names. Raises ValueError."""
+    """The model that `user/repo[:quant]` names. Raises ValueError."""
     match = _REPO.fullmatch(text.strip())
     if match is None or any(part in (".", "..") for part in match["repo"].split("/")):
         raise ValueError
@@ -125,7 +125,7 @@ def _place(text: str) -> Place:
 
 
 def _first_layers(tensors: str) -> Kind:
-    """These tensors of so many layers: 2 gives the places of blk.0 and blk.1."""
+    """Parse a number n into these tensors of the first n layers: 2 gives the places of blk.0 and blk.1."""
 
     def parse(text: str) -> tuple[Place, ...]:
         return tuple(Place(rf"blk\.{i}{tensors}", "CPU") for i in range(integer(0, _MOST_LAYERS).parse(text)))

@@ -70,9 +70,7 @@ BY_REQUEST = frozenset({Origin.PREDICTION})
 
 
 class SpecPolicy(enum.StrEnum):
-    """What decides how far to draft: the machine's cost curve and what was accepted so far, or the request's own
-    numbers.
-    """
+    """Basis for the length of drafts: the machine's cost curve and the acceptance so far, or the request's numbers."""
 
     AUTO = "auto"
     FIXED = "fixed"
@@ -120,8 +118,8 @@ class ConstraintKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What an answer may be. It begins with `prefix` and ends with `suffix`, between which stands what `text`
-    describes.
+    """A limit on the text of an answer. It begins with `prefix` and ends with `suffix`; `text` describes what stands
+    between.
 
     With triggers the answer is free at first, and constrained after the first of these texts, in which names of
     control tokens count; from the trigger's first byte on if `keeps_trigger`. If `must_trigger`, ids that end answers
@@ -145,7 +143,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class ThoughtBounds:
-    """What stands around the thoughts of an answer, in which names of control tokens count, and how long they may be.
+    """Marks around the thoughts of an answer, in which names of control tokens count, and how long thoughts may be.
 
     in_thought: the answer begins inside of one. anywhere: one may begin after other text, not only at the front.
     budget: most ids of each thought; None: as many as it likes. closing: the ids that end one there.
@@ -179,7 +177,7 @@ NO_FIM = FimTokens()
 class Request:
     """One sequence to generate: prompt ids in, text out.
 
-    What a body over HTTP sets as it is, is a row (`request_field`); answers repeat the rows in their order.
+    Each field that a body over HTTP sets unchanged is a row (`request_field`); answers repeat the rows in their order.
     `requests/job` works out the rest.
     """
 
@@ -259,17 +257,17 @@ class Request:
     prompt_probs: bool = False
     """`Progress` has the probabilities of the prompt's ids, too."""
     prediction: bytes = b""
-    """What the answer is expected to be, with edits."""
+    """Text that the answer is expected to repeat, with edits."""
     drafted_prompt: tuple[int, ...] = ()
-    """What drafters read in place of the prompt, where the answer does not go on after its end; empty: the prompt."""
+    """Ids that drafters read in place of the prompt, where the answer does not continue it; empty: the prompt."""
     thoughts: ThoughtBounds | None = None
-    """What thoughts look like: they are counted, and bounded if it says so."""
+    """Marks of thoughts. Thoughts are counted, and bounded if it has a budget."""
     images: tuple[Image, ...] = field(default=(), repr=False)
     """The pictures that the prompt's markers (`IMAGE_PLACE`) stand for, in their order."""
     placed: tuple[PlacedImage, ...] = field(default=(), repr=False)
     """Where their placeholders stand among the prompt's ids. The runtime finds out."""
     name: str = field(default="", compare=False)
-    """What lines of the log call it."""
+    """The name in lines of the log."""
 
     @property
     def text_ids(self) -> tuple[int, ...]:
@@ -301,7 +299,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Crossing(Sums):
-    """What it took to get from one vocabulary to the other and back: words looked up, those that were known, and
+    """The work of translating from one vocabulary to the other and back: words looked up, those that were known, and
     microseconds.
     """
 
@@ -372,7 +370,7 @@ class TokenProb:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the target says to a draft: `ids` are the accepted prefix and the target's own next id, in order."""
+    """The target's verdict on a draft: `ids` are the accepted prefix and the target's own next id, in order."""
 
     ids: tuple[int, ...]
     n_accepted: int

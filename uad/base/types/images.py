@@ -105,8 +105,8 @@ class PlacedImage:
 
 @dataclass(frozen=True, slots=True)
 class ImagePart:
-    """What an image is to a model: text ids that stand around it, with n_rows 0, or the placeholders of a slice with
-    n_rows rows of embeddings.
+    """A part of an image as a model reads it: text ids around the image, with n_rows 0, or the placeholders of a slice
+    with n_rows rows of embeddings.
     """
 
     ids: tuple[int, ...]

@@ -117,7 +117,7 @@ class OutputField(Body):
 
 
 class MessagesBody(Body):
-    """POST /v1/messages. What is not named here goes to the chat as it is: sampling, drafts, slots."""
+    """POST /v1/messages. Fields that are not named here go to the chat unchanged: sampling, drafts, slots."""
 
     messages: Annotated[list[Any], Field(max_length=MAX_MESSAGES)]
     system: Any = None
@@ -164,7 +164,7 @@ class SourceField(Body):
 
 
 class DocumentSource(Body):
-    """What a document holds: `data` as text, or `content`, a text or blocks of text."""
+    """Content of a document: `data` as text, or `content`, a text or blocks of text."""
 
     type: StrictStr
     data: StrictStr = ""
@@ -180,7 +180,7 @@ class DocumentBlock(Body):
 
 
 class SearchBlock(Body):
-    """What a search of the client's has found."""
+    """A result of a search that the client made."""
 
     title: StrictStr = ""
     source: StrictStr = ""
@@ -215,7 +215,7 @@ class UseBlock(Body):
 
 
 class ResultBlock(Body):
-    """What a call gave."""
+    """The result of a call."""
 
     tool_use_id: StrictStr
     content: Any = ""
@@ -502,7 +502,7 @@ class MessagesDialect(BlockDialect):
         return self._events(self._blocks.feed(delta.text))
 
     def closing(self, choice: Choice, finished: Sequence[Choice]) -> Iterator[Frame]:
-        """What was kept back, the end of the last block, why it ended, and the usage."""
+        """The text that was kept back, the end of the last block, why it ended, and the usage."""
         yield from self._events(self._blocks.finish(choice.is_cut))
         reason, word = self._reason(choice)
         delta = {"stop_reason": reason, "stop_sequence": word}
@@ -607,7 +607,7 @@ def _usage_json(usage: Usage) -> Members:
 
 
 def listed_model(name: str, created: int) -> Json:
-    """What Anthropic's clients read of a listed model, beside OpenAI's members. created: in seconds since 1970."""
+    """Members of a listed model that Anthropic's clients read, beside OpenAI's. created: in seconds since 1970."""
     at = datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z")
     return {"type": "model", "display_name": name, "created_at": at}
 

@@ -1,5 +1,5 @@
-"""What an API of this server is to the rest of the server: its routes, its errors, and where it has keys. Each is one
-file, and one line in `listed.py`.
+"""An API as the rest of the server sees it: its routes, its errors, and where it has keys. Each is one file, and one
+line in `listed.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from uad.http.requests.job import Job
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """What a request says beside its body. path: the parts of its path that a route leaves open, by their names."""
+    """A request without its body. path: the parts of its path that a route leaves open, by their names."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
     path: Mapping[str, str] = field(default_factory=dict)
@@ -51,8 +51,8 @@ class CountRoute:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a route may tell of the server. names: all that the model goes by; started, expires_at: seconds since 1970,
-    None for a model that stays loaded; asked: members of the body, or parts of the path.
+    """Facts about the server that a route may tell. names: all that the model goes by; started, expires_at: seconds
+    since 1970, None for a model that stays loaded; asked: members of the body, or parts of the path.
     """
 
     engine: Backend
@@ -63,7 +63,7 @@ class About:
 
 
 Tell = Callable[[About], Members]
-"""What a route answers about the server. Raises ValidationError, InvalidRequestError or UnknownModelError."""
+"""Builds a route's answer about the server. Raises ValidationError, InvalidRequestError or UnknownModelError."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Api:
     error: Callable[[Problem, str], Members] = lambda problem, name: problem.body()
     """The body of an error of the request with this name."""
     event: Callable[[str], bytes] = frame
-    """What a stream has for the JSON text of a frame."""
+    """Encodes the JSON text of a frame for a stream."""
     broken: Callable[[Problem], Members] = Problem.body
     """The last frame of a stream that breaks off, where no dialect made the frames before it."""
     key_headers: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ _SHORTEST_ID = 9  # a model's own id that is shorter is a number in its answer, 
 
 
 class BlockKind(enum.Enum):
-    """What a block of an answer is."""
+    """Kinds of blocks in an answer."""
 
     THOUGHT = enum.auto()
     TEXT = enum.auto()
@@ -91,7 +91,7 @@ class Blocks:
         self._n_new = 0  # of the last piece
 
     def feed(self, text: str, probs: Sequence[TokenProb] = ()) -> list[Step]:
-        """What a piece of the answer brings."""
+        """The steps that a piece of the answer brings."""
         self._waiting += probs
         self._n_new = len(probs)
         return self._steps(self._parser.feed(text))

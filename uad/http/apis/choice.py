@@ -35,7 +35,7 @@ class Choice:
     done: Done | None = None
 
     def observe(self, delta: Delta) -> None:
-        """Count one piece. What it says is for the dialect's frames."""
+        """Count one piece. The dialect's frames hold its text."""
         self.ids += delta.ids
         self.has_new_line = self.has_new_line or "\n" in delta.text
         if delta.probs:
@@ -120,7 +120,7 @@ def _translation_json(draft: DraftStats) -> Json:
 
 
 def draft_json(stats: DraftStats) -> Json:
-    """What llama-server has no names for, in an object of its own."""
+    """Numbers that llama-server has no names for, in an object of their own."""
     return {
         "rounds": stats.n_rounds,
         "drafts": stats.n_drafts,

@@ -1,5 +1,5 @@
-"""What an API of this server defines: requests that are chats in other words, with errors in the request's own words;
-and the frames of its answers, streamed one by one or folded to the whole.
+"""Definition of an API of this server: its requests, which are chats in other words, with errors in those words; and
+the frames of its answers, streamed one by one or folded to the whole.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ encoder, or by what folds the frames. A frame that nobody reads costs nothing fo
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What answers say of the server."""
+    """Names of the server in answers."""
 
     model: str
     fingerprint: str
@@ -84,7 +84,7 @@ class Dialect(ABC):
     content_type = "text/event-stream"
     """The content type of a stream."""
     ending = b""
-    """What a stream ends with."""
+    """The last bytes of a stream."""
     broken_ending = b""
     """The same where it breaks off, after the error."""
     ping = PING
@@ -133,12 +133,12 @@ class Dialect(ABC):
         return frame
 
     def encoded(self, frame: Frame) -> bytes:
-        """What a stream has for the frame."""
+        """The frame in the bytes of a stream."""
         return self.event(self._to_json(frame))
 
 
 def new_id(prefix: str, length: int = 32) -> str:
-    """A name that nothing else has: the prefix, and so many letters and digits."""
+    """A name that nothing else has: the prefix, and `length` letters and digits."""
     # One call of the system for all letters. 62 ** n is below 2 ** (6 * n): with two bits more for each, no letter is
     # noticeably likelier than others.
     number, letters = secrets.randbits(8 * length), []
@@ -152,8 +152,8 @@ def new_id(prefix: str, length: int = 32) -> str:
 class Translated(Generic[T]):
     """A request, the chat or the completion that it stands for, and how its fields are called.
 
-    own: what its dialect needs of it. `relaxed` is the chat to try where the schemas of the tools are none that calls
-    can be held to. keep_s: how long the models are to stay loaded once nothing needs them; None: as before.
+    own: what its dialect needs of it. `relaxed` is the chat to try where calls cannot be held to the schemas
+    of the tools. keep_s: how long the models are to stay loaded once nothing needs them; None: as before.
     """
 
     own: T
@@ -284,8 +284,8 @@ def walk(
 ) -> Iterator[tuple[str, str, Members]]:
     """The blocks of a content, one after the other: where each stands, its type, and itself.
 
-    called: what they are, for InvalidRequestError where they are no list of at most so many objects. kinds: the types
-    that there may be; `refusal` of place and type is raised for another, which is left out where that is None.
+    Raises InvalidRequestError, which names them as `called`, unless they are a list of `most` objects at most. kinds:
+    types that there may be; `refusal` of place and type is raised for another, which is left out where that is None.
     """
     if not isinstance(value, list):
         raise InvalidRequestError.at(where, f"must be a string or a list of {called}")

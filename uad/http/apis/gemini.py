@@ -65,7 +65,7 @@ class ThinkingConfig(GeminiBody):
 
 
 class GenerationConfig(GeminiBody):
-    """`generationConfig`: sampling, lengths and the form of the answer. What a chat has is checked as there."""
+    """`generationConfig`: sampling, lengths and the form of the answer. Fields of a chat are checked as there."""
 
     temperature: Any = None
     top_p: Any = None
@@ -99,7 +99,7 @@ class ToolConfig(GeminiBody):
 
 
 class ContentsBody(GeminiBody):
-    """POST …:generateContent. What is not named here goes to the chat as it is: drafts, slots, llama.cpp's samplers."""
+    """POST …:generateContent. Other fields go to the chat unchanged: drafts, slots, llama.cpp's samplers."""
 
     contents: Annotated[list[Any], Field(max_length=MAX_MESSAGES), BeforeValidator(as_list)]
     system_instruction: Any = None
@@ -216,8 +216,8 @@ def _form(config: GenerationConfig) -> Json:
 
 
 def _tools(own: ContentsBody, is_strict: bool) -> tuple[list[dict[str, Any]], list[str], list[tuple[str, str]]]:
-    """The tools of the chat, the place of each in the request, and how errors name their schemas. What runs on Google's
-    servers is left out.
+    """The tools of the chat, the place of each in the request, and how errors name their schemas. Tools that run
+    on Google's servers are left out.
     """
     tools: list[dict[str, Any]] = []
     places: list[str] = []
@@ -306,7 +306,7 @@ def _counted(n: int) -> Members:
 
 
 _MODELS = (f"{PATH}/{{model:.+}}", "/v1/models/{model:.+}")
-"""Both versions of the API. What GET tells below `/v1/models` is OpenAI's, but for clients with headers of this one."""
+"""Both versions of the API. GET below `/v1/models` is OpenAI's, but for clients with headers of this API."""
 GEMINI = Api(
     answers={
         **{f"{path}:generateContent": AnswerRoute(read_content, answered) for path in _MODELS},

@@ -33,15 +33,15 @@ _STATUSES = {
 
 @dataclass(frozen=True, slots=True)
 class ContentForm:
-    """What a request says of the form of its answer. is_list: its stream is one list of JSON, and no events."""
+    """The form of an answer, as its request asks. is_list: its stream is one list of JSON instead of events."""
 
     shows_thoughts: bool
     is_list: bool = False
 
 
 class Speech:
-    """What a candidate says, as parts. Its end is kept back until more is said, for the last event of a stream: clients
-    take an event without words for a turn that failed, and leave the turn out of the chat.
+    """The parts of a candidate's answer. Their end is kept back until more is said, for the last event of a stream.
+    Clients take an event without words for a turn that failed, and leave the turn out of the chat.
     """
 
     def __init__(self, blocks: Blocks, shows_thoughts: bool, has_probs: bool) -> None:
@@ -70,11 +70,11 @@ class Speech:
         return parts or [{"text": "", **self._signature()}], self._probs
 
     def rest(self) -> tuple[list[Members], list[TokenProb]]:
-        """What was kept back of an answer that breaks off."""
+        """The parts and probabilities that were kept back of an answer that breaks off."""
         return self._end, self._probs
 
     def _joined(self, steps: Iterable[Step]) -> list[Members]:
-        """What was kept back and what follows it, neighbouring texts in one."""
+        """The part that was kept back and those of the steps, neighbouring texts in one."""
         parts = [*self._end]
         for part in self._parts(steps):
             if parts and _goes_on(parts[-1], part) and not self._has_probs:
@@ -164,7 +164,7 @@ class ContentDialect(Dialect):
         }
 
     def failed(self, problem: Problem) -> Iterator[Frame]:
-        """What was kept back, and the last event of a stream that breaks off."""
+        """The parts that were kept back, and the last event of a stream that breaks off."""
         for choice, speech in zip(self.choices, self._speech, strict=True):
             parts, probs = speech.rest() if choice.done is None else ([], [])
             if parts:

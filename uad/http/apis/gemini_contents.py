@@ -114,7 +114,7 @@ class CodeField(GeminiBody):
 
 
 class CodeOutputField(GeminiBody):
-    """What such code printed there."""
+    """Output of such code on Google's servers."""
 
     outcome: StrictStr = ""
     output: StrictStr = ""
@@ -129,7 +129,7 @@ class CallField(GeminiBody):
 
 
 class ResponseField(GeminiBody):
-    """What a call gave."""
+    """The result of a call."""
 
     id: StrictStr | None = None
     name: StrictStr = Field(max_length=MAX_NAME)
@@ -207,7 +207,7 @@ class _PartsDialogue:
         self._texts.append(text)
 
     def settle(self) -> None:
-        """What the model said or thought is whole."""
+        """Add to the dialogue what the model said or thought, once it is whole."""
         text, self._texts = "".join(self._texts), []
         if text and self._are_thoughts:
             self.dialogue.think(text)

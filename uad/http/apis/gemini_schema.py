@@ -94,7 +94,7 @@ def _nullable(schema: Schema) -> Schema:
 
 
 def _word(name: str, value: Any, where: str, depth: int) -> Any:
-    """What a word says, as JSON Schema writes it."""
+    """The value of a word, as JSON Schema writes it."""
     if name in _NAMED:
         if not isinstance(value, dict):
             raise InvalidRequestError.at(where, "must be an object")

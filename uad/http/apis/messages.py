@@ -35,7 +35,7 @@ class Picture:
 
 
 Piece = str | Picture
-"""What a message holds, one after the other."""
+"""A part of a message: text or a picture."""
 
 
 class Dialogue:
@@ -66,7 +66,7 @@ class Dialogue:
             self.say(role, pieces)
 
     def think(self, text: str) -> None:
-        """What the assistant thought."""
+        """Add a thought of the assistant's."""
         message = self._assistant()
         known = message.get("reasoning_content")
         message["reasoning_content"] = f"{known}\n\n{text}" if known else text
@@ -79,7 +79,7 @@ class Dialogue:
         message["tool_calls"] = [*known, call] if isinstance(known, list) else [call]
 
     def result(self, id_: str, pieces: Sequence[Piece], name: str | None = None) -> None:
-        """What a call gave. name: of the tool, where the request says it."""
+        """Add the result of a call. name: of the tool, where the request says it."""
         texts = [piece for piece in pieces if isinstance(piece, str)]
         content = "\n".join(texts) if len(texts) == len(pieces) else self._parts(pieces)
         named: Json = {} if name is None else {"name": name}

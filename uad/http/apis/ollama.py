@@ -56,7 +56,7 @@ log = logging.getLogger("uad.server")
 VERSION = "0.13.0"
 """The version of Ollama whose API this is. Clients ask for it, and refuse to talk to what is too old for them."""
 RUNNING = "Ollama is running"
-"""What Ollama answers to `GET /`, which clients look for."""
+"""Ollama's answer to `GET /`, which clients look for."""
 OPTIONS = {"num_predict": "max_tokens", "seed": "seed", "stop": "stop", **{name: name for name in SETTINGS}}
 """Members of `options`, and what a chat calls them."""
 FIXED = (
@@ -116,7 +116,7 @@ def _think(value: object) -> object:
 
 
 class OllamaRequest(Body):
-    """What both routes take. What is not named here goes to the chat as it is: drafts, slots, constraints."""
+    """Fields of both routes. Fields that are not named here go to the chat unchanged: drafts, slots, constraints."""
 
     model: StrictStr = ""
     stream: StrictBool = True
@@ -218,8 +218,8 @@ def read_generate(members: Mapping[str, object], called: Called = BODY_ONLY) -> 
 
 
 def _same(own: OllamaRequest, *names: tuple[str, str]) -> tuple[Json, Spelling]:
-    """What means the same on both routes, in a chat's words, and how a request calls the fields of a chat. names:
-    further rules for that.
+    """Fields with the same meaning on both routes, in a chat's words, and how a request calls the fields of a chat.
+    names: further rules for that.
     """
     given = {name: value for name, value in own.options.items() if value is not None}
     out: Json = {OPTIONS[name]: value for name, value in given.items() if name in OPTIONS}
@@ -270,7 +270,7 @@ def _pictures(value: object, where: str) -> list[Picture]:
 
 
 def _content(text: object, images: Sequence[Picture]) -> object:
-    """What a message says: its pictures stand before its text, or its parts, as in Ollama."""
+    """The content of a message: its pictures stand before its text, or its parts, as in Ollama."""
     if not images:
         return text
     texts = text if isinstance(text, list) else [{"type": "text", "text": text}] if text else []
@@ -402,7 +402,7 @@ class LineDialect(Dialect):
         return self._frame()
 
     def closing(self, choice: Choice, finished: Sequence[Choice]) -> Iterator[Frame]:
-        """What was kept back, and the line with why it ended and the numbers. Times are in nanoseconds."""
+        """The text that was kept back, and the line with why it ended and the numbers. Times are in nanoseconds."""
         if self._blocks is not None:
             yield from self._lines(self._blocks.finish(choice.is_cut))
         end, timings = choice.end, choice.end.timings
@@ -579,7 +579,7 @@ def _details(engine: Backend) -> Json:
 
 
 def details(arch: str, n_params: int, quantization: str) -> Json:
-    """What lists of models say of each."""
+    """Details of a model in lists of models."""
     family = arch or "unknown"
     return {
         "parent_model": "",

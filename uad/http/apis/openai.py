@@ -43,7 +43,7 @@ class ChunkDialect(Dialect):
         ]
 
     def encoded(self, frame: Frame) -> bytes:
-        """What a stream has for the frame."""
+        """The frame in the bytes of a stream."""
         if isinstance(frame, TextFrame):
             return self.event(dumps(frame.text).join(self._around[frame.choice]))
         return super().encoded(frame)
@@ -132,7 +132,7 @@ class ChatDialect(ChunkDialect):
         return self._delta(choice.index, {})
 
     def closing(self, choice: Choice, finished: Sequence[Choice]) -> Iterator[Frame]:
-        """What was kept back, the chunk with the reason, and after the last sequence one with the usage, if wanted."""
+        """The text kept back, the chunk with the reason, and after the last sequence one with the usage, if wanted."""
         finish, job = str(choice.end.finish), self.job
         if self._blocks is not None:
             blocks = self._blocks[choice.index]
@@ -204,7 +204,7 @@ class _FoldedMessage:
 
 
 def _delta_json(step: Opened | Added) -> Members:
-    """What a step adds to the message: `{"content": "He"}`, or the head of a call, or a piece of its arguments."""
+    """A step's addition to the message: `{"content": "He"}`, or the head of a call, or a piece of its arguments."""
     block = step.block
     if isinstance(step, Opened):
         function = {"name": block.name, "arguments": ""}

@@ -81,7 +81,7 @@ class TextField(Body):
 
 
 class ResponsesBody(Body):
-    """POST /v1/responses. What is not named here goes to the chat as it is: sampling, drafts, slots."""
+    """POST /v1/responses. Fields that are not named here go to the chat unchanged: sampling, drafts, slots."""
 
     input: Any
     instructions: StrictStr | None = None
@@ -422,7 +422,7 @@ class ResponsesDialect(BlockDialect):
         return self._events(self._blocks.feed(delta.text, delta.probs), "completed")
 
     def closing(self, choice: Choice, finished: Sequence[Choice]) -> Iterator[Frame]:
-        """What was kept back, the end of the last item, and the whole response."""
+        """The text that was kept back, the end of the last item, and the whole response."""
         status = "completed" if choice.end.finish is Finish.STOP else "incomplete"
         yield from self._events(self._blocks.finish(choice.is_cut), status)
         usage = choice.end.usage
@@ -532,7 +532,7 @@ _TEXTS_OF = {
     BlockKind.TEXT: "output_text",
     BlockKind.CALL: "function_call_arguments",
 }
-"""What events call that of which an item is made."""
+"""Names in events for the text that an item is made of."""
 
 
 def _part(block: Block, text: str, probs: Sequence[TokenProb]) -> Members:
@@ -546,7 +546,7 @@ def _logprobs(probs: Sequence[TokenProb]) -> Iterator[Members] | list[Members]:
 
 
 def _repeated(job: Job, body: ResponsesBody) -> Json:
-    """What the request asked for, as every response repeats it. What is long is not repeated."""
+    """Members of the request that every response repeats. Long ones are not repeated."""
     (request,) = job.requests
     long: Json = {
         "instructions": body.instructions,

@@ -101,7 +101,7 @@ def is_trusted_origin(origin: str, host: str) -> bool:
 
 
 def host_of(url: str) -> str:
-    """The lower-case host name in `url`, empty where there is none."""
+    """The lower-case host name in `url`; empty if it has no host."""
     try:
         return (urlsplit(url).hostname or "").lower()
     except ValueError:

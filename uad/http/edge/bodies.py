@@ -58,7 +58,7 @@ class Bodies:
         self._arriving: dict[_HeldBody, None] = {}  # in the order of their beginning
 
     async def read(self, request: web.Request, timeout: float, most: int = MAX_TEXT_BYTES) -> bytes:
-        """The body, inflated where it is compressed; it has at most so many bytes. Raises TimeoutError where it takes
+        """The body, inflated where it is compressed; it has `most` bytes at most. Raises TimeoutError where it takes
         too long, BusyError where all take too much memory, HTTPException or InvalidRequestError for one that cannot be
         used.
         """
@@ -123,7 +123,7 @@ class Bodies:
 
 
 def _inflater(request: web.Request) -> Inflater | None:
-    """What inflates the body, None where nothing is to do. Raises for encodings that are not read here."""
+    """The inflater of the body; None if it is not compressed. Raises for encodings that are not read here."""
     transfer = ", ".join(request.headers.getall(hdrs.TRANSFER_ENCODING, ()))
     if transfer.strip().lower() not in ("", "chunked"):
         raise NotSupportedError(
@@ -157,7 +157,7 @@ ENCODINGS = ("gzip", "deflate")
 
 
 def encoding_of(header: str) -> str | None:
-    """The encoding that a Content-Encoding names: one of `ENCODINGS`, or an empty text where there is none; None for
+    """The encoding that a Content-Encoding names: one of `ENCODINGS`, or an empty text if it names none; None for
     one that is not known, or for several.
     """
     names = [name.strip().lower() for name in header.split(",")]
@@ -179,7 +179,7 @@ class Inflater:
         self._n_members = 0
 
     def steps(self, data: bytes) -> Iterator[bytes]:
-        """What `data` holds. Each step reads and makes a bounded number of bytes, perhaps none."""
+        """Inflate `data`. Each step reads and makes a bounded number of bytes, perhaps none."""
         at, rest, is_full = 0, b"", False
         while rest or is_full or at < len(data):
             if not rest:

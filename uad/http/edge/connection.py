@@ -92,8 +92,8 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     async def shutdown(self, timeout: float | None = 15.0) -> None:
-        """End: what runs has so many seconds, and what is to be sent then a second at most. A client that reads nothing
-        is not waited for any longer: its connection would outlive the loop.
+        """End: requests that run have `timeout` seconds, and the bytes to send then a second at most. A client
+        that reads nothing is not waited for any longer: its connection would outlive the loop.
         """
         transport = self.transport
         await super().shutdown(timeout)
@@ -160,7 +160,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What aiohttp answers by itself: what is no HTTP, and errors that got past everything."""
+        """Answer in place of aiohttp: to data that is not HTTP, and to errors that got past everything."""
         name = request_id(None)
         REQUEST_ID.set(name)
         response, reason = unreadable(exc, self._head, name)
@@ -187,7 +187,7 @@ class Connection(web.RequestHandler):
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def _look(self, n_before: int) -> None:
-        """Whether the client has read since it had so many bytes to read."""
+        """Close the connection unless the client has read since it had `n_before` bytes to read."""
         # A phone on a slow line takes little, but some: only one that took nothing at all is gone.
         if self._n_unread() < n_before and not self._is_hurried:
             self._wait_for_reader()
@@ -220,7 +220,7 @@ class HalfClosing(Connection):
         self._tell = tell
         self._watch: asyncio.Task[None] | None = None
         self.request: web.BaseRequest | None = None
-        """What is being answered, until the answer is sent; set where requests are made."""
+        """The request being answered, until the answer is sent; set where requests are made."""
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """The client sends no more. False: asyncio closes the connection, as aiohttp has it for all clients."""

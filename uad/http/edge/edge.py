@@ -1,4 +1,4 @@
-"""What the edge of any application needs of it: its settings, and the bodies that are being read."""
+"""State that the edge of any application needs: its settings, and the bodies that are being read."""
 
 from __future__ import annotations
 

@@ -79,9 +79,9 @@ def _measure(data: bytes, max_values: int) -> None:
     """Count the structure of `data`, a quarter of a megabyte at a time, between which other threads run. Raises
     InvalidRequestError for too much or too deep of it.
 
-    Commas and opening brackets outside of strings count as one value each. What is outside is told by the number of
-    quotes before it: of `{"a":[1,2]}` the comma has two before it, an even number, so it separates values; the comma of
-    `{"a,b":1}` has one before it and is text. Escapes are blotted out first, since `\\"` ends no string.
+    Commas and opening brackets outside of strings count as one value each. Outside are those with an even
+    number of quotes before them: the comma of `{"a":[1,2]}` has two, so it separates values; the comma of `{"a,b":1}`
+    has one and is text. Escapes are blotted out first, since `\\"` ends no string.
     """
     start = n_quotes = depth = n_values = n_containers = 0
     while start < len(data):
@@ -128,7 +128,7 @@ def _parsed(data: bytes) -> Any:
 
 
 def _explained(data: bytes, text: str) -> InvalidRequestError:
-    """What the parser says of a long body, which `json` would take up to a second to read again."""
+    """The parser's error for a long body, which `json` would take up to a second to read again."""
     place = re.fullmatch(r"(.*) at line (\d+) column (\d+)", text, re.DOTALL)
     if place is None:
         return InvalidRequestError(f"the body is not valid JSON: {text}")

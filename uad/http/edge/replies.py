@@ -124,7 +124,7 @@ def _name(response: web.StreamResponse, path: str, name: str) -> None:
 
 
 def _problem(request: web.Request, error: Exception) -> Problem:
-    """What the client gets: aiohttp's own errors are known here, all others where no HTTP is known."""
+    """The error for the client: aiohttp's own are known here, all others where no HTTP is known."""
     path = (request.path or request.raw_path)[:_PATH_SHOWN_CHARS]
     match error:
         case web.HTTPNotFound():

@@ -42,8 +42,8 @@ PLAIN = Reading(AnswerFormat(), Calls(), Start(), shows_thoughts=True)
 
 
 def calls_of(body: ChatBody) -> Calls:
-    """What the request says about calls. A call that is required comes alone, unless several are asked for: a small
-    model would write the same one again and again.
+    """Settings of calls, as the request gives them. A call that is required comes alone, unless several are asked
+    for: a small model would write the same one again and again.
 
     Raises InvalidRequestError for a choice of a tool that is not there.
     """

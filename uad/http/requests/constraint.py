@@ -164,7 +164,7 @@ def _loosened_text(name: str, text: str) -> str:
 
 
 def _loosened(name: str, schema: Schema) -> Schema:
-    """What a schema says that is not strict, which stands at `name`."""
+    """Loosen a schema that is not strict, which stands at `name`: repeated items are allowed."""
     loose = loosened(schema)
     if loose is not schema:
         leave_out(name, "uniqueItems", "repeated items cannot be ruled out; a schema with strict: true is refused")

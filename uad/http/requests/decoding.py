@@ -1,8 +1,8 @@
 """Pixels of the files of pictures, within bounds of memory and time. **The only importer of PIL.**
 
-Files come from anywhere: their size is checked by their header, before any pixel is decoded. What no pixel depends on
-is passed over, and a file that breaks off is read as far as it goes (`picture_formats`). Large pictures are made
-smaller while they are decoded. All of it is for worker threads.
+Files come from anywhere: their size is checked by their header, before any pixel is decoded. Parts that no pixel
+depends on are passed over, and a file that breaks off is read as far as it goes (`picture_formats`). Large pictures
+are made smaller while they are decoded. All of it is for worker threads.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _TURNS: Final = {
     7: PilImage.Transpose.TRANSVERSE,
     8: PilImage.Transpose.ROTATE_90,
 }
-"""What makes a picture upright, by the orientation in its EXIF."""
+"""Turns that make a picture upright, by the orientation in its EXIF."""
 _MOST_PER_BYTE: Final = {"PNG": 8448, "JPEG": 2048, "GIF": 4096, "BMP": 16, "PPM": 16, "TGA": 256}
 """Pixels that a byte of a large file can stand for, with room for one that breaks off."""
 _HELD: Final = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2}
@@ -86,7 +86,7 @@ class OpenedPicture:
     is_buffered: bool
     """Whether its decoder keeps more than the pixels."""
     turn: PilImage.Transpose | None
-    """What makes it upright."""
+    """The turn that makes it upright; None if it is already."""
     _file: tuple[PilImage.Image, bytes] | None
 
     @property
@@ -101,7 +101,7 @@ class OpenedPicture:
         return file
 
     def n_decoding(self, most: int) -> int:
-        """Bytes that are held while it is decoded to at most so many pixels, about."""
+        """Bytes that are held while it is decoded to `most` pixels at most, about."""
         n = self.n_pixels
         n_copies = (self.turn is not None) + (self.mode != "RGB" or _factor(self.size, most) > 1)
         copied = 4 * n_copies * min(n, most)
@@ -192,8 +192,8 @@ def most_pixels(pictures: Sequence[OpenedPicture]) -> int:
 
 
 def decoded(opened_picture: OpenedPicture, most: int = MAX_SHOWN_PIXELS) -> Image:
-    """The picture as a model gets it: its first frame, upright as its EXIF says, transparent parts on white, with at
-    most so many pixels. The file is let go. Raises InvalidRequestError where it is broken.
+    """The picture as a model gets it: its first frame, upright as its EXIF says, transparent parts on white, with
+    `most` pixels at most. The file is let go. Raises InvalidRequestError where it is broken.
     """
     checkpoint()
     picture, data = opened_picture.take()
@@ -226,7 +226,7 @@ def _decoded(picture: PilImage.Image, opened: OpenedPicture, most: int) -> Image
 
 
 def _factor(size: tuple[int, int], most: int) -> int:
-    """By how much both sides are divided, so that at most so many pixels are left."""
+    """The divisor of both sides that leaves `most` pixels at most."""
     width, height = size
     n = max(isqrt(width * height // most), -(-max(size) // MAX_SHOWN_SIDE), 1)
     while -(-width // n) * -(-height // n) > most:

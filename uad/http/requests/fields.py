@@ -70,8 +70,8 @@ def _number(value: object) -> int | float:
 
 
 def _taken(value: object, is_whole: bool, low: float, high: float, refused: Refused) -> int | float:
-    """A number as llama-server takes it: a fraction is cut off where it is whole, and the nearest bound counts for what
-    is out of bounds. What is `refused` there stays, for the check of the bounds.
+    """A number as llama-server takes it: a fraction is cut off where it is whole, and the nearest bound counts for a
+    number out of bounds. A number that is `refused` there stays, for the check of the bounds.
     """
     number = _number(value)
     if isinstance(number, float) and not math.isfinite(number):
@@ -87,7 +87,7 @@ def _usual_below(value: object, low: float) -> object:
 
 
 def _seed(value: object) -> int | float:
-    """Below 0 it is one of 32 bits, and above one of 64, as where it is kept in so many. All bits set: a random one."""
+    """A negative seed wraps to 32 bits, any other to 64, as in a C integer. All bits set: a random seed, -1."""
     # -1 as a number of 32 or of 64 bits is what clients in C send for "draw one".
     number = _number(value)
     if isinstance(number, float) and not math.isfinite(number):
@@ -151,7 +151,7 @@ def _types(value: object) -> object:
 
 
 def _within(low: float, high: float, refused: Refused = "both", is_whole: bool = True) -> BeforeValidator:
-    """What takes a number that belongs into low..high."""
+    """A validator that takes a number in low..high."""
     return BeforeValidator(partial(_taken, is_whole=is_whole, low=low, high=high, refused=refused))
 
 
@@ -241,7 +241,7 @@ def _members_of_tables() -> dict[str, Any]:
 if TYPE_CHECKING:
 
     class TableBody(Body):
-        """What code reads of these members by name. All others are reached with `set_fields`, typed by `Request`."""
+        """Members that code reads by name. All others are reached with `set_fields`, typed by `Request`."""
 
         stream: bool | None
         n_probs: int | None
@@ -251,13 +251,13 @@ else:
 
 
 def set_fields(body: TableBody) -> dict[str, Any]:
-    """What the body sets of a `Request` as it is, by its name there."""
+    """Fields of a `Request` that the body sets unchanged, by their names there."""
     given = ((name, row, getattr(body, row.name or name)) for name, row in REQUEST_ROWS.items())
     return {name: value for name, row, value in given if value is not None and (body.stream or not row.only_streamed)}
 
 
 def set_sampling(body: GenerationBody) -> dict[str, Any]:
-    """What the body sets of `SamplingParams` as it is, by its name there."""
+    """Fields of `SamplingParams` that the body sets unchanged, by their names there."""
     return {name: value for name in (*SETTINGS, "ignore_eos") if (value := getattr(body, name)) is not None}
 
 
@@ -301,7 +301,7 @@ class SpeculativeBody(Body):
 
 
 class GenerationBody(TableBody):
-    """What all three generation routes take."""
+    """Fields of all three generation routes."""
 
     verbose: StrictBool = row(False, "chats answer with `__verbose`, too: the prompt and all settings")
     stream_options: StreamOptions = row(StreamOptions(), "an object, see `stream_options.include_usage`")
@@ -371,7 +371,7 @@ class GenerationBody(TableBody):
 
 
 class TemplateBody(Body):
-    """What renders to a prompt through the chat template."""
+    """A chat that the chat template renders to a prompt."""
 
     messages: list[MessageBody] = row(
         ...,

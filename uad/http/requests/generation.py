@@ -1,4 +1,4 @@
-"""What requests need of a runtime, and the sequences of one request that run on it.
+"""The part of a runtime that requests need, and the sequences of one request that run on it.
 
 `uad.runtime.Runtime` satisfies the protocol; tests bring a scripted one.
 """
@@ -48,7 +48,7 @@ class Backend(Protocol):
 
     @property
     def config(self) -> Config:
-        """What the server was started with."""
+        """The configuration that the server was started with."""
 
     @property
     def info(self) -> RuntimeInfo:
@@ -85,7 +85,7 @@ class Backend(Protocol):
         """Free the slot of the request with this number within one round; no event follows. The log says why."""
 
     def snapshot(self) -> EngineSnapshot:
-        """What slots, drafters and adapters did and do."""
+        """Counts and present state of slots, drafters and adapters."""
 
     def set_adapters(self, scales: tuple[float, ...]) -> None:
         """How much of each adapter is added for later requests that do not say; one number for each."""

@@ -1,6 +1,6 @@
 """From a checked body to what is submitted: the server's defaults with single fields replaced.
 
-What a body sets as it is, `fields.set_fields` finds. Here are the fields that have to be worked out: lengths,
+`fields.set_fields` finds the fields that a body sets unchanged. Here are those that have to be worked out: lengths,
 probabilities, samplers, draft control, predictions, adapters. `prepare` puts all of them together.
 """
 
@@ -36,7 +36,7 @@ MAX_BREAKER_CHARS = 40
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is generated for one HTTP request, and what its answer has."""
+    """The sequences to generate for one HTTP request, and the contents of its answer."""
 
     requests: tuple[Request, ...]
     """Prompt by prompt, each with its `n` choices in a row."""
@@ -228,7 +228,9 @@ def _bad_words(engine: Backend, body: GenerationBody) -> Iterator[tuple[int, ...
 
 
 def _biases(engine: Backend, value: object) -> Iterator[tuple[int, float]]:
-    """What is no token of this vocabulary, or no bias, is left out, as in llama-server."""
+    """Ids with their biases. Pairs without a token of this vocabulary, or without a bias, are left out, as in
+    llama-server. Raises InvalidRequestError for too many, and for a value of another type.
+    """
     n = 0
     for pair in _pairs(value):
         key, bias = pair if isinstance(pair, list | tuple) and len(pair) == 2 else (None, None)
@@ -254,7 +256,7 @@ def _pairs(value: object) -> Sequence[object]:
 
 
 def _addend(bias: object) -> float | None:
-    """What a bias adds, None for what is none. More than a million is as good as a million."""
+    """The number that a bias adds; None for a value that is not a bias. It is cut off at a million, up and down."""
     if bias is False:
         return -math.inf
     if isinstance(bias, bool) or not isinstance(bias, int | float):
@@ -324,7 +326,7 @@ def _speculative(engine: Backend, body: GenerationBody) -> SpeculativeParams:
 
 
 def prediction_of(value: object) -> bytes:
-    """The text of `{"type": "content", "content": ...}`, a string or text parts, as UTF-8; empty where there is none.
+    """The text of `{"type": "content", "content": ...}`, a string or text parts, as UTF-8; empty for None.
 
     For every route that generates. Raises InvalidRequestError.
     """

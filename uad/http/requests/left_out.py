@@ -1,5 +1,5 @@
-"""What requests hold that has no effect here. Members that are left out knowingly stand in the table of their API, and
-the log has a line for each, once. Others that may hold content are refused by name, so that none is lost in silence.
+"""Members of requests that have no effect here. Members that are left out knowingly stand in the table of their API,
+and the log has a line for each, once. Others that may hold content are refused by name: none is lost in silence.
 """
 
 from __future__ import annotations

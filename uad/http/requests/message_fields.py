@@ -31,7 +31,7 @@ CHOICES = ("none", "auto", "required")
 
 class Body(BaseModel):
     """Base of every request body, and of the objects in one. Null is the default of a field. Of a field with several
-    names the first counts that has a value; null and an empty text are none where another name has one.
+    names the first counts that has a value; null and an empty text do not count where another name has a value.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, regex_engine="rust-regex")
@@ -146,7 +146,7 @@ def _marked(part: dict[str, Any]) -> dict[str, Any]:
 
 
 class FunctionBody(Body):
-    """What a tool is called, what it does, and the JSON schema of its arguments."""
+    """A tool's name, what it does, and the JSON schema of its arguments."""
 
     name: StrictStr = Field(min_length=1, max_length=MAX_NAME)
     description: StrictStr | None = None

@@ -62,7 +62,7 @@ class UnreadableError(Exception):
 
 
 def format_of(data: bytes) -> str:
-    """What the file is by its first bytes: one of `FORMATS`, or the name of another; empty where nobody knows."""
+    """The format of a file by its first bytes: one of `FORMATS`, or the name of another; empty if unknown."""
     for at, magic, name in _MAGIC:
         if data.startswith(magic, at) and (name != "WEBP" or data.startswith(b"RIFF")):
             return name
@@ -96,7 +96,7 @@ def _is_targa(data: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a decoder gets of a file, and what it does not have to know."""
+    """The bytes of a file that go to its decoder, and facts that the decoder does not need."""
 
     data: bytes
     exif: bytes = b""
@@ -106,7 +106,7 @@ class Prepared:
 
 
 def prepared(data: bytes, kind: str) -> Prepared:
-    """What is needed of a file of this format. Raises UnreadableError where it has no pixels."""
+    """Keep what is needed of a file of this format. Raises UnreadableError where it has no pixels."""
     match kind:
         case "PNG":
             return _png(data)
@@ -239,7 +239,7 @@ def _matters(marker: int, content: bytes) -> bool:
 
 
 def _jpeg_segments(data: bytes) -> Iterator[tuple[int, bytes, int]]:
-    """Marker, content and place of each, up to the first scan. What is between them is passed over, as decoders do."""
+    """Marker, content and place of each, up to the first scan. Bytes between them are passed over, as decoders do."""
     at = 2
     while 0 <= (at := data.find(b"\xff", at)) < len(data) - 4:
         marker = data[at + 1]
@@ -269,7 +269,7 @@ def _webp(data: bytes) -> Prepared:
 
 def webp_anew(data: bytes) -> bytes:
     """The first picture of the file in a new container, with zeros for what it lacks at its end. Raises
-    UnreadableError where there is none.
+    UnreadableError if the file has no picture.
     """
     parts: dict[bytes, bytes] = {}
     for name, content, n in _webp_chunks(data):

@@ -113,7 +113,7 @@ def prompt_sources(prompt: object, where: str) -> list[PictureSource]:
 
 
 def _marker_in(text: str, n: int) -> str:
-    """What stands for the n pictures of a prompt."""
+    """The marker that stands for each of the n pictures of a prompt."""
     return OLD_MARKER if MEDIA_MARKER not in text and text.count(OLD_MARKER) == n else MEDIA_MARKER
 
 

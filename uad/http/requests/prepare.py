@@ -1,5 +1,5 @@
-"""What a request asks for, as the engine takes it: each `Request` is built once, of its prompt, its sampling, how its
-answers are read, its constraint, and the bounds of its thoughts, in this order.
+"""From a request to what the engine takes. Each `Request` is built once: of its prompt, its sampling, how its answers
+are read, its constraint, and the bounds of its thoughts, in this order.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def render_chat(text: Text, body: TemplateBody) -> str:
 
 
 def _for_template(text: Text, body: TemplateBody) -> tuple[list[Message], dict[str, object], bool, str, bool]:
-    """What `Text.chat` takes: messages, template variables, whether the answer is opened, how it begins, BOS."""
+    """Arguments of `Text.chat`: messages, template variables, whether the answer is opened, how it begins, BOS."""
     check_begun(body)
     n = len(body.messages) - (body.messages[-1].role == "assistant")
     prefill, messages = answer_begun(body, text.answers), [*map(_message, body.messages[:n])]
@@ -305,7 +305,7 @@ def _template_kwargs(body: TemplateBody) -> dict[str, object]:
 
 
 def _check_kwarg(name: str, value: object) -> None:
-    """What the value means is for the template."""
+    """Check a template variable. The template gives the value its meaning. Raises InvalidRequestError."""
     where = f"chat_template_kwargs.{name[:64]}"
     if not name.isidentifier() or name.startswith("_") or name in RESERVED_KWARGS:
         raise InvalidRequestError(
@@ -319,7 +319,7 @@ def _check_kwarg(name: str, value: object) -> None:
 
 
 _PROJECT, _FILE, _SNIPPET = "myproject\n", "filename\n", "\n\n--- snippet ---\n\n"
-"""What llama-server writes for a project and a file, which requests do not name, and between chunks without a mark."""
+"""Texts of llama-server for a project and a file, which requests do not name, and between chunks without a mark."""
 _BESIDE_IDS: Final = 2
 """Ids that llama-server takes from the suffix's share, beside the prompt."""
 _MARK_IDS: Final = 8
@@ -340,15 +340,15 @@ class FimParts:
     """Ids of other files, which stand before both."""
 
     def prompt(self, fim: FimTokens, bos: Sequence[int], suffix_first: bool) -> tuple[int, ...]:
-        """What the model reads: prefix, suffix, middle; or the suffix first, which some models prefer (SPM)."""
+        """Ids that the model reads: prefix, suffix, middle; or the suffix first, which some models prefer (SPM)."""
         # Of a file "ab|ef" the model reads <prefix>ab<suffix>ef<middle>, or <suffix>ef<prefix>ab<middle>.
         before, after = (*_mark(fim.prefix), *self.prefix), (*_mark(fim.suffix), *self.suffix)
         both = (*after, *before) if suffix_first else (*before, *after)
         return (*self.extra, *bos, *both, *_mark(fim.middle))
 
     def drafted(self, fim: FimTokens) -> tuple[int, ...]:
-        """What drafters read: the same text without marks, and the prefix last, after which the answer goes on. What
-        followed the prefix's last ids elsewhere in the file, before the cursor or after it, is a guess then.
+        """Ids that drafters read: the same text without marks, and the prefix last, after which the answer goes on. The
+        text that followed the prefix's last ids elsewhere in the file, before the cursor or after it, is then a guess.
         """
         marks = {fim.project, fim.file}
         return (*(id_ for id_ in self.extra if id_ not in marks), *self.suffix, *self.prefix)
@@ -429,7 +429,7 @@ def _mark(id_: int | None) -> tuple[int, ...]:
 
 
 def _bos(engine: Backend, add_special: bool) -> tuple[int, ...]:
-    """What a prompt begins with, where the model wants that and the request does not say otherwise."""
+    """Ids that begin a prompt, where the model wants them and the request does not say otherwise."""
     return tuple(engine.text.tokenize("", add_special=add_special, parse_special=False))
 
 

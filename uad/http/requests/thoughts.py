@@ -32,7 +32,7 @@ def switched(body: TemplateBody, kwargs: dict[str, object]) -> dict[str, object]
 
 
 def thought_bounds(engine: Backend, body: ChatBody, start: Start) -> ThoughtBounds | None:
-    """What the loop gets about an answer's thoughts; None where it has none. Tokenizes: for worker threads."""
+    """Marks and bound of an answer's thoughts, for the loop; None if it has none. Tokenizes: for worker threads."""
     answers, config = engine.text.answers, engine.config.server
     if not (answers.thinks or answers.channels or start.in_thought):
         return None

@@ -96,7 +96,7 @@ class Runner(web.AppRunner):
 
     @property
     def server(self) -> PhasedServer | None:
-        """What makes connections."""
+        """The server that makes connections."""
         return self._phases
 
     async def setup(self) -> None:

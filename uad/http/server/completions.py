@@ -125,7 +125,7 @@ async def _seen(state: State, size: int, asked: Translated[Any]) -> AsyncIterato
 
 
 def _dialect(state: State, route: AnswerRoute, asked: Translated[Any], images: Sequence[Sequence[Image]]) -> Dialect:
-    """What to generate, and in which form. Renders, tokenizes and compiles: for worker threads."""
+    """Prepare the generation, and the form of its answer. Renders, tokenizes and compiles: for worker threads."""
     body = asked.chat
     assert isinstance(body, Asking), "only counted chats are none to answer"
     try:

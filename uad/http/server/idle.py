@@ -1,4 +1,4 @@
-"""When the models are unloaded: once no request has needed them for so many seconds. On the event loop's thread."""
+"""When the models are unloaded: once no request has needed them for a number of seconds. On the event loop's thread."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ log = logging.getLogger("uad.server")
 SWITCH_SECONDS = 0.001
 """How long a thread waits for a busy one; decoding a token waits several times. Python's own value is 0.005."""
 SOON_SECONDS = 3.0
-"""What loads so quickly, or fails to, is not announced."""
+"""Models that load, or fail to, within this time are not announced."""
 _HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)
 """Windows lacks it."""
 _SHOW_CURSOR = "\x1b[?25h"
@@ -37,14 +37,14 @@ Opening = AbstractContextManager[Backend]
 
 
 def serve(opening: Opening, config: ServerConfig, ready: Callable[[Backend, str], None] | None = None) -> None:
-    """Load and serve until SIGINT, SIGTERM or SIGHUP. What runs then has `shutdown_timeout` seconds to end; a second
-    signal ends the process at once, as one does while it loads.
+    """Load and serve until SIGINT, SIGTERM or SIGHUP. Requests that run then have `shutdown_timeout` seconds to end; a
+    second signal ends the process at once, as one does while it loads.
 
     The port is open before `opening` is entered, on a thread of its own; every route answers 503 until then. `ready`
     gets the runtime and the base URL once it answers. Main thread only.
 
     Raises ConfigError where host or port cannot be used, what loading raises, and the fatal error that stopped the
-    engine, when all clients have their errors: a supervisor is to restart it.
+    engine. The latter comes when all clients have their errors: a supervisor is to restart it.
     """
     with _Signals() as signals, ExitStack() as stack:
         asyncio.run(_serve(stack, opening, config, ready, signals))
@@ -69,7 +69,7 @@ async def _serve(
             stack.push(opening)
             # One thread runs at a time: the model's and the loop's want to often, workers for long.
             sys.setswitchinterval(SWITCH_SECONDS)
-            # What is loaded stays: collections of garbage, which stop all threads, need not look through it.
+            # Loaded objects stay: collections of garbage, which stop all threads, need not look through it.
             gc.collect()
             gc.freeze()
             runtime.when_stopped(partial(loop.call_soon_threadsafe, stop.set))
@@ -103,7 +103,9 @@ async def _drained(runner: Runner, server: PhasedServer, seconds: float) -> None
 
 
 async def _loaded(opening: Opening, stop: asyncio.Event, url: str) -> Backend:
-    """What `opening` opens on a thread, while the loop goes on. Raises what it raises; `stop` ends the process."""
+    """Enter `opening` on a thread, while the loop goes on, and return its result. Raises what it raises; `stop` ends
+    the process.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Backend] = loop.create_future()
 
@@ -137,8 +139,8 @@ async def _loaded(opening: Opening, stop: asyncio.Event, url: str) -> Backend:
 
 
 class _Signals:
-    """What SIGINT, SIGTERM and SIGHUP do while a server lives. Use with `with`: the old handlers are put back at the
-    end, when all files are written.
+    """Handlers of SIGINT, SIGTERM and SIGHUP while a server lives. Use with `with`: the old handlers are put back at
+    the end, when all files are written.
     """
 
     def __init__(self) -> None:

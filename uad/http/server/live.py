@@ -25,7 +25,7 @@ _PATIENCE_S = 2.0
 
 
 class LiveWatch:
-    """What the engine says of itself, asked for at most every 0.2 s however many listen."""
+    """The engine's view of itself, asked for at most every 0.2 s however many listen."""
 
     def __init__(self) -> None:
         self.n_watchers = 0

@@ -1,8 +1,8 @@
 """The pictures of requests are fetched, read and decoded, within bounds. Lives on the event loop's thread.
 
-A picture at an address of the web is fetched only with --media-url, and from public addresses only. What is checked is
-the address that a socket is made for, so neither a name nor a redirect leads into an inner network. One in a file is
-read only from below --media-path.
+A picture at an address of the web is fetched only with --media-url, and from public addresses only. The
+address that a socket is made for is checked, so neither a name nor a redirect leads into an inner network. A picture in
+a file is read only from below --media-path.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAX_URL: Final = 8190
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 _UNICAST: Final = ipaddress.ip_network("2000::/3")
 _CLOSED: Final = (ipaddress.ip_network("192.0.0.0/24"), ipaddress.ip_network("3fff::/20"))
-"""What older versions of Python take for public."""
+"""Networks that older versions of Python take for public."""
 _NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None)
 _HEADERS: Final = {"Accept": "image/*", "Accept-Encoding": "identity", "User-Agent": "uad"}
 
@@ -76,7 +76,7 @@ class Threads(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Held:
-    """What one request holds of its pictures: files and what decoding takes, and pixels until they are freed."""
+    """Memory that one request holds for its pictures: files, decoding, and pixels until they are freed."""
 
     media: Media
     n_files: int = 0
@@ -177,7 +177,7 @@ class Media:
                 held.give_back(n)
 
     async def _files(self, sources: Sequence[PictureSource], held: Held) -> list[bytes | None]:
-        """What is fetched or read from elsewhere; None for what the request itself holds."""
+        """Files that are fetched or read from elsewhere; None for those that the request itself holds."""
         for source in sources:
             self._check(source)
         if not any(source.scheme in ("http", "https", "file") for source in sources):
@@ -263,7 +263,7 @@ def read_below(folder: Path, source: PictureSource) -> bytes:
 
 @dataclass(slots=True)
 class _Fetch:
-    """What one request fetches."""
+    """The fetches of one request."""
 
     session: aiohttp.ClientSession
     held: Held

@@ -25,7 +25,7 @@ def render(state: State) -> bytes:
 
 
 class _Collected(Collector):
-    """What an application counts, at this moment."""
+    """Counts of an application, at this moment."""
 
     def __init__(self, state: State) -> None:
         self._state = state

@@ -17,7 +17,7 @@ T = TypeVar("T")
 MAX_BYTES: Final = 1024
 """Bytes of the body. To tokenize random letters of this length takes up to 0.8 ms, plain words 0.1."""
 MAX_MESSAGES: Final = 4
-"""What a template does with messages that it refuses is repeated for several of them."""
+"""Most messages of a quick chat: a template's work on messages that it refuses is repeated for several of them."""
 ROLES: Final = frozenset({"system", "developer", "user"})
 """Templates look for thoughts in the assistant's words: a template took 4 ms for 2 KiB of tags."""
 QUICK_S: Final = 0.0005
@@ -35,8 +35,8 @@ _LIGHT_OF_MESSAGE: Final = frozenset({"role", "content"})
 
 
 def kind_of(body: GenerationBody, size: int) -> Hashable | None:
-    """What bodies have in common that take alike: fields, roles, and the power of two below their bytes; None for one
-    that belongs to a worker.
+    """A key shared by bodies that take equally long: type, fields, roles, lengths of texts, and the power of two below
+    their bytes; None for a body that belongs to a worker.
     """
     if size > MAX_BYTES or not body.model_fields_set <= _LIGHT:
         return None

@@ -1,5 +1,5 @@
-"""What all handlers of one application share: the engine, how many requests may still enter, threads for long work.
-Lives on the event loop's thread.
+"""State that all handlers of one application share: the engine, how many requests may still enter, threads for long
+work. Lives on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class State:
     scraped: Totals = field(default_factory=Totals)
     """At the last GET /metrics."""
     live: set[Generation] = field(default_factory=set)
-    """What is being generated for the clients of now."""
+    """Generations that run for present clients."""
     started: int = field(default_factory=lambda: int(time.time()))
     """Seconds since 1970."""
     idle: IdleTimer = field(init=False)
@@ -189,7 +189,7 @@ class State:
 
     @property
     def served(self) -> Served:
-        """What answers say of the server."""
+        """Names of the server in answers."""
         self._served = self._served or Served(self.alias, self.fingerprint)
         return self._served
 
@@ -237,8 +237,8 @@ class State:
     async def read(
         self, request: web.Request, build: Callable[[dict[str, object]], T], most: int = MAX_TEXT_BYTES
     ) -> tuple[T, int]:
-        """What `build` makes of the request's JSON object, and the body's bytes; off the loop where they are many.
-        most: bytes that it may have.
+        """The result of `build` for the request's JSON object, and the body's size in bytes; off the loop for large
+        bodies. most: bytes that the body may have.
         """
         data = await self.body(request, most)
 
