@@ -150,7 +150,7 @@ def test_too_many_models_at_the_start_are_refused():
 
 def test_nothing_is_announced_where_the_models_of_the_start_are_refused(monkeypatch):
     models = {name: replace(folder_model(name), loads_at_start=True) for name in "ab"}
-    monkeypatch.setattr(serving, "read_folder", lambda config, *more: models)
+    monkeypatch.setattr(serving, "read_folder", lambda *args: models)
     monkeypatch.setattr(serving.Listener, "open", lambda config: pytest.fail("it opened its port"))
     announced = []
     with pytest.raises(ConfigError, match="load-on-startup: 2 models"):
