@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Self
 
 from uad.base.config import Config
+from uad.base.console import Report
 from uad.base.events import Sink
 from uad.base.types import Request
 from uad.llama.context import Context
 from uad.runtime.costs.fit import fitted_beside
 from uad.runtime.loaded import Loaded
 from uad.runtime.open import Parts, build, engine_on, turns_on
-from uad.runtime.target import Progress
 from uad.runtime.timing import TIMING, Timing
 
 
@@ -28,7 +28,7 @@ class Stepper(Loaded):
         self._numbers = itertools.count(1)
 
     @classmethod
-    def open(cls, config: Config, progress: Progress | None = None, timing: Timing = TIMING) -> Self:
+    def open(cls, config: Config, progress: Report | None = None, timing: Timing = TIMING) -> Self:
         """Load everything but a prompt cache; progress(what, share) reports long loads. Raises ModelLoadError,
         MappingError or ConfigError.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from uad.text.calls.events import Arguments, CallEnd, CallStart, Content, Event, Thought
+from uad.text.calls.events import Arguments, CallEnd, CallEvent, CallStart, Content, Thought
 from uad.text.calls.files import load_all_calls
 from uad.text.calls.format import AnswerFormat
 from uad.text.calls.parser import AnswerParser, Start
@@ -74,7 +74,7 @@ def said_in_pieces(
     is_cut: bool = True,
 ) -> Said:
     parser = AnswerParser(format_, calls, start, shows_thoughts)
-    events: list[Event] = []
+    events: list[CallEvent] = []
     for piece in pieces:
         events += parser.feed(piece)
     events += parser.finish(is_cut)

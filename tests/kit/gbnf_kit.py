@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uad.text.grammar.gbnf_reader import Chars, Either, GbnfReader, GbnfText, Node, Ref, Repeat, Seq
+from uad.text.grammar.gbnf_reader import Chars, Either, GbnfNode, GbnfReader, GbnfText, Ref, Repeat, Seq
 
 
 class Meaning:
@@ -23,7 +23,7 @@ class Meaning:
                     ends[name, at] = frozenset(self._ends(node, text, at, ends))
         return len(text) in ends["root", 0]
 
-    def _ends(self, node: Node, text: str, at: int, ends: dict[tuple[str, int], frozenset[int]]) -> set[int]:
+    def _ends(self, node: GbnfNode, text: str, at: int, ends: dict[tuple[str, int], frozenset[int]]) -> set[int]:
         match node:
             case GbnfText(word):
                 return {at + len(word)} if text.startswith(word, at) else set()

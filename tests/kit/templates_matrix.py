@@ -19,7 +19,7 @@ from kit.templates_real import BOS, CONVERSATIONS, EOS, Real, real_templates
 from kit.templates_toys import named, toy
 from uad.text.mapping.compile import compile_rules
 from uad.text.mapping.derive import Derived, derive
-from uad.text.mapping.families import ROLES, Family, Message, Turn, bundled_mappings, load_families
+from uad.text.mapping.families import ROLES, Family, PlainMessage, Turn, bundled_mappings, load_families
 from uad.text.mapping.patterns import encode_parts, normalise
 from uad.text.mapping.recognise import bos_name, eos_name, recognise
 from uad.text.templates.seams import Part
@@ -63,7 +63,7 @@ class Telling:
     messages aside.
     """
 
-    messages: tuple[Message, ...]
+    messages: tuple[PlainMessage, ...]
     is_faithful: bool
 
 
@@ -118,7 +118,7 @@ def family_cells(chosen: list[tuple[str, str, str]]) -> Iterator[Cell]:
         yield Cell(a, b, conversation, got, wanted, asked, begun, told=faithful)
 
 
-def begins(family: Family, messages: tuple[Message, ...], draft: Real, conversation: str) -> bool:
+def begins(family: Family, messages: tuple[PlainMessage, ...], draft: Real, conversation: str) -> bool:
     """Whether the draft's template differs from its family only in how it asks for an answer."""
     asked, begun = asking(family, draft)
     body = written(family, messages, draft).removesuffix(asked)
@@ -135,7 +135,7 @@ def telling(name: str, conversation: str) -> Telling:
     stream = rules.stream()
     items = [*stream.feed(ids_of(real, real.texts[conversation] or "")), *stream.flush()]
     turns = named(normalise(items), SPY).removeprefix(BOS).split("<<")[1:]
-    messages = tuple(Message(*turn.split(">>", 1)) for turn in turns if not turn.startswith("end>>"))[:-1]
+    messages = tuple(PlainMessage(*turn.split(">>", 1)) for turn in turns if not turn.startswith("end>>"))[:-1]
     wanted = [message for message in CONVERSATIONS[conversation] if message.role != "system"]
     spoken = [message for message in messages if message.role not in ("system", "developer")]
     system = "".join(message.content for message in messages if message.role in ("system", "developer"))
@@ -143,7 +143,7 @@ def telling(name: str, conversation: str) -> Telling:
     return Telling(messages, spoken == wanted and heard)
 
 
-def written(family: Family, messages: tuple[Message, ...], real: Real) -> str:
+def written(family: Family, messages: tuple[PlainMessage, ...], real: Real) -> str:
     text = family.render(messages, bos_name(real.side.vocab), eos_name(real.side.vocab), add_generation_prompt=True)
     return BOS + text if real.side.vocab.add_bos and not text.startswith(BOS) else text
 

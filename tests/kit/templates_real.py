@@ -18,15 +18,15 @@ from platformdirs import user_cache_path
 
 from kit.templates_toys import toy
 from uad.base.errors import InvalidRequestError
-from uad.text.mapping.families import Message
+from uad.text.mapping.families import PlainMessage
 from uad.text.mapping.recognise import Side
 from uad.text.templates.render import render
 
-SYSTEM = Message("system", "Be brief; answer in French.")
+SYSTEM = PlainMessage("system", "Be brief; answer in French.")
 TALK = (
-    Message("user", "Hello, who are you?"),
-    Message("assistant", "Only a probe.\nNo more."),
-    Message("user", "And the next?"),
+    PlainMessage("user", "Hello, who are you?"),
+    PlainMessage("assistant", "Only a probe.\nNo more."),
+    PlainMessage("user", "And the next?"),
 )
 CONVERSATIONS = {"with system": (SYSTEM, *TALK), "without": TALK}
 _NAMES = re.compile(r"<[^<>\s]{1,60}>|〈\|\w+\|〉|\[/?[A-Z][A-Z_]+\]|\[gMASK\]|\]~!?b[\]\[]|\[e~\[|\[BOS\]|\[EOS\]")
@@ -60,7 +60,7 @@ def real_templates() -> dict[str, Real]:
 
 
 def written(
-    template: str, messages: tuple[Message, ...], prompt: bool = True, bos: str = BOS, eos: str = EOS
+    template: str, messages: tuple[PlainMessage, ...], prompt: bool = True, bos: str = BOS, eos: str = EOS
 ) -> str | None:
     asked = [{"role": message.role, "content": message.content} for message in messages]
     try:

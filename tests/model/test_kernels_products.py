@@ -17,9 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from uad.base.common.arrays import Floats
 from uad.base.config import ModelConfig
 from uad.llama.kernels import graphs, library, use
-from uad.llama.kernels.graphs import CpuBackend, Floats, How, Weight, types
+from uad.llama.kernels.graphs import CpuBackend, How, Weight, types
 
 pytestmark = pytest.mark.model
 

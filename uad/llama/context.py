@@ -17,6 +17,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
+from uad.base.common.arrays import Ints
 from uad.base.common.cores import usable_cores
 from uad.base.common.logits import Logits, Outputs
 from uad.base.config import ModelConfig
@@ -429,9 +430,6 @@ def _is_set() -> Any:
     return ctypes.cast(ctypes.CDLL(None if os.name != "nt" else "msvcrt").strlen, lib.ggml_abort_callback)
 
 
-_Ints = npt.NDArray[np.int32]
-
-
 class Batch:
     """Up to `capacity` rows. A row is (id, position, sequence, wants logits); rows keep the order in which they were
     added. width: numbers of the hidden row that each has besides, `hidden`, in the same order (0: none).
@@ -479,7 +477,7 @@ class Batch:
         return first
 
     @property
-    def outputs(self) -> _Ints:
+    def outputs(self) -> Ints:
         """The rows that want logits, in order."""
         return np.flatnonzero(self._want[: self.n]).astype(np.int32)
 
@@ -489,9 +487,7 @@ class Batch:
         return self.native
 
 
-def _native(
-    ids: _Ints, pos: _Ints, n_seq: _Ints, seq_pointers: npt.NDArray[np.uint64], want: npt.NDArray[np.int8]
-) -> Any:
+def _native(ids: Ints, pos: Ints, n_seq: Ints, seq_pointers: npt.NDArray[np.uint64], want: npt.NDArray[np.int8]) -> Any:
     int32 = ctypes.POINTER(ctypes.c_int32)
     batch: Any = lib.llama_batch()  # the binding declares its pointer fields as arrays
     batch.n_tokens = 0

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from uad.base.common.arrays import Hidden
 from uad.base.config import ModelConfig
 from uad.base.errors import ModelLoadError
 from uad.base.types import Rows
 from uad.llama import nextn
 from uad.llama.context import Context
 from uad.llama.model import Model
-from uad.llama.nextn import Hidden, HiddenRows
+from uad.llama.nextn import HiddenRows
 
 _CLOSE = 1e-2  # share of the largest number of a hidden row by which two may differ that are the same
 

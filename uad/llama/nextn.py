@@ -15,14 +15,11 @@ from typing import Any
 
 import llama_cpp.llama_cpp as binding
 import numpy as np
-import numpy.typing as npt
 
+from uad.base.common.arrays import Hidden
 from uad.base.errors import ConfigError, DecodeError
 from uad.base.types import Rows
 from uad.llama.backend import native, symbols
-
-Hidden = npt.NDArray[np.float32]
-"""Hidden rows, [n, width]."""
 
 
 @cache

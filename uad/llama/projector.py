@@ -20,8 +20,8 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
-import numpy.typing as npt
 
+from uad.base.common.arrays import Floats, Ints
 from uad.base.config import ModelConfig, VisionConfig
 from uad.base.errors import ConfigError, DecodeError, InvalidRequestError, ModelLoadError, UnavailableError
 from uad.base.gguf import GgufFile
@@ -38,9 +38,6 @@ _MARKER = IMAGE_PLACE.encode()
 """Stands for the image in a text that holds nothing else."""
 _LAYOUTS = 512  # layouts that are remembered; each is a few hundred numbers
 _HELD_BYTES = 64 << 20  # of rows that were made and may be wanted again
-
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)

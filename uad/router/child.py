@@ -40,7 +40,7 @@ _CHOOSING_S = 60.0
 """For the choice of a draft, which reads the headers of files."""
 _GONE_S = 10.0
 """How long a killed process may take to end; one that waits for a disk may never do."""
-Tell = Callable[[str], None]
+LineSink = Callable[[str], None]
 _log = logging.getLogger("uad")
 
 
@@ -86,7 +86,9 @@ class Launcher(Protocol):
 class ChildProcess:
     """A process in a session of its own, and what it says: stderr goes to `tell`, line by line."""
 
-    def __init__(self, process: Process, key: str, tell: Tell, has_work: Callable[[], bool], still_s: float) -> None:
+    def __init__(
+        self, process: Process, key: str, tell: LineSink, has_work: Callable[[], bool], still_s: float
+    ) -> None:
         """still_s: see `_STILL_S`."""
         self.url, self.key, self.pid = "", key, process.pid
         self._process, self._tell = process, tell
@@ -182,7 +184,7 @@ class ChildProcess:
                 self.kill()
                 return
 
-    async def _read(self, stream: asyncio.StreamReader, take: Tell) -> None:
+    async def _read(self, stream: asyncio.StreamReader, take: LineSink) -> None:
         while True:
             try:
                 line = await stream.readline()

@@ -23,7 +23,7 @@ from uad.router.refusal import RoutingError, broken, later, unknown, wrong
 _log = logging.getLogger("uad")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 """Before a model is loaded again whose process failed: the first time, and at most, doubled each time between."""
-Tell = Callable[[str, str, Mapping[str, object]], None]
+EventSink = Callable[[str, str, Mapping[str, object]], None]
 
 
 class ModelPool:
@@ -38,7 +38,7 @@ class ModelPool:
         most: int,
         most_waiting: int,
         memory_left: Callable[[Iterable[int]], float] = lambda pids: math.inf,
-        tell: Tell = lambda model, event, data: None,
+        tell: EventSink = lambda model, event, data: None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.models: dict[str, PooledModel] = {}

@@ -15,6 +15,7 @@ from typing import Self
 
 from uad.base.common.available import available
 from uad.base.config import Config, ModelConfig
+from uad.base.console import Report
 from uad.base.errors import ConfigError
 from uad.base.events import Delta, Event, Failed
 from uad.base.gguf import GgufFile, files_of
@@ -38,7 +39,7 @@ from uad.runtime.check_rows import (
 )
 from uad.runtime.loaded import Loaded
 from uad.runtime.open import Parts, build
-from uad.runtime.target import Measured, Progress, agreeing, are_alike
+from uad.runtime.target import Measured, agreeing, are_alike
 from uad.runtime.timing import Timing
 
 _PROMPT_IDS = 28  # ids, which a text repeats: so look-ups draft at once, and no pass over it has 64 ids
@@ -169,7 +170,7 @@ class Checked:
         return values | {"holds": not self.broken}
 
 
-def check(config: Config, text: str, plan: CheckPlan, progress: Progress) -> Checked:
+def check(config: Config, text: str, plan: CheckPlan, progress: Report) -> Checked:
     """Loads the target, with the draft if there is one, without `--exact` and with it, and compares on this text. Where
     uad's kernels compute all, there is nothing that `--exact` could change, and it is loaded once.
 
@@ -286,7 +287,7 @@ class CheckedAnswer:
 class OpenWay(Loaded):
     """A target without `--exact` or with it, as it is served, and a context of one slot on the same weights."""
 
-    def __init__(self, parts: Parts, exact: bool, plan: CheckPlan, progress: Progress) -> None:
+    def __init__(self, parts: Parts, exact: bool, plan: CheckPlan, progress: Report) -> None:
         super().__init__(parts)
         self._exact, self._plan = exact, plan
         self._name = "with --exact" if exact else "without --exact"
@@ -312,7 +313,7 @@ class OpenWay(Loaded):
         self.widths = range(1, min(plan.n_max, longest) + 2)
 
     @classmethod
-    def open(cls, config: Config, exact: bool, plan: CheckPlan, progress: Progress) -> Self:
+    def open(cls, config: Config, exact: bool, plan: CheckPlan, progress: Report) -> Self:
         """Load everything. Raises ModelLoadError, MappingError or ConfigError."""
         config = replace(config, drafting=replace(config.drafting, exact=exact))
         parts = build(config, progress, _Uncounted())
@@ -328,7 +329,7 @@ class OpenWay(Loaded):
         rows = self._rows(ids)
         self.single = rows.single
         prompts = compare_prompts(
-            self.alone, self.beside, ids, plan.n_prompt, _Clock(plan.seconds * _SHARES["prompts"])
+            self.alone, self.beside, ids, plan.n_prompt, _TimeLimit(plan.seconds * _SHARES["prompts"])
         )
         texts = self._texts(ids, rows.seconds)
         return CheckedWay(
@@ -345,7 +346,7 @@ class OpenWay(Loaded):
             plan.depths,
             self.widths,
             plan.n_ids,
-            _Clock(seconds),
+            _TimeLimit(seconds),
             lambda share: self._progress(what, share),
         )
         self._progress(what, 1.0)
@@ -389,7 +390,7 @@ class OpenWay(Loaded):
 
     def _answers(self, requests: Sequence[Request], seconds: float) -> list[CheckedAnswer]:
         """Answers to all requests at once, to the end, or until `seconds` are over."""
-        answers, is_over = [], _Clock(seconds)
+        answers, is_over = [], _TimeLimit(seconds)
         for number, request in enumerate(requests):
             self._engine.check(request)
             answers.append(CheckedAnswer())
@@ -402,7 +403,7 @@ class OpenWay(Loaded):
         return answers
 
 
-class _Clock:
+class _TimeLimit:
     """A clock that says, when called, whether `seconds` are over since it was made."""
 
     def __init__(self, seconds: float) -> None:
@@ -422,13 +423,13 @@ def _effect(plain: Sequence[tuple[bytes, int]], exact: Sequence[tuple[bytes, int
     return ExactEffect(len(pairs), n_other, sum(row[1] != other[1] for row, other in pairs))
 
 
-def _costs(plain: OpenWay, exact: OpenWay, ids: Sequence[int], seconds: float, progress: Progress) -> list[ExactCost]:
+def _costs(plain: OpenWay, exact: OpenWay, ids: Sequence[int], seconds: float, progress: Report) -> list[ExactCost]:
     """The costs of passes of one slot in both ways, measured in turns, twice at least."""
     most = min(plain.widths[-1], exact.widths[-1])
     widths = sorted({n for n in _COST_WIDTHS if n <= most} | {most})
     ms: dict[tuple[int, bool], list[float]] = {(n, is_exact): [] for n in widths for is_exact in (False, True)}
     (text,) = stretches(ids, 0, _COST_DEPTH + 2 * most, 1)
-    is_over = _Clock(min(seconds, 60.0))
+    is_over = _TimeLimit(min(seconds, 60.0))
     for turn in range(_COST_ROUNDS):
         if turn > 1 and is_over():
             break

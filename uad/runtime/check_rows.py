@@ -17,7 +17,7 @@ from uad.engine.decode.engine import n_at_once
 from uad.engine.decode.layout import Least, padding
 from uad.llama.context import Context
 
-Ids = Sequence[int]
+IdSequence = Sequence[int]
 Until = Callable[[], bool]
 """Whether it is time to stop."""
 _APART_IDS = 37  # ids between where the text of one sequence begins and that of the next one
@@ -33,7 +33,7 @@ class Passes:
     def __init__(self, context: Context, least: Least) -> None:
         self.context, self.least = context, least
         self._held = dict.fromkeys(range(context.n_seq), 0)
-        self._begun: dict[int, tuple[Ids, int]] = {}
+        self._begun: dict[int, tuple[IdSequence, int]] = {}
 
     def clear(self) -> None:
         """Forget all texts."""
@@ -42,7 +42,7 @@ class Passes:
         self._held = dict.fromkeys(self._held, 0)
         self._begun.clear()
 
-    def begin(self, texts: Sequence[Ids], depth: int) -> None:
+    def begin(self, texts: Sequence[IdSequence], depth: int) -> None:
         """Sequence i holds the first `depth` ids of text i: what it held of the same text is kept, as far as its memory
         can go back there.
         """
@@ -61,7 +61,7 @@ class Passes:
         """The sequence keeps n of its ids at most: as many as its memory can go back to."""
         self._held[seq] = self.context.take_back(seq, n)
 
-    def read(self, seq: int, text: Ids, end: int, piece: int = 0) -> Logits:
+    def read(self, seq: int, text: IdSequence, end: int, piece: int = 0) -> Logits:
         """Read a prompt up to `end`, `piece` ids at a time (0: as many as a batch holds); the last row's logits, [1,
         n_vocab]. The last piece also takes a rest shorter than a piece, where a batch holds both.
         """
@@ -79,14 +79,14 @@ class Passes:
             logits = self._together({seq: text}, at, int(at == end))[seq]
         return logits
 
-    def rows(self, texts: Sequence[Ids], depth: int, n: int, width: int) -> list[Logits]:
+    def rows(self, texts: Sequence[IdSequence], depth: int, n: int, width: int) -> list[Logits]:
         """Logits after `depth` ids of each text, [n - n % width, n_vocab], in passes of `width` rows of each."""
         self.begin(texts, depth)
         by_seq = dict(enumerate(texts))
         passes = [self.advance(by_seq, at + width, width) for at in range(depth, depth + n - width + 1, width)]
         return [np.concatenate([logits[seq] for logits in passes]) for seq in by_seq]
 
-    def advance(self, texts: Mapping[int, Ids], end: int, n_logits: int) -> dict[int, Logits]:
+    def advance(self, texts: Mapping[int, IdSequence], end: int, n_logits: int) -> dict[int, Logits]:
         """Decode these texts up to `end`: a copy of the logits of the last ids of each, [n_logits, n_vocab]."""
         out: dict[int, Logits] = {}
         most = self.least.most_sequences(self.context.n_ubatch)
@@ -97,7 +97,7 @@ class Passes:
             out |= self._together({seq: texts[seq] for seq in seqs[at : at + most]}, end, n_logits)
         return out
 
-    def _catch_up(self, seq: int, text: Ids, end: int) -> None:
+    def _catch_up(self, seq: int, text: IdSequence, end: int) -> None:
         """See `Engine._catch_up`."""
         held = self._held[seq]
         n = n_at_once(end - held, self.context.n_ubatch, self.least.rows)
@@ -105,7 +105,7 @@ class Passes:
             self.context.decode([Rows(seq, held, text[held : held + n], 0)])
             self._held[seq] += n
 
-    def _together(self, texts: Mapping[int, Ids], end: int, n_logits: int) -> dict[int, Logits]:
+    def _together(self, texts: Mapping[int, IdSequence], end: int, n_logits: int) -> dict[int, Logits]:
         context, least, held = self.context, self.least.rows, self._held
         counts = {seq: end - held[seq] for seq in texts}
         extra = padding(counts, context.n_ubatch, self.least)
@@ -184,7 +184,7 @@ class RowsFound:
     seconds: float = float("inf")
 
 
-def stretches(ids: Ids, at: int, length: int, n: int) -> list[tuple[int, ...]]:
+def stretches(ids: IdSequence, at: int, length: int, n: int) -> list[tuple[int, ...]]:
     """n texts of this length out of these ids, the first from place `at` on, each beginning elsewhere; ids go round."""
     return [tuple(ids[(at + i * _APART_IDS + k) % len(ids)] for k in range(length)) for i in range(n)]
 
@@ -192,7 +192,7 @@ def stretches(ids: Ids, at: int, length: int, n: int) -> list[tuple[int, ...]]:
 def compare_rows(
     alone: Passes,
     beside: Passes,
-    ids: Ids,
+    ids: IdSequence,
     depths: Sequence[int],
     widths: Sequence[int],
     n_ids: int,
@@ -239,7 +239,7 @@ def telling_first(widths: Sequence[int]) -> list[int]:
     return list(dict.fromkeys([*telling, *widths]))
 
 
-def compare_prompts(alone: Passes, beside: Passes, ids: Ids, n: int, until: Until) -> list[PromptCompared]:
+def compare_prompts(alone: Passes, beside: Passes, ids: IdSequence, n: int, until: Until) -> list[PromptCompared]:
     """A prompt of n ids read at once, in pieces, anew and from what a slot holds of it, alone and beside another text;
     no further ones once it is time to stop: they have no ids.
     Raises what decoding does.

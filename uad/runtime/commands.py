@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from uad.base.errors import UadError
 
-Command = Callable[[], None]
+ThreadCommand = Callable[[], None]
 
 
 class Commands:
@@ -19,7 +19,7 @@ class Commands:
     """
 
     def __init__(self) -> None:
-        waiting: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        waiting: queue.SimpleQueue[ThreadCommand | None] = queue.SimpleQueue()
         self.put, self.get, self.is_empty = waiting.put, waiting.get, waiting.empty
         self.lock = threading.Lock()
         self.is_closed = False
@@ -29,7 +29,7 @@ class Commands:
         """The fatal error that stopped the model thread, if one did."""
         self._when_stopped: list[Callable[[], object]] = []
 
-    def post(self, command: Command) -> bool:
+    def post(self, command: ThreadCommand) -> bool:
         """Have it done; False where nothing is done any more."""
         with self.lock:
             if not self.is_closed:

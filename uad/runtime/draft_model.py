@@ -9,6 +9,7 @@ from pathlib import Path
 
 from uad.base.common.files import size_text
 from uad.base.config import Config, ModelConfig
+from uad.base.console import Report
 from uad.base.errors import ConfigError, MappingError, ModelLoadError
 from uad.base.events import ModelInfo
 from uad.drafts.model.draft_context import DraftContext, RowByRow
@@ -21,7 +22,7 @@ from uad.llama.rearranged import notes as rearranged_notes
 from uad.runtime.costs.profile import most_singly
 from uad.runtime.models import open_model, side, template_options, tokenizer_notes
 from uad.runtime.pacing import Steps, draft_steps
-from uad.runtime.target import LoadedTarget, Progress
+from uad.runtime.target import LoadedTarget
 from uad.runtime.timing import Timing
 from uad.text.mapping.plan import plan
 from uad.text.mapping.recognise import Side
@@ -45,7 +46,7 @@ class OpenedDraft:
 
 
 def open_draft(
-    config: Config, stack: ExitStack, target: LoadedTarget, encoder: Encoder, progress: Progress, timing: Timing
+    config: Config, stack: ExitStack, target: LoadedTarget, encoder: Encoder, progress: Report, timing: Timing
 ) -> OpenedDraft:
     """The draft model's part on the stack; where it loads and then fails, none, and the line that says so."""
     if config.draft is None:
@@ -85,7 +86,7 @@ def _opened(
     stack: ExitStack,
     target: LoadedTarget,
     encoder: Encoder,
-    progress: Progress,
+    progress: Report,
     timing: Timing,
 ) -> OpenedDraft:
     """The part of one draft model on the stack, if it drafts. Raises what loading and mapping do."""

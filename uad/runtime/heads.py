@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from uad.base.config import ModelConfig
+from uad.base.console import Report
 from uad.base.errors import ConfigError, ModelLoadError
 from uad.base.types import SamplingParams
 from uad.drafts.model.choosing import Chooser
@@ -22,7 +23,7 @@ from uad.llama.model import Model
 from uad.runtime.models import open_model
 from uad.runtime.pacing import Steps, draft_steps
 from uad.runtime.plan import Plan
-from uad.runtime.target import LoadedTarget, Progress
+from uad.runtime.target import LoadedTarget
 from uad.runtime.timing import Timing
 
 _log = logging.getLogger("uad")
@@ -40,7 +41,7 @@ class OpenedHead:
     """The drafter's."""
 
 
-def open_head(plan: Plan, stack: ExitStack, target: LoadedTarget, progress: Progress, timing: Timing) -> OpenedHead:
+def open_head(plan: Plan, stack: ExitStack, target: LoadedTarget, progress: Report, timing: Timing) -> OpenedHead:
     """The head on the stack, where the plan has one; none, and the line that says so, where it fails otherwise than by
     the user's fault. Raises ModelLoadError, or ConfigError for a head of another model.
     """
@@ -60,7 +61,7 @@ def open_head(plan: Plan, stack: ExitStack, target: LoadedTarget, progress: Prog
         return opened
 
 
-def _opened(plan: Plan, stack: ExitStack, target: LoadedTarget, progress: Progress, timing: Timing) -> OpenedHead:
+def _opened(plan: Plan, stack: ExitStack, target: LoadedTarget, progress: Report, timing: Timing) -> OpenedHead:
     config = plan.config
     window = config.drafting.window or target.context.n_ctx
     context, own = open_context(plan, stack, target, window, progress)
@@ -71,7 +72,7 @@ def _opened(plan: Plan, stack: ExitStack, target: LoadedTarget, progress: Progre
 
 
 def open_context(
-    plan: Plan, stack: ExitStack, target: LoadedTarget, window: int, progress: Progress
+    plan: Plan, stack: ExitStack, target: LoadedTarget, window: int, progress: Report
 ) -> tuple[HeadContext, ModelConfig]:
     """The context of the plan's head on the stack, and its settings; it reads the target's hidden rows of the last
     `window` ids. Raises ModelLoadError, or ConfigError for a head of another model.

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from uad.base.config import Config
+from uad.base.console import Report
 from uad.base.errors import ConfigError, InvalidRequestError, NotSupportedError
 from uad.base.events import ModelInfo, RuntimeInfo
 from uad.base.types import BY_REQUEST, Request
@@ -41,7 +42,7 @@ from uad.runtime.slots.disk import DiskTexts
 from uad.runtime.slots.disk_files import make_folder
 from uad.runtime.slots.file import SavedSlot
 from uad.runtime.slots.keeper import SlotKeeper
-from uad.runtime.target import LoadedTarget, Progress, open_target
+from uad.runtime.target import LoadedTarget, open_target
 from uad.runtime.timing import TIMING, Timing
 from uad.text.grammar.grammars import Grammars
 from uad.text.grammar.protocol import Matcher
@@ -76,12 +77,12 @@ class Parts:
     disk: DiskTexts | None = None
 
 
-def build(config: Config, progress: Progress, timing: Timing = TIMING) -> Parts:
+def build(config: Config, progress: Report, timing: Timing = TIMING) -> Parts:
     """Plan, and open what was planned. Raises what both do."""
     return open_parts(plan(config), progress, timing)
 
 
-def open_parts(plan: Plan, progress: Progress, timing: Timing = TIMING) -> Parts:
+def open_parts(plan: Plan, progress: Report, timing: Timing = TIMING) -> Parts:
     """Loads the models as planned and wires the parts.
 
     Raises ModelLoadError, MappingError or ConfigError; nothing stays loaded then.

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from uad.base.config import Config
+from uad.base.console import Report
 from uad.base.errors import DecodeError, NotSupportedError, UadError, UnavailableError
 from uad.base.events import EngineView, Failed, Sink, SleepState, SlotAction, SlotOutcome
 from uad.base.types import Request
@@ -22,7 +23,6 @@ from uad.runtime.commands import Commands
 from uad.runtime.loaded import Loaded
 from uad.runtime.model_thread import ModelThread
 from uad.runtime.open import build
-from uad.runtime.target import Progress
 from uad.runtime.worker_watch import WorkerWatch
 
 _log = logging.getLogger("uad")
@@ -34,7 +34,7 @@ _LAST_WORDS_S = 10.0  # for clients to get their errors, once llama.cpp has give
 class Runtime(Loaded):
     """A loaded target, perhaps with a draft, and the thread that runs them."""
 
-    def __init__(self, config: Config, progress: Progress) -> None:
+    def __init__(self, config: Config, progress: Report) -> None:
         self.config = config
         self._commands = Commands()
         self._numbers = itertools.count(1)
@@ -49,14 +49,14 @@ class Runtime(Loaded):
         self._workers = WorkerWatch(self._commands) if rpc.connected() else None
 
     @classmethod
-    def open(cls, config: Config, progress: Progress | None = None) -> Runtime:
+    def open(cls, config: Config, progress: Report | None = None) -> Runtime:
         """Load everything; progress(what, share) reports long loads.
 
         Raises ModelLoadError, MappingError or ConfigError.
         """
         return cls(config, progress or (lambda what, share: None))
 
-    def _main(self, built: Future[ModelThread], progress: Progress) -> None:
+    def _main(self, built: Future[ModelThread], progress: Report) -> None:
         """Everything native happens on this thread, loading and warming up too. Each thread that computes gets its own
         team of OpenMP threads, and as soon as there are more of them than cores they sleep at barriers instead of
         spinning: decodes took 10 % longer.

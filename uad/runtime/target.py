@@ -4,11 +4,11 @@ bits (`--exact`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from uad.base.config import Config, ModelConfig
+from uad.base.console import Report
 from uad.base.errors import ConfigError
 from uad.engine.decode.layout import Least, longest_draft
 from uad.llama.context import Context
@@ -24,8 +24,6 @@ from uad.runtime.plan import Plan
 
 _ALWAYS = frozenset(("Q8_0", "Q5_0", "Q4_1", "Q4_0"))
 """Weights whose rows llama.cpp's own kernels for CPUs compute alike in any pass."""
-Progress = Callable[[str, float], None]
-"""Called with what is being done and the share of it that is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class LoadedTarget:
         return self.measured.least
 
 
-def open_target(plan: Plan, stack: ExitStack, progress: Progress) -> LoadedTarget:
+def open_target(plan: Plan, stack: ExitStack, progress: Report) -> LoadedTarget:
     """The first of the plan's attempts whose passes agree, or else the last one, on the stack. Raises ModelLoadError,
     or ConfigError for a tokenizer that disagrees with it and for a batch too small for `--exact`.
     """
@@ -68,7 +66,7 @@ def open_target(plan: Plan, stack: ExitStack, progress: Progress) -> LoadedTarge
     raise AssertionError("a plan has a target")
 
 
-def _opened(config: Config, own: ModelConfig, stack: ExitStack, progress: Progress) -> LoadedTarget:
+def _opened(config: Config, own: ModelConfig, stack: ExitStack, progress: Report) -> LoadedTarget:
     model = stack.enter_context(open_model(own, "target", lambda share: progress("loading target", share)))
     context = stack.enter_context(Context(model, own, config.n_parallel, "target"))
     measured = Measured()

@@ -24,6 +24,7 @@ from uad.text.mapping.recognise import Side, bos_name, eos_name, recognise
 from uad.text.sight import Sight, with_images
 from uad.text.templates.calling import calling, capabilities
 from uad.text.templates.conversation import Talk, converse
+from uad.text.templates.history import Message
 from uad.text.templates.prefill import without_thoughts
 from uad.text.templates.render import Rendered, settle_kwargs
 from uad.text.templates.sandbox import compile_template
@@ -40,7 +41,6 @@ LONGEST = 1 << 20
 _N_KEPT, _LONGEST_KEPT_CHARS = 16, 1 << 14  # chats whose ids are kept, and characters of the JSON of each
 _CHANGING = ("strftime_now", "date_string", "datetime", "uad_now", "random")
 """With one of these in it a template may write another text the next time."""
-Message = Mapping[str, object]
 
 
 class Text(Protocol):

@@ -8,13 +8,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from uad.base.common.arrays import Ints
 from uad.base.types import GREEDY, WRITERS, Ask, Clock, Commit, SpecPolicy, SpeculativeParams
 from uad.engine.decode.drafting import DraftedText, Drafting
 from uad.engine.drafter import Drafter, Pace
 from uad.engine.policy.cost import CostCurve, CostSample
 from uad.engine.policy.machine import Machine
 from uad.engine.policy.protocol import Wish
-from uad.vllm.texts import NO_DRAFT, BatchTexts, FollowedRow, Ids, RowText
+from uad.vllm.texts import NO_DRAFT, BatchTexts, FollowedRow, RowText
 
 _COLD, _ROUNDS = 2, 3
 _NEVER_PADDED = (1 << 30) - 1  # ids that are free to take back; fewer than would have rows filled up
@@ -89,7 +90,7 @@ class BatchDrafting:
         self._texts.reset()
         self._since, self._planned, self._n_plain = None, (), 0
 
-    def propose(self, sampled: Sequence[Sequence[int]], n_tokens: npt.NDArray[np.int32], ids: Ids) -> list[list[int]]:
+    def propose(self, sampled: Sequence[Sequence[int]], n_tokens: npt.NDArray[np.int32], ids: Ints) -> list[list[int]]:
         """The ids submitted with each row; an empty list: nothing. See `BatchTexts.follow`."""
         since, self._since = self._since, None
         nothing: list[list[int]] = [[] for _ in sampled]

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from uad.base.common.arrays import Ints
 from uad.base.types import Draft
 
-Ids = npt.NDArray[np.int32]
 NO_DRAFT = Draft()
 GONE = 16
 """Calls without a request after which it is taken to be over; one that comes back is begun again."""
@@ -26,24 +26,24 @@ class RowText:
     """
 
     seq: int
-    ids: Ids = field(default_factory=lambda: np.empty(0, np.int32))
+    ids: Ints = field(default_factory=lambda: np.empty(0, np.int32))
     n: int = 0
     last_call: int = 0
     is_running: bool = False
     draft: Draft = NO_DRAFT
     n_rows: int = 1
 
-    def matches(self, row: Ids, n: int) -> bool:
+    def matches(self, row: Ints, n: int) -> bool:
         """Whether the row's first n ids are this text."""
         return self.n == n and bool(np.array_equal(self.ids[:n], row[:n]))
 
-    def n_common(self, row: Ids, n: int) -> int:
+    def n_common(self, row: Ints, n: int) -> int:
         """How many ids at the front are the same."""
         n = min(self.n, n)
         differs = self.ids[:n] != row[:n]
         return int(differs.argmax()) if differs.any() else n
 
-    def take(self, row: Ids, n: int, begin: int = 0) -> None:
+    def take(self, row: Ints, n: int, begin: int = 0) -> None:
         """The row's first n ids are the text now; those before begin are so already."""
         if n > len(self.ids):
             grown = np.empty(max(n + n // 2, 256), np.int32)
@@ -78,7 +78,7 @@ class BatchTexts:
         self._by_row: dict[int, RowText] = {}
 
     def follow(
-        self, sampled: Sequence[Sequence[int]], n_tokens: npt.NDArray[np.int32], ids: Ids
+        self, sampled: Sequence[Sequence[int]], n_tokens: npt.NDArray[np.int32], ids: Ints
     ) -> list[FollowedRow | None]:
         """Which request each row is. sampled[i]: ids that were just written, none in a piece of a prompt; ids[i,
         :n_tokens[i]]: all. None for rows that are still read and unknown, and where all slots are taken.
@@ -106,13 +106,13 @@ class BatchTexts:
         self.texts = [RowText(text.seq) for text in self.texts]
         self._by_row = {}
 
-    def _known(self, row: int, ids: Ids, n_before: int, free: dict[int, RowText]) -> RowText | None:
+    def _known(self, row: int, ids: Ints, n_before: int, free: dict[int, RowText]) -> RowText | None:
         usual = self._by_row.get(row)
         if usual is not None and usual.seq in free and usual.matches(ids, n_before):
             return usual
         return next((text for text in free.values() if text.matches(ids, n_before)), None)
 
-    def _goes_on(self, text: RowText, ids: Ids, new: Sequence[int]) -> FollowedRow:
+    def _goes_on(self, text: RowText, ids: Ints, new: Sequence[int]) -> FollowedRow:
         is_next = self._n_calls - text.last_call <= self._n_stages
         text.last_call = self._n_calls
         if len(new):
@@ -126,7 +126,7 @@ class BatchTexts:
         text.is_running, text.draft, text.n_rows = False, NO_DRAFT, 1
         self.ended.append(text.seq)
 
-    def _begin(self, ids: Ids, n: int) -> FollowedRow | None:
+    def _begin(self, ids: Ints, n: int) -> FollowedRow | None:
         """In the slot that has most of it; of slots that are taken only the one that was away longest."""
         idle = [text for text in self.texts if not text.is_running]
         if idle:

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 
 from uad.base.types import TokenProb
 from uad.http.apis.blocks import Added, Blocks
-from uad.text.calls.events import Content, Event, Thought
+from uad.text.calls.events import CallEvent, Content, Thought
 
 
 class ScriptedParser:
     """Says what the next piece of an answer means."""
 
-    def __init__(self, *pieces: list[Event]) -> None:
-        self._pieces: Iterator[list[Event]] = iter(pieces)
+    def __init__(self, *pieces: list[CallEvent]) -> None:
+        self._pieces: Iterator[list[CallEvent]] = iter(pieces)
 
-    def feed(self, text: str) -> list[Event]:
+    def feed(self, text: str) -> list[CallEvent]:
         return next(self._pieces)
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[CallEvent]:
         return []
 
 

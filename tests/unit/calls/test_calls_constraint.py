@@ -16,10 +16,10 @@ from uad.text.calls.lark import (
     CallGrammar,
     CallShape,
     FreeText,
-    Json,
+    GrammarOpening,
+    GrammarPart,
+    JsonValue,
     Literal,
-    Opening,
-    Part,
     Pattern,
 )
 from uad.text.calls.tools import Calls, Tool, types_in
@@ -38,13 +38,13 @@ def filled(shape: CallShape, arguments: dict[str, Any]) -> str:
     """A call as a model under the constraint would write it, with these arguments in their order."""
     values = iter(arguments.values())
 
-    def text(part: Part) -> str:
+    def text(part: GrammarPart) -> str:
         match part:
             case Literal():
                 return part.text
             case Pattern():
                 return "0" if part.regex.startswith("[0-9]") else "a1b2c3d4e"
-            case Json():
+            case JsonValue():
                 return json.dumps(arguments if part.schema.get("type") == "object" else next(values))
             case FreeText():
                 return str(next(values))
@@ -130,20 +130,20 @@ def test_a_grammar_may_begin_behind_a_trigger_or_a_thought(name: str):
     found, example = grammar(name, Calls((*TOOLS, OPEN), "required")), FORMATS[name].example.strip()
     if found.trigger:
         behind = example.partition(found.trigger)[2]
-        assert takes(behind, found.lark(opening=Opening(after=found.trigger)))
-        assert not takes(example, found.lark(opening=Opening(after=found.trigger)))
+        assert takes(behind, found.lark(opening=GrammarOpening(after=found.trigger)))
+        assert not takes(example, found.lark(opening=GrammarOpening(after=found.trigger)))
     thought = f"{found.thought.start}hm, hm{found.thought.end}"
     gap = found.after_thought or "\n\n"
-    thinking = found.lark(opening=Opening(may_think=True))
+    thinking = found.lark(opening=GrammarOpening(may_think=True))
     assert takes(thought + gap + example, thinking)
     assert takes(example, thinking)
     assert not takes(thought + thought + example, thinking)
-    assert takes(gap + example, found.lark(opening=Opening(is_thought_over=True)))
+    assert takes(gap + example, found.lark(opening=GrammarOpening(is_thought_over=True)))
 
 
 def test_an_answer_may_stand_in_place_of_calls():
     found = grammar("hermes", Calls((*TOOLS, OPEN)))
-    lark = found.lark(opening=Opening(answer={"const": 42}))
+    lark = found.lark(opening=GrammarOpening(answer={"const": 42}))
     assert takes("42", lark)
     assert takes(FORMATS["hermes"].example, lark)
     assert not takes("43", lark)
@@ -151,7 +151,7 @@ def test_an_answer_may_stand_in_place_of_calls():
 
 def test_what_no_call_begins_with_is_refused():
     with pytest.raises(ValueError, match="no call begins with"):
-        grammar("hermes", Calls(TOOLS)).lark(opening=Opening(after="<other>"))
+        grammar("hermes", Calls(TOOLS)).lark(opening=GrammarOpening(after="<other>"))
 
 
 def test_types_of_a_schema():

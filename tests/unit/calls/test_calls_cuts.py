@@ -14,7 +14,7 @@ from test_calls_formats import CASES, MALFORMED, Case
 from uad.text.calls.events import Content
 from uad.text.calls.format import AnswerFormat
 from uad.text.calls.parser import MAX_AGAIN_CHARS, AnswerParser
-from uad.text.calls.source import Words
+from uad.text.calls.source import SoughtTexts
 from uad.text.calls.tools import Calls
 from uad.text.calls.values import GEMMA, escaped, of_json, of_tags, of_text, quoted, read_whole
 
@@ -95,8 +95,8 @@ def test_what_looks_like_calls_again_and_again_is_not_read_for_ever():
 
 
 def test_a_word_that_may_still_begin_is_held_back():
-    assert Words("ab", "b", "abc<").held_from("xxabc", 0) == 2
-    assert Words("ab", "b", "abc<").held_from("xxabd", 0) == 5
+    assert SoughtTexts("ab", "b", "abc<").held_from("xxabc", 0) == 2
+    assert SoughtTexts("ab", "b", "abc<").held_from("xxabd", 0) == 5
 
 
 @pytest.mark.parametrize(

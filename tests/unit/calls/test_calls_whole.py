@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.calls_kit import FORMATS
 
-from uad.text.calls.events import Arguments, CallEnd, CallStart, Content, Event, Thought
+from uad.text.calls.events import Arguments, CallEnd, CallEvent, CallStart, Content, Thought
 from uad.text.calls.format import AnswerFormat, Keys
 from uad.text.calls.parser import AnswerParser
 from uad.text.calls.strict import MAX_DEPTH, MAX_WHOLE_CHARS
@@ -37,17 +37,17 @@ ARGUMENTS = '{"word": "tea", "n": 3}'
 CALL = f'{{"name": "look_up", "arguments": {ARGUMENTS}}}'
 
 
-def heard(text: str, is_cut: bool = False, step: int = 1, format_: AnswerFormat = HERMES) -> list[Event]:
+def heard(text: str, is_cut: bool = False, step: int = 1, format_: AnswerFormat = HERMES) -> list[CallEvent]:
     parser = AnswerParser(format_, CALLS, whole=format_.keys_of_whole("on"))
     events = [event for at in range(0, len(text), step) for event in parser.feed(text[at : at + step])]
     return events + parser.finish(is_cut)
 
 
-def texts(events: list[Event]) -> str:
+def texts(events: list[CallEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, Content))
 
 
-def call(arguments: str, index: int = 0, name: str = "look_up", id_: str = "") -> list[Event]:
+def call(arguments: str, index: int = 0, name: str = "look_up", id_: str = "") -> list[CallEvent]:
     return [CallStart(index, name, id_), Arguments(index, arguments), CallEnd(index)]
 
 

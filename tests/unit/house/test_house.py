@@ -110,14 +110,20 @@ def test_links_lead_somewhere(name: str) -> None:
         assert (ROOT / link).exists(), link
 
 
-def test_a_class_name_means_one_thing() -> None:
-    """Classes of any two modules have different names, a leading underscore left out."""
-    found: dict[str, list[str]] = {}
+def test_a_name_of_a_type_means_one_thing() -> None:
+    """Classes and aliases of types of any two modules have different names, a leading underscore left out."""
+    places: dict[str, set[str]] = {}
     for path in sorted((ROOT / "uad").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                found.setdefault(node.name.lstrip("_"), []).append(path.relative_to(ROOT).as_posix())
-    assert {name: where for name, where in found.items() if len(where) > 1} == {}
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        for node in tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                aimed = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names += [target.id for target in aimed if isinstance(target, ast.Name)]
+        for name in names:
+            if re.match(r"_?[A-Z]\w*[a-z]", name):
+                places.setdefault(name.lstrip("_"), set()).add(path.relative_to(ROOT).as_posix())
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -16,7 +16,7 @@ from kit.templates_toys import LETTERS, named, vocab_of
 
 from uad.text.mapping.check import same_to_answer
 from uad.text.mapping.compile import compile_rules, reader_patterns
-from uad.text.mapping.families import Family, Message, bundled_mappings, load_families
+from uad.text.mapping.families import Family, PlainMessage, bundled_mappings, load_families
 from uad.text.mapping.patterns import Item, encode_parts, normalise
 from uad.text.mapping.recognise import bos_name, eos_name
 from uad.text.mapping.rules import CompiledRules
@@ -28,9 +28,13 @@ VOCABS = {name: vocab_of(family) for name, family in FAMILIES.items()}
 READABLE = [name for name, family in FAMILIES.items() if not family.write_only]
 SAFE = [name for name in READABLE if name not in LETTERS]
 STRIDE = 1 if os.environ.get("UAD_FULL_MATRIX") else 3
-SYSTEM = Message("system", "Be brief.")
-TALK = (Message("user", "Hello é"), Message("assistant", "Hi  there"), Message("user", "us the end"))
-THOUGHT = (Message("user", "Hello"), Message("assistant", "Hi", reasoning="So a greeting."), Message("user", "Bye"))
+SYSTEM = PlainMessage("system", "Be brief.")
+TALK = (PlainMessage("user", "Hello é"), PlainMessage("assistant", "Hi  there"), PlainMessage("user", "us the end"))
+THOUGHT = (
+    PlainMessage("user", "Hello"),
+    PlainMessage("assistant", "Hi", reasoning="So a greeting."),
+    PlainMessage("user", "Bye"),
+)
 
 
 @cache
@@ -38,7 +42,7 @@ def rules_for(read: str, write: str) -> CompiledRules:
     return compile_rules(VOCABS[read], VOCABS[write], FAMILIES[read], FAMILIES[write])
 
 
-def written(name: str, messages: tuple[Message, ...], prompt: bool = False) -> str:
+def written(name: str, messages: tuple[PlainMessage, ...], prompt: bool = False) -> str:
     vocab, family = VOCABS[name], FAMILIES[name]
     return family.render(messages, bos_name(vocab), eos_name(vocab), add_generation_prompt=prompt)
 
@@ -56,11 +60,11 @@ def translate(read: str, write: str, text: str) -> str:
     return named(items_of(read, write, text), VOCABS[write])
 
 
-def told(family: Family, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def told(family: Family, messages: tuple[PlainMessage, ...]) -> tuple[PlainMessage, ...]:
     """The conversation as a format tells it that has no marker of its own for the system message."""
     if messages[0].role != "system" or family.system == "turn" or family.roles["system"].start:
         return messages
-    return (Message("user", f"{messages[0].content}\n\n{messages[1].content}"), *messages[2:])
+    return (PlainMessage("user", f"{messages[0].content}\n\n{messages[1].content}"), *messages[2:])
 
 
 def test_families_load_quickly():
@@ -73,7 +77,7 @@ def test_families_load_quickly():
     assert min(seconds) < here(0.15)
 
 
-def agree(read: str, write: str, messages: tuple[Message, ...], wanted: tuple[Message, ...]) -> bool:
+def agree(read: str, write: str, messages: tuple[PlainMessage, ...], wanted: tuple[PlainMessage, ...]) -> bool:
     """Whether the prompt of messages, translated, is the prompt of wanted, whichever way the answer begins."""
     got = items_of(read, write, written(read, messages, prompt=True))
     return same_to_answer(
@@ -138,8 +142,8 @@ NOISE = st.sampled_from(
 def test_streaming_equals_whole(data: st.DataObject, read: str, write: str, noise: list[str], think: bool):
     """Conversations with odd contents, pieces of them left out, cut anywhere and token by token."""
     messages = (
-        Message("user", "".join(noise)),
-        Message("assistant", "".join(noise[2:]), reasoning="Hm" if think else ""),
+        PlainMessage("user", "".join(noise)),
+        PlainMessage("assistant", "".join(noise[2:]), reasoning="Hm" if think else ""),
         *TALK,
     )
     text = written(read, messages, prompt=True)
@@ -209,7 +213,7 @@ def prompt_ids(name: str, role: str, content: str) -> list[int]:
     """The prompt of a conversation in which one message has this content, through the family's Jinja template as a
     server does it.
     """
-    messages = [message if message.role != role else Message(role, content) for message in (SYSTEM, *TALK)]
+    messages = [message if message.role != role else PlainMessage(role, content) for message in (SYSTEM, *TALK)]
     asked = [{"role": message.role, "content": message.content} for message in messages]
     vocab = VOCABS[name]
     parts = render(FAMILIES[name].template(), asked, bos=bos_name(vocab), eos=eos_name(vocab)).parts

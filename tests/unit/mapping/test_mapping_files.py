@@ -10,7 +10,7 @@ from kit.pace import here
 from kit.templates_toys import FAMILY_FILE, family_vocab, toy
 
 from uad.base.errors import MappingError
-from uad.text.mapping.families import Family, Message, bundled_mappings, find_family, load_families, load_family
+from uad.text.mapping.families import Family, PlainMessage, bundled_mappings, find_family, load_families, load_family
 from uad.text.mapping.pairs import load_pair, load_pairs
 from uad.text.templates.render import render
 
@@ -43,7 +43,7 @@ def test_the_example_of_every_family_is_what_it_renders(family: Family):
 def test_the_jinja_template_of_a_family_renders_the_same(family: Family, prompt: bool):
     example = family.example
     assert example is not None
-    plain = tuple(Message(message.role, message.content) for message in example.messages)
+    plain = tuple(PlainMessage(message.role, message.content) for message in example.messages)
     for messages in (plain, plain[1:], (*plain[:1], *plain[2:])):
         asked = [{"role": message.role, "content": message.content} for message in messages]
         got = render(family.template(), asked, bos="<B>", eos="<E>", add_generation_prompt=prompt)

@@ -11,7 +11,7 @@ from kit.templates_toys import FAMILY_SPECIALS, family_vocab, items_of, named, s
 
 from uad.base.errors import MappingError
 from uad.text.mapping.compile import Replacement, compile_rules
-from uad.text.mapping.families import Family, Message, bundled_mappings, load_families
+from uad.text.mapping.families import Family, PlainMessage, bundled_mappings, load_families
 from uad.text.mapping.patterns import encode_parts, normalise
 from uad.text.mapping.plan import Options, Side, plan
 from uad.text.mapping.recognise import bos_name, eos_name
@@ -22,8 +22,8 @@ from uad.text.vocab.table import VocabTable
 
 FAMILIES = load_families([bundled_mappings()])
 CORE = [name for name in FAMILY_SPECIALS if name in FAMILIES]
-SYSTEM = Message("system", "Be brief.")
-TALK = (Message("user", "\nHello é"), Message("assistant", "Hi  there\n"), Message("user", "us the end"))
+SYSTEM = PlainMessage("system", "Be brief.")
+TALK = (PlainMessage("user", "\nHello é"), PlainMessage("assistant", "Hi  there\n"), PlainMessage("user", "us the end"))
 
 
 def rules_for(read: str, write: str, *replace: tuple[str, str], **options: object) -> CompiledRules:
@@ -42,21 +42,21 @@ def translate(rules: CompiledRules, ids: list[int]) -> str:
     return named(stream.feed(ids) + stream.flush(), rules.draft)
 
 
-def written(family: Family, messages: tuple[Message, ...], vocab: VocabTable, prompt: bool = True) -> str:
+def written(family: Family, messages: tuple[PlainMessage, ...], vocab: VocabTable, prompt: bool = True) -> str:
     text = family.render(messages, bos_name(vocab), eos_name(vocab), add_generation_prompt=prompt)
     return text if not vocab.add_bos or text.startswith(bos_name(vocab)) else bos_name(vocab) + text
 
 
-def merged(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def merged(messages: tuple[PlainMessage, ...]) -> tuple[PlainMessage, ...]:
     """The conversation as a format tells it that has no marker of its own for the system message."""
     if messages[0].role != "system":
         return messages
-    return (Message("user", f"{messages[0].content}\n\n{messages[1].content}"), *messages[2:])
+    return (PlainMessage("user", f"{messages[0].content}\n\n{messages[1].content}"), *messages[2:])
 
 
 @pytest.mark.parametrize("messages", [TALK, (SYSTEM, *TALK)], ids=["talk", "system"])
 @pytest.mark.parametrize(("read", "write"), [pair for pair in itertools.product(CORE, CORE) if pair[0] != "plain"])
-def test_every_family_into_every_other(read: str, write: str, messages: tuple[Message, ...]):
+def test_every_family_into_every_other(read: str, write: str, messages: tuple[PlainMessage, ...]):
     rules = rules_for(read, write)
     prompt = ids_of(written(FAMILIES[read], messages, rules.target), rules.target)
     source = FAMILIES[read]
@@ -66,9 +66,9 @@ def test_every_family_into_every_other(read: str, write: str, messages: tuple[Me
 
 @pytest.mark.parametrize("draft", ["draft-zephyr", "draft-gemma"])
 @pytest.mark.parametrize(
-    "messages", [TALK, (SYSTEM, *TALK), (Message("user", " <|im_end|> "),)], ids=["talk", "system", "typed"]
+    "messages", [TALK, (SYSTEM, *TALK), (PlainMessage("user", " <|im_end|> "),)], ids=["talk", "system", "typed"]
 )
-def test_bundled_models_agree_with_their_own_templates(draft: str, messages: tuple[Message, ...]):
+def test_bundled_models_agree_with_their_own_templates(draft: str, messages: tuple[PlainMessage, ...]):
     target, other = sample("target-chatml"), sample(draft)
     asked = [{"role": message.role, "content": message.content} for message in messages]
 
@@ -80,8 +80,10 @@ def test_bundled_models_agree_with_their_own_templates(draft: str, messages: tup
     assert normalise(stream.feed(prompt(target)) + stream.flush()) == items_of(prompt(other), other.vocab)
 
 
-@pytest.mark.parametrize("messages", [(*TALK, Message("assistant", "ok")), (SYSTEM, *TALK, Message("assistant", "ok"))])
-def test_a_finished_answer_ends_the_turn_even_without_the_newline(messages: tuple[Message, ...]):
+@pytest.mark.parametrize(
+    "messages", [(*TALK, PlainMessage("assistant", "ok")), (SYSTEM, *TALK, PlainMessage("assistant", "ok"))]
+)
+def test_a_finished_answer_ends_the_turn_even_without_the_newline(messages: tuple[PlainMessage, ...]):
     rules = rules_for("chatml", "gemma")
     text = written(FAMILIES["chatml"], messages, rules.target, prompt=False).rstrip("\n")
     assert translate(rules, ids_of(text, rules.target)).endswith("<start_of_turn>model\nok<end_of_turn>")
@@ -318,7 +320,7 @@ def test_typed_specials_stay_letters(read: str, content: str):
     same specials.
     """
     vocab, family = family_vocab(read), FAMILIES[read]
-    frame = written(family, (Message("user", "@@"),), vocab).split("@@")
+    frame = written(family, (PlainMessage("user", "@@"),), vocab).split("@@")
     ids = encode_parts([Part(frame[0], True), Part(content, False), Part(frame[1], True)], vocab, vocab.tokenize)
     harmless = encode_parts([Part(frame[0], True), Part("x", False), Part(frame[1], True)], vocab, vocab.tokenize)
     assert [id_ for id_ in ids if vocab.is_special(id_)] == [id_ for id_ in harmless if vocab.is_special(id_)]

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from uad.drafts.lookup.store import Rows
+from uad.base.common.arrays import Ints
 
 SIZES = (1, 2, 6, 12)
 """llama.cpp has 1 to 4. In code four ids are ambiguous: six and twelve cost the same and predict twice as many."""
@@ -135,7 +135,7 @@ class NgramCounts:
         }
         self.table = {gram: Several(counts) for gram, counts in halved.items() if counts}
 
-    def rows(self) -> Rows:
+    def rows(self) -> Ints:
         """All counts as rows for a file."""
         return np.array(list(self._rows()), dtype=np.int32).reshape(-1, WIDTH)
 
@@ -144,7 +144,7 @@ class NgramCounts:
             for id_, n in counts_of(known).items():
                 yield (*(-1,) * (LONGEST - len(gram)), *gram, id_, min(n, 2**31 - 1))
 
-    def load(self, rows: Rows) -> None:
+    def load(self, rows: Ints) -> None:
         """Add the counts of a file. Rows that no `rows()` writes are left out."""
         for *stored, id_, n in rows.tolist():
             gram = tuple(id_ for id_ in stored if id_ >= 0)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from uad.base.common.arrays import Ints
 from uad.base.common.files import why_not_writable, write_atomically
 from uad.text.vocab.table import VocabTable
 
@@ -25,13 +25,11 @@ _MAGIC = "uad drafter store"
 _VERSION = 1
 _MOST_HEADER_BYTES = 4096
 
-Rows = npt.NDArray[np.int32]
-
 
 class Loadable(Protocol):
     """Something made from the rows of a file."""
 
-    def load(self, rows: Rows) -> None:
+    def load(self, rows: Ints) -> None:
         """Take over these rows, [n, width]."""
 
 
@@ -58,7 +56,7 @@ class StoreFile:
     width: int
     vocabulary: str
 
-    def load(self) -> Rows | None:
+    def load(self) -> Ints | None:
         """The rows; None where the file cannot be used, with a line in the log. No rows where there is no file yet.
 
         A line also says where `save` will not be able to write it.
@@ -95,7 +93,7 @@ class StoreFile:
             "%s: not used: %s; the file is kept as it is, and the server goes on without it", self.path, reason
         )
 
-    def read(self) -> Rows:
+    def read(self) -> Ints:
         """The rows, (n, width). Raises StoreError or OSError."""
         with self.path.open("rb") as file:
             header = self._header(file.readline(_MOST_HEADER_BYTES))
@@ -129,7 +127,7 @@ class StoreFile:
             raise StoreError("its first line is damaged")
         return {"rows": rows, "crc32": crc}
 
-    def save(self, rows: Rows) -> None:
+    def save(self, rows: Ints) -> None:
         """Put the rows in place of the file; on failure the old one stays, and the log says so."""
         body = np.ascontiguousarray(rows, dtype="<i4").tobytes()
         header = {

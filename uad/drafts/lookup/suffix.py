@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from uad.base.common.arrays import Ints
 from uad.base.common.sequences import common_suffix
 from uad.base.types import Draft, Origin
 from uad.drafts.lookup.aligner import MARGIN
 from uad.drafts.lookup.history import BELIEFS, ID_BYTES, MAX_MATCH_IDS, GramIndex
 from uad.drafts.lookup.lookup_drafter import LookupDrafter, SlotText
 from uad.drafts.lookup.sources import TextSource
-from uad.drafts.lookup.store import Rows, StoreFile
+from uad.drafts.lookup.store import StoreFile
 
 KIND = "answers"
 LEVELS = (2, 5, 12)
@@ -147,12 +148,12 @@ class Answers:
             self.texts = [SuffixIndex([]), self.texts[0]]
         self.texts[0].ids.extend((*ids, SEPARATOR))
 
-    def rows(self) -> Rows:
+    def rows(self) -> Ints:
         """All answers, oldest first, as rows for a file."""
         ids = [id_ for text in reversed(self.texts) for id_ in text.ids]
         return np.array(ids, dtype=np.int32).reshape(-1, 1)
 
-    def load(self, rows: Rows) -> None:
+    def load(self, rows: Ints) -> None:
         """Add the answers of a file."""
         ids = rows[:, 0]
         for answer in np.split(ids, np.flatnonzero(ids < 0)):

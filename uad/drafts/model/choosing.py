@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from uad.base.common.arrays import Floats
 from uad.base.common.logits import sum_exp
-
-Row = npt.NDArray[np.float32]
 
 
 class Recalled(NamedTuple):
@@ -38,13 +36,13 @@ class Chooser(Protocol):
     def wrote(self, data: bytes) -> None:
         """The draft goes on with these bytes."""
 
-    def choose(self, row: Row, recalled: Recalled | None = None) -> tuple[int, float]:
+    def choose(self, row: Floats, recalled: Recalled | None = None) -> tuple[int, float]:
         """The draft's next id from its logits, [n_vocab], with what is recalled mixed in; and how far it is to be
         believed.
         """
 
 
-class Likeliest:
+class MostLikely:
     """The likeliest id, wherever it is."""
 
     def observe(self, ids: Sequence[int]) -> None: ...
@@ -53,7 +51,7 @@ class Likeliest:
 
     def wrote(self, data: bytes) -> None: ...
 
-    def choose(self, row: Row, recalled: Recalled | None = None) -> tuple[int, float]:
+    def choose(self, row: Floats, recalled: Recalled | None = None) -> tuple[int, float]:
         """The id with the highest logit and its softmax probability."""
         best = int(row.argmax())
         total = sum_exp(row, row[best])
@@ -66,4 +64,4 @@ class Likeliest:
         return best, (own if best == recalled.id else 1.0) / ((1.0 + recalled.odds) * float(total))
 
 
-LIKELIEST = Likeliest()
+LIKELIEST = MostLikely()

@@ -16,9 +16,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from uad.base.common.arrays import Floats
 from uad.base.common.logits import likeliest, log_sum_exp, sum_exp
 from uad.base.types import SamplingParams
-from uad.drafts.model.choosing import LIKELIEST, Chooser, Recalled, Row
+from uad.drafts.model.choosing import LIKELIEST, Chooser, Recalled
 from uad.engine.sampling.noise import Position, gumbel, token_keys
 from uad.text.vocab.encode import Encoder
 
@@ -156,7 +157,7 @@ class _Drawing:
         self._position = position
         self._n_prompt = max(self._n_prompt - len(ids), 0)
 
-    def choose(self, row: Row, recalled: Recalled | None = None) -> tuple[int, float]:
+    def choose(self, row: Floats, recalled: Recalled | None = None) -> tuple[int, float]:
         ids, log_p, n = likely(row, self._sampling, recalled)
         if n == 1:
             return int(ids[0]), float(np.exp(log_p[0]))
@@ -223,7 +224,7 @@ class _Own(_Drawing):
 
 
 def likely(
-    row: Row, sampling: SamplingParams, recalled: Recalled | None = None
+    row: Floats, sampling: SamplingParams, recalled: Recalled | None = None
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64], int]:
     """The likeliest ids of a row, likeliest first; the logarithms of their probabilities, temperature counted in; and
     how many of them top_k, top_p and min_p leave to be drawn.
@@ -245,7 +246,7 @@ def likely(
     return ids, logits - log_sum_exp(logits), max(n, 1)
 
 
-def _highest(row: Row) -> tuple[npt.NDArray[np.intp], Row]:
+def _highest(row: Floats) -> tuple[npt.NDArray[np.intp], Floats]:
     """The _MOST_DRAWN ids with the highest logits and these, highest first; of equal ones the lower id."""
     ids = likeliest(row, _MOST_DRAWN)
     if ids is None:
@@ -257,7 +258,9 @@ def _highest(row: Row) -> tuple[npt.NDArray[np.intp], Row]:
     return ids[order], own[order]
 
 
-def _mixed(ids: npt.NDArray[np.intp], own: Row, row: Row, recalled: Recalled) -> tuple[npt.NDArray[np.intp], Row]:
+def _mixed(
+    ids: npt.NDArray[np.intp], own: Floats, row: Floats, recalled: Recalled
+) -> tuple[npt.NDArray[np.intp], Floats]:
     """The highest logits where one id's is that of the mixture: exp(logit) grows by odds * sum(exp(row))."""
     peak, id_ = own[0], recalled.id
     total = float(sum_exp(row, peak))

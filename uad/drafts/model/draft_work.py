@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from uad.base.common.arrays import Floats
 from uad.base.common.sequences import common_prefix
 from uad.base.types import Ask
-from uad.drafts.model.choosing import Chooser, Row
+from uad.drafts.model.choosing import Chooser
 from uad.drafts.model.heal import Healer
 from uad.drafts.model.mirror import Mirror
 from uad.drafts.model.recall import Recall
@@ -86,7 +87,7 @@ class DraftWork:
     """The first id that is chosen again."""
     rest: bytes = b""
     """Committed bytes that the next ids must agree with."""
-    row: Row | None = None
+    row: Floats | None = None
     """The next id's logits."""
     edge_p: float = 1.0
     """How sure the draft is that a token ends at the edge, which the next id inherits."""

@@ -15,14 +15,14 @@ from typing import ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from uad.base.common.arrays import Floats, Hidden
 from uad.base.common.sequences import common_prefix
 from uad.base.types import GREEDY, Ask, Clock, Commit, Draft, Origin, Rows, SamplingParams
-from uad.drafts.model.choosing import Chooser, Row
+from uad.drafts.model.choosing import Chooser
 from uad.drafts.model.draft_work import NoPace
 from uad.engine.drafter import Pace
 from uad.text.vocab.table import VocabTable
 
-Hidden = npt.NDArray[np.float32]
 Choosers = Callable[[SamplingParams, int], Chooser]
 """Makes a chooser for an answer sampled with these parameters, after a prompt of this many ids."""
 _NO_PACE = NoPace()
@@ -102,7 +102,7 @@ class _Work:
     text: _HeadText
     first: int = 0
     end: int = 0
-    row: Row | None = None
+    row: Floats | None = None
     hidden: Hidden | None = None
     ids: list[int] = field(default_factory=list)
     p: list[float] = field(default_factory=list)

@@ -16,11 +16,10 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from uad.base.common.arrays import Floats
 from uad.base.common.logits import sum_exp
-from uad.drafts.model.choosing import Row
 from uad.text.vocab.table import VocabTable
 
-Rows = npt.NDArray[np.float32]
 _NONE = np.empty(0, np.intp)
 
 
@@ -57,7 +56,7 @@ class Healer:
         inside = [self._vocab.by_bytes.get(rest[:n]) for n in range(1, min(len(rest), self._longest + 1))]
         return np.array([id_ for id_ in inside if id_ is not None], np.intp)
 
-    def choose(self, row: Row, rest: bytes) -> tuple[int, float] | None:
+    def choose(self, row: Floats, rest: bytes) -> tuple[int, float] | None:
         """The likeliest id that goes on through rest, and its probability among those; None if no id does."""
         candidates = self.covering(rest)
         if not len(candidates):
@@ -66,7 +65,7 @@ class Healer:
         best = int(logits.argmax())
         return int(candidates[best]), float(1.0 / sum_exp(logits, logits[best]))
 
-    def choose_path(self, rows: Rows, canonical: Sequence[int], rest: bytes) -> Path:
+    def choose_path(self, rows: Floats, canonical: Sequence[int], rest: bytes) -> Path:
         """The likeliest path through rest. rows[i] are the logits before canonical[i]; the canonical ids cover rest
         exactly.
 

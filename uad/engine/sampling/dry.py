@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from uad.base.checkpoint import checkpoint
+from uad.base.common.arrays import Floats
 from uad.engine.sampling.noise import Position
-from uad.engine.sampling.steps import AnyIds, Candidates, Row
+from uad.engine.sampling.steps import AnyIds, Candidates
 
 _MOST_BYTES: Final = 40  # of a breaker: llama.cpp's limits
 _MOST_IDS: Final = 20  # after its first
@@ -107,7 +108,7 @@ class Dry:
         for at, id_ in enumerate(known):
             self._look_for_head(at, id_)
 
-    def apply(self, ids: AnyIds | None, logits: Row, position: Position) -> Candidates:
+    def apply(self, ids: AnyIds | None, logits: Floats, position: Position) -> Candidates:
         """The same candidates with penalties."""
         penalties = self._penalties()
         if not penalties:

@@ -11,13 +11,14 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from uad.base.common.arrays import Floats
 from uad.base.common.logits import Likeliest, Outputs, likeliest_each, log_sum_exp
 from uad.base.types import SamplingParams, TokenProb
 from uad.engine.sampling.chain import ChainFactory, StepMaker
 from uad.engine.sampling.dry import Breakers, BreakersOf
 from uad.engine.sampling.noise import Position, gumbel, gumbel_each
 from uad.engine.sampling.stages import most_kept, stages
-from uad.engine.sampling.steps import AnyIds, Candidates, Row
+from uad.engine.sampling.steps import AnyIds, Candidates
 from uad.text.grammar.protocol import Matcher
 
 _NO_LOGITS = np.empty(0, np.float32)
@@ -30,7 +31,7 @@ class Lot(NamedTuple):
     """
 
     ids: AnyIds | None
-    logits: Row
+    logits: Floats
     keys: npt.NDArray[np.uint64] | None = None
     place: tuple[int, Position] = (0, Position())
 
@@ -82,7 +83,7 @@ class Sampler:
             self.n_needed = 1 if self._greedy and not its_stages else most_kept(its_stages)
         self._left: Candidates = None, _NO_LOGITS
 
-    def pick(self, row: Row | Likeliest, position: Position) -> int:
+    def pick(self, row: Floats | Likeliest, position: Position) -> int:
         """The id for this position, from its logits, or where `n_needed` allows it from the likeliest. Depends on
         nothing else but what was accepted.
         """
@@ -94,14 +95,14 @@ class Sampler:
             best = int((logits + noise).argmax())
         return best if ids is None else int(ids[best])
 
-    def lot(self, row: Row | Likeliest, position: Position) -> Lot:
+    def lot(self, row: Floats | Likeliest, position: Position) -> Lot:
         """The lot that `pick` draws from; valid until this is asked again."""
         ids, logits = self._stepped(row, position)
         if self._greedy:
             return Lot(ids, logits)
         return Lot(ids, logits, self._keys if ids is None else self._keys[ids], (self._seed, position))
 
-    def _stepped(self, row: Row | Likeliest, position: Position) -> Candidates:
+    def _stepped(self, row: Floats | Likeliest, position: Position) -> Candidates:
         """The candidates that the steps leave."""
         ids, logits = row if isinstance(row, tuple) else self._candidates(row)
         for step in self._steps:
@@ -109,7 +110,7 @@ class Sampler:
         self._left = ids, logits
         return self._left
 
-    def _candidates(self, row: Row) -> Candidates:
+    def _candidates(self, row: Floats) -> Candidates:
         """The candidates that the matcher and `n_early` let follow."""
         mask = self.matcher.mask() if self.matcher is not None else None
         if mask is not None and not mask.are_banned:
@@ -157,7 +158,7 @@ class Drawer(Protocol):
         """How many of a row's likeliest ids the choice depends on; 0: on the whole row."""
         ...
 
-    def lot(self, row: Row | Likeliest, position: Position) -> Lot:
+    def lot(self, row: Floats | Likeliest, position: Position) -> Lot:
         """The lot that the id of this position is drawn from."""
         ...
 
@@ -190,7 +191,7 @@ def pick_each(samplers: Sequence[Drawer], rows: Outputs, positions: Sequence[Pos
     return picked
 
 
-def _cut(samplers: Sequence[Drawer], rows: Outputs) -> Sequence[Row | Likeliest]:
+def _cut(samplers: Sequence[Drawer], rows: Outputs) -> Sequence[Floats | Likeliest]:
     """The rows; of a matrix whose samplers all need equally many of the likeliest ids, only these."""
     n_needed = samplers[0].n_needed
     if not isinstance(rows, np.ndarray) or n_needed < 2 or any(sampler.n_needed != n_needed for sampler in samplers):
@@ -199,12 +200,12 @@ def _cut(samplers: Sequence[Drawer], rows: Outputs) -> Sequence[Row | Likeliest]
     return [row if ids is None else (ids, row[ids]) for row, ids in zip(rows, ids_of_rows, strict=True)]
 
 
-def token_prob(row: Row, id_: int, n_top: int, pieces: Sequence[bytes]) -> TokenProb:
+def token_prob(row: Floats, id_: int, n_top: int, pieces: Sequence[bytes]) -> TokenProb:
     """Log-probability of id_ in the unmodified distribution, with the n_top likeliest ids."""
     return _prob_among(None, row, id_, n_top, pieces)
 
 
-def _prob_among(ids: AnyIds | None, logits: Row, id_: int, n_top: int, pieces: Sequence[bytes]) -> TokenProb:
+def _prob_among(ids: AnyIds | None, logits: Floats, id_: int, n_top: int, pieces: Sequence[bytes]) -> TokenProb:
     norm = log_sum_exp(logits)
 
     def prob(at: int, top: tuple[TokenProb, ...] = ()) -> TokenProb:

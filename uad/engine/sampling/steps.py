@@ -12,11 +12,11 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from uad.base.common.arrays import Floats
 from uad.engine.sampling.noise import Position, chance
 
-Row = npt.NDArray[np.float32]
 AnyIds = npt.NDArray[np.signedinteger]
-Candidates = tuple[AnyIds | None, Row]
+Candidates = tuple[AnyIds | None, Floats]
 _NOBODY: Final = np.empty(0, np.intp)
 _NO_P: Final = np.empty(0, np.float64)
 
@@ -24,7 +24,7 @@ _NO_P: Final = np.empty(0, np.float64)
 class Chain(Protocol):
     """A native chain of stages. `uad.llama.samplers.SamplerChain` is one."""
 
-    def apply(self, row: Row, ids: AnyIds | None = None) -> tuple[npt.NDArray[np.int32], Row]:
+    def apply(self, row: Floats, ids: AnyIds | None = None) -> tuple[npt.NDArray[np.int32], Floats]:
         """The ids that survive and their logits; views that the next call overwrites. row is not changed.
 
         ids: those that row belongs to; None: all of the vocabulary.
@@ -41,7 +41,7 @@ class Chain(Protocol):
 class SamplingStep(Protocol):
     """One step. Candidates are ids with their logits; ids None: all of the vocabulary."""
 
-    def apply(self, ids: AnyIds | None, logits: Row, position: Position) -> Candidates:
+    def apply(self, ids: AnyIds | None, logits: Floats, position: Position) -> Candidates:
         """The candidates that are left, at this place of the answer. Changes nothing that it is given."""
         ...
 
@@ -61,7 +61,7 @@ class Native:
         for id_ in prompt[-reach:] if reach else ():
             chain.accept(id_)
 
-    def apply(self, ids: AnyIds | None, logits: Row, position: Position) -> Candidates:
+    def apply(self, ids: AnyIds | None, logits: Floats, position: Position) -> Candidates:
         """The candidates that the stages leave."""
         return self._chain.apply(logits, ids)
 
@@ -84,7 +84,7 @@ class Sometimes:
         self._probability = probability
         self._lot = lot
 
-    def apply(self, ids: AnyIds | None, logits: Row, position: Position) -> Candidates:
+    def apply(self, ids: AnyIds | None, logits: Floats, position: Position) -> Candidates:
         """The candidates that the step leaves, or all of them."""
         if chance(self._seed, position, self._lot) >= self._probability:
             return ids, logits
@@ -112,7 +112,7 @@ class _Stateless:
 class NotBanned(_Stateless):
     """Drops what cannot be drawn, before stages that take logarithms of probabilities: 0 would make NaN of all."""
 
-    def apply(self, ids: AnyIds | None, logits: Row, position: Position) -> Candidates:
+    def apply(self, ids: AnyIds | None, logits: Floats, position: Position) -> Candidates:
         """Ids of a probability above 0."""
         kept = np.flatnonzero(logits > -np.inf)
         if len(kept) == len(logits):
@@ -126,7 +126,7 @@ class Allowed(_Stateless):
     def __init__(self, allowed: Sequence[int]) -> None:
         self._allowed = np.array(sorted(set(allowed)), np.intp)
 
-    def apply(self, ids: AnyIds | None, logits: Row, position: Position) -> Candidates:
+    def apply(self, ids: AnyIds | None, logits: Floats, position: Position) -> Candidates:
         """Ids that are allowed; all where a constraint lets none of them follow."""
         if ids is None:
             return self._allowed, logits[self._allowed]
@@ -142,7 +142,7 @@ class BadWords:
         self._longest = max(map(len, words), default=1) - 1
         self._last: list[int] = []
 
-    def apply(self, ids: AnyIds | None, logits: Row, position: Position) -> Candidates:
+    def apply(self, ids: AnyIds | None, logits: Floats, position: Position) -> Candidates:
         """The same candidates, where banned ones cannot be drawn; all as they are where nothing else is left."""
         banned = [word[-1] for word in self._words if self._ends_with(word[:-1])]
         if not banned:
@@ -197,7 +197,7 @@ class Mirostat:
         self._mu = 2 * tau
         self._pending = _Pending()
 
-    def apply(self, ids: AnyIds | None, logits: Row, position: Position) -> Candidates:
+    def apply(self, ids: AnyIds | None, logits: Floats, position: Position) -> Candidates:
         """The likeliest ones, at least one."""
         p = _softmax(logits)
         kept = self._below(p) if self._version > 1 else self._first(p)
@@ -259,7 +259,7 @@ class AdaptiveP:
         self._weight = 1 / (1 - decay)
         self._pending = _Pending()
 
-    def apply(self, ids: AnyIds | None, logits: Row, position: Position) -> Candidates:
+    def apply(self, ids: AnyIds | None, logits: Floats, position: Position) -> Candidates:
         """The same candidates with logits by how near they are to the target."""
         p = _softmax(logits)
         wanted = min(max(2 * self._target - self._sum / self._weight, 0.0), 1.0)
@@ -279,7 +279,7 @@ class AdaptiveP:
         """Nothing to free."""
 
 
-def _softmax(logits: Row) -> npt.NDArray[np.float64]:
+def _softmax(logits: Floats) -> npt.NDArray[np.float64]:
     most = float(logits.max())
     # Over a temperature of 1e-38 some logits are infinite, and share all of the probability.
     p = np.exp(logits.astype(np.float64) - most) if np.isfinite(most) else (logits == most).astype(np.float64)

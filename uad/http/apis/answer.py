@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from uad.base.events import Delta, Done, Progress, TokenText
 from uad.base.stats import Timings
 from uad.http.apis.choice import Choice, timings_json
-from uad.http.apis.dialect import Dialect, Frame, Members
+from uad.http.apis.dialect import Dialect, Frame, JsonMembers
 from uad.http.apis.problems import Problem
 from uad.http.requests.generation import Arrival, merge
 
@@ -113,7 +113,7 @@ class RunningAnswer:
             self._origins.put(choice.index, tokens, more)
         return more if self._ids is None else self._ids.put(choice.index, ids, more)
 
-    def _members(self, frames: Iterable[Frame]) -> list[Members]:
+    def _members(self, frames: Iterable[Frame]) -> list[JsonMembers]:
         return [self.dialect.members_of(frame) for frame in frames]
 
 
@@ -125,7 +125,7 @@ class TokenOrigins:
     def __init__(self, n: int) -> None:
         self._waiting: list[list[TokenText]] = [[] for _ in range(n)]
 
-    def put(self, index: int, tokens: Sequence[TokenText], frames: list[Members]) -> None:
+    def put(self, index: int, tokens: Sequence[TokenText], frames: list[JsonMembers]) -> None:
         """Into the frames of a piece, each its token where there are as many; else all that wait into the first."""
         waiting = self._waiting[index]
         if not waiting and len(tokens) == len(frames):
@@ -148,7 +148,7 @@ class TokenIds:
         self._prompts: list[Sequence[int] | None] = list(prompts)
         self._waiting: list[list[int]] = [[] for _ in prompts]
 
-    def begin(self, index: int, frames: list[Members]) -> list[Members]:
+    def begin(self, index: int, frames: list[JsonMembers]) -> list[JsonMembers]:
         """The first frames of a sequence, which stand for no ids of its answer."""
         prompt = self._prompts[index]
         if prompt is not None and frames:
@@ -159,7 +159,7 @@ class TokenIds:
                 frames[0]["prompt_token_ids"] = prompt
         return frames
 
-    def put(self, index: int, ids: Sequence[int], frames: list[Members]) -> list[Members]:
+    def put(self, index: int, ids: Sequence[int], frames: list[JsonMembers]) -> list[JsonMembers]:
         """The frames of a piece: the first of those that have a choice has all ids that wait."""
         self._waiting[index] += ids
         for members in frames:
@@ -169,11 +169,11 @@ class TokenIds:
         return self.begin(index, frames)
 
 
-def _put_first(members: Members, name: str, value: object) -> None:
+def _put_first(members: JsonMembers, name: str, value: object) -> None:
     """Make it the first member of the frame's one choice."""
     members["choices"] = [{name: value, **members["choices"][0]}]
 
 
-def _token(written: TokenText) -> Members:
-    token: Members = {"text": written.text, "by": written.origin}
+def _token(written: TokenText) -> JsonMembers:
+    token: JsonMembers = {"text": written.text, "by": written.origin}
     return token | {"rejected": written.rejected} if written.rejected else token

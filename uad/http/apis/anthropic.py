@@ -17,12 +17,12 @@ from uad.base.events import Delta
 from uad.base.stats import Usage
 from uad.base.types import Finish
 from uad.http.apis.api import BODY_ONLY, AnswerRoute, Api, Called, CountRoute
-from uad.http.apis.blocks import Added, Block, BlockDialect, BlockKind, Closed, Opened, Step
+from uad.http.apis.blocks import Added, Block, BlockDialect, BlockKind, BlockStep, Closed, Opened
 from uad.http.apis.choice import Choice
 from uad.http.apis.dialect import (
     NOTHING_TO_CALL,
     Frame,
-    Members,
+    JsonMembers,
     Served,
     Translated,
     accounted,
@@ -37,7 +37,7 @@ from uad.http.apis.dialect import (
 from uad.http.apis.messages import Dialogue, Picture, Piece, seal, unsealed
 from uad.http.apis.problems import KINDS, OVERFLOW, Problem
 from uad.http.requests.chat import Reading
-from uad.http.requests.fields import MAX_MESSAGES, Body, ChatBody, Count, Effort, Length, Words, account_for_request
+from uad.http.requests.fields import MAX_MESSAGES, Body, ChatBody, Count, Effort, Length, StopTexts, account_for_request
 from uad.http.requests.job import Job
 from uad.http.requests.left_out import leave_out
 from uad.http.requests.message_fields import MAX_NAME, MAX_PARTS, MAX_TOOLS, FunctionBody
@@ -122,7 +122,7 @@ class MessagesBody(Body):
     messages: Annotated[list[Any], Field(max_length=MAX_MESSAGES)]
     system: Any = None
     max_tokens: Length | None = None
-    stop_sequences: Words = Field([])
+    stop_sequences: StopTexts = Field([])
     tools: list[dict[StrictStr, Any]] = Field([], max_length=MAX_TOOLS)
     tool_choice: dict[StrictStr, Any] = Field({})
     thinking: ThinkingField | None = None
@@ -462,7 +462,7 @@ def texts_in(content: object, where: str) -> list[str]:
 
 def _blocks(
     content: object, where: str, kinds: tuple[str, ...], leaves_out: bool = False
-) -> list[tuple[str, str, Members]]:
+) -> list[tuple[str, str, JsonMembers]]:
     """(where, type, block) of each block of a content. Raises NotSupportedError for one of another type, if it is not
     left out: in the assistant's turns these are calls that ran on Anthropic's servers, and their results.
     """
@@ -489,7 +489,7 @@ class MessagesDialect(BlockDialect):
     def __init__(self, job: Job, served: Served, reading: Reading, body: MessagesBody) -> None:
         super().__init__(job, reading)
         self._body = body
-        self._same: Members = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": served.model}
+        self._same: JsonMembers = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": served.model}
 
     def opening(self, choice: Choice) -> Iterator[Frame]:
         """The message without content."""
@@ -513,7 +513,7 @@ class MessagesDialect(BlockDialect):
         """The end of a stream that breaks off."""
         yield error_json(problem)
 
-    def _events(self, steps: Iterable[Step]) -> Iterator[Frame]:
+    def _events(self, steps: Iterable[BlockStep]) -> Iterator[Frame]:
         for step in steps:
             block, where = step.block, {"index": step.block.index}
             match step:
@@ -543,10 +543,10 @@ class MessagesDialect(BlockDialect):
             return "stop_sequence", end.stopping_word
         return "end_turn", None
 
-    def fold(self, frames: Iterable[Frame]) -> Members:
+    def fold(self, frames: Iterable[Frame]) -> JsonMembers:
         """The message that its events make. A call that was cut in its arguments is left out: they are no object."""
-        message: Members = {}
-        content: list[Members | None] = []
+        message: JsonMembers = {}
+        content: list[JsonMembers | None] = []
         texts: dict[str, list[str]] = {}
         for frame in map(self.members_of, frames):
             match frame["type"]:
@@ -574,7 +574,7 @@ _DELTAS = {
 }
 
 
-def _begun(block: Block) -> Members:
+def _begun(block: Block) -> JsonMembers:
     match block.kind:
         case BlockKind.THOUGHT:
             return {"type": "thinking", "thinking": "", "signature": ""}
@@ -584,7 +584,7 @@ def _begun(block: Block) -> Members:
             return {"type": "tool_use", "id": block.call_id, "name": block.name, "input": {}}
 
 
-def _block_of(begun: Members, texts: Members) -> Members | None:
+def _block_of(begun: JsonMembers, texts: JsonMembers) -> JsonMembers | None:
     """A content block as it began, with the texts of its deltas; None for a call whose arguments are no object."""
     if begun["type"] != "tool_use":
         return {**begun, **texts}
@@ -595,7 +595,7 @@ def _block_of(begun: Members, texts: Members) -> Members | None:
     return {**begun, "input": arguments} if isinstance(arguments, dict) else None
 
 
-def _usage_json(usage: Usage) -> Members:
+def _usage_json(usage: Usage) -> JsonMembers:
     """Anthropic counts what was in the cache apart from what was read."""
     return {
         "input_tokens": usage.n_prompt - usage.n_cached,
@@ -612,7 +612,7 @@ def listed_model(name: str, created: int) -> Json:
     return {"type": "model", "display_name": name, "created_at": at}
 
 
-def error_json(problem: Problem, name: str = "") -> Members:
+def error_json(problem: Problem, name: str = "") -> JsonMembers:
     """Anthropic's error object, inside its envelope. name: of the request, if it has one."""
     error = {"type": _ERRORS.get(problem.status, KINDS[400]), "message": _message(problem)}
     return {"type": "error", "error": error, **({"request_id": name} if name else {})}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from uad.base.common.json_out import dumps, frame
-from uad.http.apis.dialect import AtOnce, Dialect, Members, Served, Translated
+from uad.http.apis.dialect import AtOnce, Dialect, JsonMembers, Served, Translated
 from uad.http.apis.problems import Problem
 from uad.http.requests.chat import Reading
 from uad.http.requests.generation import Backend
@@ -27,7 +27,7 @@ class Called:
 
 BODY_ONLY = Called()
 """The call of a request that says all in its body."""
-Read = Callable[[Mapping[str, object], Called], Translated[Any] | AtOnce]
+ReadBody = Callable[[Mapping[str, object], Called], Translated[Any] | AtOnce]
 """A request of its members. Raises InvalidRequestError, NotSupportedError or ValidationError."""
 
 
@@ -35,7 +35,7 @@ Read = Callable[[Mapping[str, object], Called], Translated[Any] | AtOnce]
 class AnswerRoute:
     """A route that generates: how its requests are read, and in which form they are answered."""
 
-    read: Read
+    read: ReadBody
     dialect: Callable[[Job, Served, Reading, Any], Dialect]
     """The last is what `Translated.own` is."""
     takes_pictures: bool = True
@@ -45,8 +45,8 @@ class AnswerRoute:
 class CountRoute:
     """A route that says how many ids a prompt has. counted: its answer."""
 
-    read: Read
-    counted: Callable[[int], Members]
+    read: ReadBody
+    counted: Callable[[int], JsonMembers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class About:
     asked: Mapping[str, object]
 
 
-Tell = Callable[[About], Members]
+ServerAnswer = Callable[[About], JsonMembers]
 """Builds a route's answer about the server. Raises ValidationError, InvalidRequestError or UnknownModelError."""
 
 
@@ -72,9 +72,9 @@ class Api:
 
     answers: Mapping[str, AnswerRoute] = field(default_factory=dict)
     counts: Mapping[str, CountRoute] = field(default_factory=dict)
-    facts: Mapping[str, Tell] = field(default_factory=dict)
+    facts: Mapping[str, ServerAnswer] = field(default_factory=dict)
     """Routes about the server that are asked by GET."""
-    facts_of: Mapping[str, Tell] = field(default_factory=dict)
+    facts_of: Mapping[str, ServerAnswer] = field(default_factory=dict)
     """The same by POST, with a body that says what is asked. They may take long: for worker threads."""
     shared: tuple[str, ...] = ()
     """Paths of another API that are this one's, with all below them, for requests with one of `marks`."""
@@ -84,11 +84,11 @@ class Api:
     """Routes that only other servers have, by any method."""
     owns: Callable[[str], bool] = lambda path: False
     """Whether errors of a path are its own, also of one that no route has, and below a prefix."""
-    error: Callable[[Problem, str], Members] = lambda problem, name: problem.body()
+    error: Callable[[Problem, str], JsonMembers] = lambda problem, name: problem.body()
     """The body of an error of the request with this name."""
     event: Callable[[str], bytes] = frame
     """Encodes the JSON text of a frame for a stream."""
-    broken: Callable[[Problem], Members] = Problem.body
+    broken: Callable[[Problem], JsonMembers] = Problem.body
     """The last frame of a stream that breaks off, where no dialect made the frames before it."""
     key_headers: tuple[str, ...] = ()
     key_params: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from uad.base.types import TokenProb
 from uad.http.apis.dialect import Dialect, new_id
 from uad.http.requests.chat import Reading
 from uad.http.requests.job import Job
-from uad.text.calls.events import Arguments, CallEnd, CallStart, Content, Event, Thought
+from uad.text.calls.events import Arguments, CallEnd, CallEvent, CallStart, Content, Thought
 from uad.text.calls.parser import AnswerParser
 
 _SHORTEST_ID = 9  # a model's own id that is shorter is a number in its answer, and no name in a conversation
@@ -74,7 +74,7 @@ class Closed(NamedTuple):
     block: Block
 
 
-Step = Opened | Added | Closed
+BlockStep = Opened | Added | Closed
 
 
 class Blocks:
@@ -90,13 +90,13 @@ class Blocks:
         self._waiting: list[TokenProb] = []
         self._n_new = 0  # of the last piece
 
-    def feed(self, text: str, probs: Sequence[TokenProb] = ()) -> list[Step]:
+    def feed(self, text: str, probs: Sequence[TokenProb] = ()) -> list[BlockStep]:
         """The steps that a piece of the answer brings."""
         self._waiting += probs
         self._n_new = len(probs)
         return self._steps(self._parser.feed(text))
 
-    def finish(self, is_cut: bool) -> list[Step]:
+    def finish(self, is_cut: bool) -> list[BlockStep]:
         """The text that was kept back, and the end of the last block. is_cut: the answer ended at a limit."""
         self._n_new = 0
         steps = self._steps(self._parser.finish(is_cut))
@@ -106,8 +106,8 @@ class Blocks:
             steps.append(Closed(last))
         return steps
 
-    def _steps(self, events: Sequence[Event]) -> list[Step]:
-        steps: list[Step] = []
+    def _steps(self, events: Sequence[CallEvent]) -> list[BlockStep]:
+        steps: list[BlockStep] = []
         for event in joined(events) if len(events) > 1 else events:
             match event:
                 case Content() | Thought():
@@ -121,7 +121,7 @@ class Blocks:
                     self._add(steps, BlockKind.CALL, event.text)
         return steps
 
-    def _add(self, steps: list[Step], kind: BlockKind, text: str, at: int = -1) -> None:
+    def _add(self, steps: list[BlockStep], kind: BlockKind, text: str, at: int = -1) -> None:
         if not self.all or self.all[-1].kind is not kind:
             self._open(steps, Block(kind, len(self.all)))
         block, probs = self.all[-1], tuple[TokenProb, ...]()
@@ -131,7 +131,7 @@ class Blocks:
             block.probs += probs
         steps.append(Added(block, text, probs, at))
 
-    def _open(self, steps: list[Step], block: Block) -> None:
+    def _open(self, steps: list[BlockStep], block: Block) -> None:
         if self.all:
             steps.append(Closed(self.all[-1]))
         if block.kind is BlockKind.CALL:
@@ -162,9 +162,9 @@ class Blocks:
         return probs
 
 
-def joined(events: Iterable[Event]) -> list[Event]:
+def joined(events: Iterable[CallEvent]) -> list[CallEvent]:
     """The same events, neighbouring pieces of one kind as one, without the ends of calls."""
-    out: list[Event] = []
+    out: list[CallEvent] = []
     for event in events:
         last = out[-1] if out else None
         if isinstance(event, Content) and isinstance(last, Content):

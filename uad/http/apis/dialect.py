@@ -63,8 +63,8 @@ class TextFrame(NamedTuple):
     text: str
 
 
-Members = dict[str, Any]
-Frame = Members | TextFrame
+JsonMembers = dict[str, Any]
+Frame = JsonMembers | TextFrame
 """One event of a stream before it is JSON. In place of a list it may hold an iterator, which is read once: by the
 encoder, or by what folds the frames. A frame that nobody reads costs nothing for its probabilities.
 """
@@ -111,7 +111,7 @@ class Dialect(ABC):
     def piece(self, choice: Choice, delta: Delta) -> Iterable[Frame]:
         """Frames of a piece of one sequence; none where there is nothing to show."""
 
-    def blank(self, choice: Choice) -> Members | None:
+    def blank(self, choice: Choice) -> JsonMembers | None:
         """A frame without text, to which members are added; None where no such frame is sent."""
         return None
 
@@ -127,7 +127,7 @@ class Dialect(ABC):
     def fold(self, frames: Iterable[Frame]) -> object:
         """The answer that is not streamed, to be written as JSON, of the frames that a stream would have."""
 
-    def members_of(self, frame: Frame) -> Members:
+    def members_of(self, frame: Frame) -> JsonMembers:
         """The frame in full, to which members may be added."""
         assert isinstance(frame, dict), "only dialects that make text frames get them back"
         return frame
@@ -170,7 +170,7 @@ class Translated(Generic[T]):
 class AtOnce(NamedTuple):
     """The answer to a request for which nothing is generated. loads: whether the models are to be loaded for it."""
 
-    answer: Members
+    answer: JsonMembers
     loads: bool = False
     keep_s: float | None = None
 
@@ -280,8 +280,8 @@ def walk(
     most: int,
     kinds: Collection[str],
     refusal: Callable[[str, object], NotSupportedError | None],
-    kind_of: Callable[[Members], object] = lambda block: block.get("type"),
-) -> Iterator[tuple[str, str, Members]]:
+    kind_of: Callable[[JsonMembers], object] = lambda block: block.get("type"),
+) -> Iterator[tuple[str, str, JsonMembers]]:
     """The blocks of a content, one after the other: where each stands, its type, and itself.
 
     Raises InvalidRequestError, which names them as `called`, unless they are a list of `most` objects at most. kinds:

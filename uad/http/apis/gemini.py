@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 from uad.base.common.json_out import Json
 from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.http.apis.api import BODY_ONLY, About, AnswerRoute, Api, Called, CountRoute
-from uad.http.apis.dialect import Members, Spelling, Translated, chat_of, refuse, renaming, rest_of, tools_at
+from uad.http.apis.dialect import JsonMembers, Spelling, Translated, chat_of, refuse, renaming, rest_of, tools_at
 from uad.http.apis.gemini_answer import ContentForm, answered, error_json
 from uad.http.apis.gemini_contents import CONFIG, LEFT_OUT, ROUTE, GeminiBody, as_list, conversation, read_body
 from uad.http.apis.gemini_schema import schema_of
@@ -301,7 +301,7 @@ def listed_model(name: str, description: str, n_ctx: int, thinks: bool) -> Json:
     }
 
 
-def _counted(n: int) -> Members:
+def _counted(n: int) -> JsonMembers:
     return {"totalTokens": n, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": n}]}
 
 

@@ -12,9 +12,9 @@ from uad.base.common.json_out import finite, visible
 from uad.base.common.sums import total
 from uad.base.events import Delta
 from uad.base.types import Finish, TokenProb
-from uad.http.apis.blocks import Added, BlockKind, Blocks, Closed, Step
+from uad.http.apis.blocks import Added, BlockKind, Blocks, BlockStep, Closed
 from uad.http.apis.choice import Choice, stats_json
-from uad.http.apis.dialect import Dialect, Frame, Members, Served, new_id
+from uad.http.apis.dialect import Dialect, Frame, JsonMembers, Served, new_id
 from uad.http.apis.messages import seal
 from uad.http.apis.problems import Problem
 from uad.http.requests.chat import Reading
@@ -49,10 +49,10 @@ class Speech:
         self._shows_thoughts = shows_thoughts
         self._has_probs = has_probs
         self._hidden: list[str] = []  # thoughts that no part holds yet
-        self._end: list[Members] = []  # one part, or none
+        self._end: list[JsonMembers] = []  # one part, or none
         self._probs: list[TokenProb] = []
 
-    def feed(self, delta: Delta) -> tuple[list[Members], list[TokenProb]]:
+    def feed(self, delta: Delta) -> tuple[list[JsonMembers], list[TokenProb]]:
         """The parts that can be sent after a piece, and the probabilities of what they say."""
         *parts, last = self._joined(self._blocks.feed(delta.text, delta.probs)) or [{}]
         text = last.get("text", "")
@@ -64,16 +64,16 @@ class Speech:
         probs, self._probs = (self._probs, [*delta.probs]) if parts else ([], [*self._probs, *delta.probs])
         return parts, probs
 
-    def finish(self, is_cut: bool) -> tuple[list[Members], list[TokenProb]]:
+    def finish(self, is_cut: bool) -> tuple[list[JsonMembers], list[TokenProb]]:
         """The last parts. An answer that says nothing has an empty text, with the thoughts that were not shown."""
         parts = self._joined(self._blocks.finish(is_cut))
         return parts or [{"text": "", **self._signature()}], self._probs
 
-    def rest(self) -> tuple[list[Members], list[TokenProb]]:
+    def rest(self) -> tuple[list[JsonMembers], list[TokenProb]]:
         """The parts and probabilities that were kept back of an answer that breaks off."""
         return self._end, self._probs
 
-    def _joined(self, steps: Iterable[Step]) -> list[Members]:
+    def _joined(self, steps: Iterable[BlockStep]) -> list[JsonMembers]:
         """The part that was kept back and those of the steps, neighbouring texts in one."""
         parts = [*self._end]
         for part in self._parts(steps):
@@ -83,7 +83,7 @@ class Speech:
                 parts.append(part)
         return parts
 
-    def _parts(self, steps: Iterable[Step]) -> Iterator[Members]:
+    def _parts(self, steps: Iterable[BlockStep]) -> Iterator[JsonMembers]:
         """A call is a part once it is whole. One that was cut in its arguments, which are no object then, is left
         out.
         """
@@ -102,13 +102,13 @@ class Speech:
                     call = {"id": step.block.call_id, "name": step.block.name, "args": arguments}
                     yield {"functionCall": call, **self._signature()}
 
-    def _signature(self) -> Members:
+    def _signature(self) -> JsonMembers:
         """Thoughts that are not shown, for the part after them: clients send it back."""
         text, self._hidden = "".join(self._hidden), []
         return {"thoughtSignature": base64.b64encode(seal(text).encode()).decode()} if text else {}
 
 
-def _goes_on(before: Members, part: Members) -> bool:
+def _goes_on(before: JsonMembers, part: JsonMembers) -> bool:
     """Whether a part is more of the text before it."""
     are_texts = "text" in before and "text" in part and "thoughtSignature" not in part
     return are_texts and before.get("thought") == part.get("thought")
@@ -121,13 +121,13 @@ class ContentDialect(Dialect):
 
     def __init__(self, job: Job, served: Served, reading: Reading, form: ContentForm) -> None:
         super().__init__(job)
-        self._same: Members = {"modelVersion": served.model, "responseId": new_id("", 22)}
+        self._same: JsonMembers = {"modelVersion": served.model, "responseId": new_id("", 22)}
         self._speech = [
             Speech(Blocks(reading.parser(), "call_"), form.shows_thoughts, bool(job.logprobs)) for _ in job.requests
         ]
 
-    def _frame(self, index: int, parts: Sequence[Members], probs: Sequence[TokenProb] = ()) -> Members:
-        candidate: Members = {"content": {"parts": parts, "role": "model"}, "index": index}
+    def _frame(self, index: int, parts: Sequence[JsonMembers], probs: Sequence[TokenProb] = ()) -> JsonMembers:
+        candidate: JsonMembers = {"content": {"parts": parts, "role": "model"}, "index": index}
         candidate |= {"logprobsResult": _logprobs(probs)} if probs else {}
         return {"candidates": [candidate], **self._same}
 
@@ -137,7 +137,7 @@ class ContentDialect(Dialect):
         if parts:
             yield self._frame(choice.index, parts, probs)
 
-    def blank(self, choice: Choice) -> Members:
+    def blank(self, choice: Choice) -> JsonMembers:
         """An answer that says nothing."""
         return self._frame(choice.index, [])
 
@@ -149,7 +149,7 @@ class ContentDialect(Dialect):
             last["candidates"][0] |= {"avgLogprobs": finite(choice.mean_logprob)}
         yield {**last, "usageMetadata": self._usage(finished), **stats_json(finished)} if finished else last
 
-    def _usage(self, finished: Sequence[Choice]) -> Members:
+    def _usage(self, finished: Sequence[Choice]) -> JsonMembers:
         """A prompt of several candidates counts once."""
         usages = [choice.end.usage for choice in finished]
         all_, prompt = total(usages), usages[0]
@@ -171,10 +171,10 @@ class ContentDialect(Dialect):
                 yield self._frame(choice.index, parts, probs)
         yield error_json(problem)
 
-    def fold(self, frames: Iterable[Frame]) -> Members:
+    def fold(self, frames: Iterable[Frame]) -> JsonMembers:
         """The last frame, with all candidates."""
         folded = [_FoldedCandidate() for _ in self.choices]
-        last: Members = {}
+        last: JsonMembers = {}
         for last in map(self.members_of, frames):
             for candidate in last["candidates"]:
                 folded[candidate["index"]].add(candidate)
@@ -200,7 +200,7 @@ def answered(job: Job, served: Served, reading: Reading, form: ContentForm) -> C
     return kind(job, served, reading, form)
 
 
-def _object(text: str) -> Members | None:
+def _object(text: str) -> JsonMembers | None:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -212,13 +212,13 @@ def _object(text: str) -> Members | None:
 class _FoldedCandidate:
     """The pieces of a candidate so far."""
 
-    parts: list[Members] = field(default_factory=list)
+    parts: list[JsonMembers] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    chosen: list[Iterable[Members]] = field(default_factory=list)
-    top: list[Iterable[Members]] = field(default_factory=list)
-    last: Members = field(default_factory=dict)
+    chosen: list[Iterable[JsonMembers]] = field(default_factory=list)
+    top: list[Iterable[JsonMembers]] = field(default_factory=list)
+    last: JsonMembers = field(default_factory=dict)
 
-    def add(self, candidate: Members) -> None:
+    def add(self, candidate: JsonMembers) -> None:
         """A piece. Neighbouring texts of one kind become one part."""
         self.last = candidate
         for part in candidate["content"]["parts"]:
@@ -235,9 +235,9 @@ class _FoldedCandidate:
             self.parts[-1] = {**self.parts[-1], "text": "".join(self.texts)}
             self.texts = []
 
-    def json(self) -> Members:
+    def json(self) -> JsonMembers:
         self._settle()
-        out: Members = {**self.last, "content": {"parts": self.parts, "role": "model"}}
+        out: JsonMembers = {**self.last, "content": {"parts": self.parts, "role": "model"}}
         if self.chosen:
             out["logprobsResult"] = {
                 "chosenCandidates": chain.from_iterable(self.chosen),
@@ -246,21 +246,21 @@ class _FoldedCandidate:
         return out
 
 
-def _logprobs(probs: Sequence[TokenProb]) -> Members:
+def _logprobs(probs: Sequence[TokenProb]) -> JsonMembers:
     return {
         "chosenCandidates": map(_token, probs),
         "topCandidates": ({"candidates": [*map(_token, prob.top)]} for prob in probs),
     }
 
 
-def _token(prob: TokenProb) -> Members:
+def _token(prob: TokenProb) -> JsonMembers:
     return {"token": visible(prob.data), "tokenId": prob.id, "logProbability": finite(prob.logprob)}
 
 
-def error_json(problem: Problem, name: str = "") -> Members:
+def error_json(problem: Problem, name: str = "") -> JsonMembers:
     """Google's error object, inside its envelope. The field that is wrong is among its details."""
     usual = "INVALID_ARGUMENT" if problem.status < 500 else "INTERNAL"
-    error: Members = {
+    error: JsonMembers = {
         "code": problem.status,
         "message": problem.message,
         "status": _STATUSES.get(problem.status, usual),

@@ -12,7 +12,7 @@ from uad.base.events import Delta
 from uad.base.types import Origin, Request, SamplingParams, SpeculativeParams
 from uad.http.apis.api import AnswerRoute, Api, Called
 from uad.http.apis.choice import Choice, logprobs_json, stats_json
-from uad.http.apis.dialect import Dialect, Frame, Members, Served, Translated, read_prompted
+from uad.http.apis.dialect import Dialect, Frame, JsonMembers, Served, Translated, read_prompted
 from uad.http.requests.chat import Reading
 from uad.http.requests.fields import REQUEST_ROWS, InfillBody, NativeBody
 from uad.http.requests.job import Job
@@ -52,11 +52,11 @@ class NativeDialect(Dialect):
                 out["completion_probabilities"] = logprobs_json(delta.probs[i : i + 1], self.job.post_sampling)
             yield out
 
-    def blank(self, choice: Choice) -> Members:
+    def blank(self, choice: Choice) -> JsonMembers:
         """An object without text."""
         return self._token(choice, "", [], len(choice.ids))
 
-    def _token(self, choice: Choice, text: str, ids: list[int], n_predicted: int) -> Members:
+    def _token(self, choice: Choice, text: str, ids: list[int], n_predicted: int) -> JsonMembers:
         return {
             "index": choice.index,
             "content": text,
@@ -69,7 +69,7 @@ class NativeDialect(Dialect):
     def closing(self, choice: Choice, finished: Sequence[Choice]) -> Iterator[Frame]:
         """The last object of one sequence, without text."""
         done = choice.end
-        out: Members = {
+        out: JsonMembers = {
             "index": choice.index,
             "content": "",
             "tokens": [],
@@ -92,14 +92,14 @@ class NativeDialect(Dialect):
 
     def fold(self, frames: Iterable[Frame]) -> object:
         """The last object of each sequence with the text of all before it; a list for several sequences."""
-        by_choice: list[list[Members]] = [[] for _ in self.choices]
+        by_choice: list[list[JsonMembers]] = [[] for _ in self.choices]
         for frame in frames:
             members = self.members_of(frame)
             by_choice[members["index"]].append(members)
         answers = [self._folded(frames) for frames in by_choice]
         return answers[0] if len(answers) == 1 else answers
 
-    def _folded(self, frames: Sequence[Members]) -> Members:
+    def _folded(self, frames: Sequence[JsonMembers]) -> JsonMembers:
         tokens = list(chain.from_iterable(frame["tokens"] for frame in frames)) if self._return_tokens else []
         out = {**frames[-1], "content": "".join(frame["content"] for frame in frames), "tokens": tokens}
         out = chosen(out, self._fields) if self._fields else out
@@ -110,9 +110,9 @@ class NativeDialect(Dialect):
         return out
 
 
-def chosen(out: Members, fields: Sequence[str]) -> Members:
+def chosen(out: JsonMembers, fields: Sequence[str]) -> JsonMembers:
     """Only the members in `fields`; `a/b` takes member b of member a, and stays its name. Unknown ones are left out."""
-    members: Members = {}
+    members: JsonMembers = {}
     for name in fields:
         value: object = out
         for part in name.split("/"):

@@ -27,13 +27,13 @@ from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.events import Delta
 from uad.base.types import Finish, TokenProb
 from uad.http.apis.api import BODY_ONLY, About, AnswerRoute, Api, Called
-from uad.http.apis.blocks import Added, BlockKind, Blocks, Closed, Step
+from uad.http.apis.blocks import Added, BlockKind, Blocks, BlockStep, Closed
 from uad.http.apis.choice import Choice, logprobs_json, stats_json
 from uad.http.apis.dialect import (
     AtOnce,
     Dialect,
     Frame,
-    Members,
+    JsonMembers,
     Served,
     Spelling,
     Translated,
@@ -347,15 +347,15 @@ class LineDialect(Dialect):
 
     @staticmethod
     @abstractmethod
-    def answer_members(content: str, thinking: str = "", calls: Sequence[Members] = ()) -> Members:
+    def answer_members(content: str, thinking: str = "", calls: Sequence[JsonMembers] = ()) -> JsonMembers:
         """The member of a frame that has its piece of the answer."""
 
     @staticmethod
     @abstractmethod
-    def message_members(frame: Members) -> Members:
+    def message_members(frame: JsonMembers) -> JsonMembers:
         """`content`, `thinking` and `tool_calls` of a frame, as far as it has them."""
 
-    def _frame(self, content: str = "", thinking: str = "", calls: Sequence[Members] = ()) -> Members:
+    def _frame(self, content: str = "", thinking: str = "", calls: Sequence[JsonMembers] = ()) -> JsonMembers:
         same = {"model": self._model, "created_at": _when(time.time())}
         return {**same, **self.answer_members(content, thinking, calls), "done": False}
 
@@ -366,7 +366,7 @@ class LineDialect(Dialect):
         elif delta.text or delta.probs:
             yield self._with_probs(self._frame(delta.text), delta.probs)
 
-    def _lines(self, steps: Iterable[Step], probs: Sequence[TokenProb] = ()) -> Iterator[Frame]:
+    def _lines(self, steps: Iterable[BlockStep], probs: Sequence[TokenProb] = ()) -> Iterator[Frame]:
         for step in steps:
             if (frame := self._shown(step)) is not None:
                 yield self._with_probs(frame, probs)
@@ -374,7 +374,7 @@ class LineDialect(Dialect):
         if probs:
             yield self._with_probs(self._frame(), probs)
 
-    def _shown(self, step: Step) -> Members | None:
+    def _shown(self, step: BlockStep) -> JsonMembers | None:
         """A call is shown once it is whole; one that was cut in its arguments, which are no object then, is not."""
         kind = step.block.kind
         match step:
@@ -394,10 +394,10 @@ class LineDialect(Dialect):
             case _:
                 return None
 
-    def _with_probs(self, frame: Members, probs: Sequence[TokenProb]) -> Members:
+    def _with_probs(self, frame: JsonMembers, probs: Sequence[TokenProb]) -> JsonMembers:
         return {**frame, "logprobs": logprobs_json(probs)} if probs else frame
 
-    def blank(self, choice: Choice) -> Members:
+    def blank(self, choice: Choice) -> JsonMembers:
         """A line that says nothing."""
         return self._frame()
 
@@ -424,10 +424,10 @@ class LineDialect(Dialect):
         """The last line of a stream that breaks off."""
         yield error_json(problem)
 
-    def fold(self, frames: Iterable[Frame]) -> Members:
+    def fold(self, frames: Iterable[Frame]) -> JsonMembers:
         """The last line, with what all of them say."""
-        contents, thoughts, calls, probs = list[str](), list[str](), list[Members](), list[Iterable[Members]]()
-        last: Members = {}
+        contents, thoughts, calls, probs = list[str](), list[str](), list[JsonMembers](), list[Iterable[JsonMembers]]()
+        last: JsonMembers = {}
         for frame in map(self.members_of, frames):
             last, message = frame, self.message_members(frame)
             contents.append(message["content"])
@@ -442,16 +442,16 @@ class TalkDialect(LineDialect):
     """POST /api/chat."""
 
     @staticmethod
-    def answer_members(content: str, thinking: str = "", calls: Sequence[Members] = ()) -> Members:
+    def answer_members(content: str, thinking: str = "", calls: Sequence[JsonMembers] = ()) -> JsonMembers:
         """A message."""
-        message: Members = {"role": "assistant", "content": content}
+        message: JsonMembers = {"role": "assistant", "content": content}
         message |= {"thinking": thinking} if thinking else {}
         return {"message": message | ({"tool_calls": calls} if calls else {})}
 
     @staticmethod
-    def message_members(frame: Members) -> Members:
+    def message_members(frame: JsonMembers) -> JsonMembers:
         """The message's own members."""
-        message: Members = frame["message"]
+        message: JsonMembers = frame["message"]
         return message
 
 
@@ -459,12 +459,12 @@ class GenerateDialect(LineDialect):
     """POST /api/generate."""
 
     @staticmethod
-    def answer_members(content: str, thinking: str = "", calls: Sequence[Members] = ()) -> Members:
+    def answer_members(content: str, thinking: str = "", calls: Sequence[JsonMembers] = ()) -> JsonMembers:
         """A text, and thoughts beside it."""
         return {"response": content, **({"thinking": thinking} if thinking else {})}
 
     @staticmethod
-    def message_members(frame: Members) -> Members:
+    def message_members(frame: JsonMembers) -> JsonMembers:
         """The text under a message's names."""
         return {"content": frame["response"], "thinking": frame.get("thinking", "")}
 
@@ -472,7 +472,7 @@ class GenerateDialect(LineDialect):
 # --- requests that only load or unload a model
 
 
-def _loaded(own: OllamaRequest, reply: Members) -> AtOnce:
+def _loaded(own: OllamaRequest, reply: JsonMembers) -> AtOnce:
     """The answer to a request that asks nothing, as clients send it before the first question and after the last."""
     keep_s = kept_for(own.keep_alive)
     reason = "unload" if keep_s == 0 else "load"
@@ -602,7 +602,7 @@ def _count(n: int) -> str:
 # --- the API
 
 
-def error_json(problem: Problem, name: str = "") -> Members:
+def error_json(problem: Problem, name: str = "") -> JsonMembers:
     """Ollama's error: a text."""
     return {"error": problem.message}
 

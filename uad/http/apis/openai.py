@@ -11,9 +11,9 @@ from uad.base.common.json_out import DONE, dumps
 from uad.base.events import Delta
 from uad.base.types import Finish, TokenProb
 from uad.http.apis.api import BODY_ONLY, AnswerRoute, Api, Called, CountRoute
-from uad.http.apis.blocks import Added, BlockKind, Blocks, Closed, Opened, Step
+from uad.http.apis.blocks import Added, BlockKind, Blocks, BlockStep, Closed, Opened
 from uad.http.apis.choice import Choice, completion_logprobs_json, logprobs_json, n_chars, stats_json, usage_json
-from uad.http.apis.dialect import Dialect, Frame, Members, Served, TextFrame, Translated, new_id, read_prompted
+from uad.http.apis.dialect import Dialect, Frame, JsonMembers, Served, TextFrame, Translated, new_id, read_prompted
 from uad.http.apis.native import NativeDialect
 from uad.http.requests.chat import Reading
 from uad.http.requests.fields import ChatBody, CompletionBody, TemplateBody, account_for_request, checked
@@ -29,7 +29,7 @@ class ChunkDialect(Dialect):
 
     def __init__(self, job: Job, served: Served) -> None:
         super().__init__(job)
-        self._same: Members = {
+        self._same: JsonMembers = {
             "created": int(time.time()),
             "id": new_id(self.id_prefix),
             "model": served.model,
@@ -48,7 +48,7 @@ class ChunkDialect(Dialect):
             return self.event(dumps(frame.text).join(self._around[frame.choice]))
         return super().encoded(frame)
 
-    def _chunk(self, choice: Members) -> Members:
+    def _chunk(self, choice: JsonMembers) -> JsonMembers:
         return {"choices": [choice], **self._same}
 
 
@@ -84,11 +84,11 @@ class ChatDialect(ChunkDialect):
         self._native = NativeDialect(job, served) if job.is_verbose else None
         self._beside: list[Frame] = []
 
-    def members_of(self, frame: Frame) -> Members:
+    def members_of(self, frame: Frame) -> JsonMembers:
         """The frame in full."""
         return self._delta(frame.choice, {"content": frame.text}) if isinstance(frame, TextFrame) else frame
 
-    def _delta(self, index: int, delta: Members, finish: str | None = None, **more: object) -> Members:
+    def _delta(self, index: int, delta: JsonMembers, finish: str | None = None, **more: object) -> JsonMembers:
         return self._chunk({"finish_reason": finish, "index": index, "delta": delta, **more})
 
     def opening(self, choice: Choice) -> Iterator[Frame]:
@@ -105,7 +105,7 @@ class ChatDialect(ChunkDialect):
             return (self._delta(choice.index, {"content": delta.text}, logprobs=self._logprobs(delta.probs)),)
         return (TextFrame(choice.index, delta.text),) if delta.text else ()
 
-    def _chunks(self, choice: Choice, steps: Iterable[Step], probs: Sequence[TokenProb] = ()) -> Iterator[Frame]:
+    def _chunks(self, choice: Choice, steps: Iterable[BlockStep], probs: Sequence[TokenProb] = ()) -> Iterator[Frame]:
         """All probabilities of the piece are in the first chunk."""
         index, has_places = choice.index, choice.request.origins
         for step in steps:
@@ -124,10 +124,10 @@ class ChatDialect(ChunkDialect):
         if probs:
             yield self._delta(index, {}, logprobs=self._logprobs(probs))
 
-    def _logprobs(self, probs: Iterable[TokenProb]) -> Members:
+    def _logprobs(self, probs: Iterable[TokenProb]) -> JsonMembers:
         return {"content": logprobs_json(probs, self.job.post_sampling)}
 
-    def blank(self, choice: Choice) -> Members:
+    def blank(self, choice: Choice) -> JsonMembers:
         """A chunk that says nothing."""
         return self._delta(choice.index, {})
 
@@ -151,10 +151,10 @@ class ChatDialect(ChunkDialect):
             last |= {} if self._native is None else {"__verbose": self._native.fold(self._beside)}
         yield last
 
-    def fold(self, frames: Iterable[Frame]) -> Members:
+    def fold(self, frames: Iterable[Frame]) -> JsonMembers:
         """The last chunk, with all choices in place of none."""
         messages = [_FoldedMessage() for _ in self.choices]
-        last: Members = {}
+        last: JsonMembers = {}
         for frame in frames:
             if isinstance(frame, TextFrame):
                 messages[frame.choice].contents.append(frame.text)
@@ -165,8 +165,8 @@ class ChatDialect(ChunkDialect):
         folded = [self._folded(choice, message) for choice, message in zip(self.choices, messages, strict=True)]
         return {**last, "choices": folded, "object": "chat.completion"}
 
-    def _folded(self, choice: Choice, message: _FoldedMessage) -> Members:
-        out: Members = {"finish_reason": message.finish, "index": choice.index, "message": message.json()}
+    def _folded(self, choice: Choice, message: _FoldedMessage) -> JsonMembers:
+        out: JsonMembers = {"finish_reason": message.finish, "index": choice.index, "message": message.json()}
         if choice.request.logprobs:
             out["logprobs"] = {"content": chain.from_iterable(message.probs)}
         return {**out, "token_ids": choice.ids} if self.job.token_ids else out
@@ -178,12 +178,12 @@ class _FoldedMessage:
 
     contents: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
-    calls: list[Members] = field(default_factory=list)
-    probs: list[Iterable[Members]] = field(default_factory=list)
+    calls: list[JsonMembers] = field(default_factory=list)
+    probs: list[Iterable[JsonMembers]] = field(default_factory=list)
     finish: str | None = None
 
-    def add(self, part: Members) -> None:
-        delta: Members = part["delta"]
+    def add(self, part: JsonMembers) -> None:
+        delta: JsonMembers = part["delta"]
         self.contents.append(delta.get("content") or "")
         self.thoughts.append(delta.get("reasoning_content", ""))
         # A call's first chunk has its name, and later ones pieces of its arguments: '{"wo', 'rd": "tea"}'
@@ -196,14 +196,14 @@ class _FoldedMessage:
             self.probs.append(part["logprobs"]["content"])
         self.finish = part["finish_reason"]
 
-    def json(self) -> Members:
+    def json(self) -> JsonMembers:
         content, thought = "".join(self.contents), "".join(self.thoughts)
-        out: Members = {"role": "assistant", "content": content if content or not self.calls else None}
+        out: JsonMembers = {"role": "assistant", "content": content if content or not self.calls else None}
         out |= {"reasoning_content": thought} if thought else {}
         return out | ({"tool_calls": self.calls} if self.calls else {})
 
 
-def _delta_json(step: Opened | Added) -> Members:
+def _delta_json(step: Opened | Added) -> JsonMembers:
     """A step's addition to the message: `{"content": "He"}`, or the head of a call, or a piece of its arguments."""
     block = step.block
     if isinstance(step, Opened):
@@ -229,11 +229,13 @@ class CompletionDialect(ChunkDialect):
         self._offsets = [0] * len(job.requests)
         self._is_echoed: set[int] = set()
 
-    def members_of(self, frame: Frame) -> Members:
+    def members_of(self, frame: Frame) -> JsonMembers:
         """The frame in full."""
         return self._text(frame.choice, frame.text) if isinstance(frame, TextFrame) else frame
 
-    def _text(self, index: int, text: str, finish: str | None = None, logprobs: Members | None = None) -> Members:
+    def _text(
+        self, index: int, text: str, finish: str | None = None, logprobs: JsonMembers | None = None
+    ) -> JsonMembers:
         return self._chunk({"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish})
 
     def piece(self, choice: Choice, delta: Delta) -> Iterator[Frame]:
@@ -253,12 +255,12 @@ class CompletionDialect(ChunkDialect):
             else:
                 yield TextFrame(choice.index, choice.prompt.text)
 
-    def _with_probs(self, index: int, text: str, probs: Sequence[TokenProb]) -> Members:
+    def _with_probs(self, index: int, text: str, probs: Sequence[TokenProb]) -> JsonMembers:
         logprobs = completion_logprobs_json(probs, self._offsets[index], self.job.post_sampling)
         self._offsets[index] += sum(n_chars(prob.data) for prob in probs)
         return self._text(index, text, None, logprobs)
 
-    def blank(self, choice: Choice) -> Members:
+    def blank(self, choice: Choice) -> JsonMembers:
         """A chunk without text."""
         return self._text(choice.index, "")
 
@@ -271,11 +273,11 @@ class CompletionDialect(ChunkDialect):
             last = {"choices": [], **self._same}
         yield {**last, "usage": usage_json(finished, self.job.n), **stats_json(finished)} if finished else last
 
-    def fold(self, frames: Iterable[Frame]) -> Members:
+    def fold(self, frames: Iterable[Frame]) -> JsonMembers:
         """The last chunk, with all choices that are wanted in place of its own."""
         texts: list[list[str]] = [[] for _ in self.choices]
-        probs: list[list[Members]] = [[] for _ in self.choices]
-        last: Members = {}
+        probs: list[list[JsonMembers]] = [[] for _ in self.choices]
+        last: JsonMembers = {}
         for frame in frames:
             if isinstance(frame, TextFrame):
                 texts[frame.choice].append(frame.text)

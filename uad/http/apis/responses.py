@@ -15,12 +15,12 @@ from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.events import Delta
 from uad.base.types import Finish, TokenProb
 from uad.http.apis.api import BODY_ONLY, AnswerRoute, Api, Called, CountRoute
-from uad.http.apis.blocks import Added, Block, BlockDialect, BlockKind, Closed, Opened, Step
+from uad.http.apis.blocks import Added, Block, BlockDialect, BlockKind, BlockStep, Closed, Opened
 from uad.http.apis.choice import Choice, logprobs_json, prediction_json, stats_json
 from uad.http.apis.dialect import (
     NOTHING_TO_CALL,
     Frame,
-    Members,
+    JsonMembers,
     Served,
     Translated,
     accounted,
@@ -296,7 +296,7 @@ _OTHERS_ITEMS = frozenset(
 """Items of tools that are not offered here, and what only OpenAI's servers can read."""
 
 
-def _kind_of_item(item: Members) -> object:
+def _kind_of_item(item: JsonMembers) -> object:
     return item.get("type") or ("message" if "role" in item else None)
 
 
@@ -356,7 +356,7 @@ def pieces_of(content: object, where: str, kinds: tuple[str, ...] = (*_TEXTS, _I
     return [_piece(part, at, kind) for at, kind, part in parts]
 
 
-def _piece(part: Members, where: str, kind: str) -> Piece:
+def _piece(part: JsonMembers, where: str, kind: str) -> Piece:
     read = ("type", "image_url", "file_id") if kind == _IMAGE else ("type", "refusal" if kind == "refusal" else "text")
     account_for(part, read, NO_EFFECT, ROUTE, where)
     return _picture(part, where) if kind == _IMAGE else _text(part, where, kind)
@@ -399,7 +399,7 @@ class ResponsesDialect(BlockDialect):
         self._body = body
         self._ids: dict[int, str] = {}
         self._n_events = 0
-        self._same: Members = {
+        self._same: JsonMembers = {
             "id": new_id("resp_"),
             "object": "response",
             "created_at": int(time.time()),
@@ -413,7 +413,7 @@ class ResponsesDialect(BlockDialect):
         for name in ("created", "in_progress"):
             yield self._event(f"response.{name}", response=begun)
 
-    def blank(self, choice: Choice) -> Members:
+    def blank(self, choice: Choice) -> JsonMembers:
         """An event that says nothing but that it goes on, for the progress of the prompt."""
         return self._event("response.in_progress", response=self._response("in_progress"))
 
@@ -442,22 +442,22 @@ class ResponsesDialect(BlockDialect):
 
     def failed(self, problem: Problem) -> Iterator[Frame]:
         """A stream that breaks off: the error, and the response with it."""
-        error: Members = {"code": problem.kind, "message": problem.message}
+        error: JsonMembers = {"code": problem.kind, "message": problem.message}
         response = {**self._response("failed", "incomplete"), "error": error}
         yield self._event("error", **error, param=problem.param)
         yield self._event("response.failed", response=response)
 
-    def fold(self, frames: Iterable[Frame]) -> Members:
+    def fold(self, frames: Iterable[Frame]) -> JsonMembers:
         """The response of the last event, with the other members of that."""
         (last,) = deque(map(self.members_of, frames), maxlen=1)
         return {**last["response"], **{name: last[name] for name in last if name in ("timings", "uad")}}
 
-    def _event(self, kind: str, **members: object) -> Members:
+    def _event(self, kind: str, **members: object) -> JsonMembers:
         number = self._n_events  # counted here, where frames are made in the order in which they are sent
         self._n_events += 1
         return {"type": kind, "sequence_number": number, **members}
 
-    def _events(self, steps: Iterable[Step], last: str) -> Iterator[Frame]:
+    def _events(self, steps: Iterable[BlockStep], last: str) -> Iterator[Frame]:
         """last: the status of the item that the answer ends with."""
         for step in steps:
             block = step.block
@@ -491,19 +491,19 @@ class ResponsesDialect(BlockDialect):
         item = self._item(block, status)
         yield self._event("response.output_item.done", output_index=block.index, item=item)
 
-    def _place(self, block: Block) -> Members:
-        place: Members = {"item_id": self._id(block), "output_index": block.index}
+    def _place(self, block: Block) -> JsonMembers:
+        place: JsonMembers = {"item_id": self._id(block), "output_index": block.index}
         return place if block.kind is BlockKind.CALL else {**place, "content_index": 0}
 
-    def _response(self, status: str, last: str = "") -> Members:
+    def _response(self, status: str, last: str = "") -> JsonMembers:
         """The response with all items so far. last: the status of the last one, where it is not the response's."""
         all_ = self._blocks.all
         output = [self._item(block, last or status if block is all_[-1] else "completed") for block in all_]
         own = {"status": status, "error": None, "incomplete_details": None, "output": output, "usage": None}
         return {**self._same, **own}
 
-    def _item(self, block: Block, status: str, is_open: bool = False) -> Members:
-        own: Members = {"id": self._id(block), "status": status}
+    def _item(self, block: Block, status: str, is_open: bool = False) -> JsonMembers:
+        own: JsonMembers = {"id": self._id(block), "status": status}
         text = "" if is_open else block.text
         content = [] if is_open else [_part(block, text, self._probs(block))]
         match block.kind:
@@ -535,13 +535,13 @@ _TEXTS_OF = {
 """Names in events for the text that an item is made of."""
 
 
-def _part(block: Block, text: str, probs: Sequence[TokenProb]) -> Members:
+def _part(block: Block, text: str, probs: Sequence[TokenProb]) -> JsonMembers:
     if block.kind is BlockKind.THOUGHT:
         return {"type": "reasoning_text", "text": text}
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": _logprobs(probs)}
 
 
-def _logprobs(probs: Sequence[TokenProb]) -> Iterator[Members] | list[Members]:
+def _logprobs(probs: Sequence[TokenProb]) -> Iterator[JsonMembers] | list[JsonMembers]:
     return logprobs_json(probs) if probs else []
 
 
@@ -581,7 +581,7 @@ _RESPONSE = AnswerRoute(read_response, ResponsesDialect)
 _TOKENS = CountRoute(read_response, lambda n: {"object": "response.input_tokens", "input_tokens": n})
 
 
-def _broken(problem: Problem) -> Members:
+def _broken(problem: Problem) -> JsonMembers:
     """The error event of OpenAI's streams, without a number: those of the events before it are not known."""
     return {"type": "error", "code": str(problem.status), "message": problem.message, "param": None}
 

@@ -192,15 +192,15 @@ def _object(name: str, value: object) -> Mapping[str, object]:
     return {key: inner for key, inner in value.items() if inner is not None and inner != ""}
 
 
-_Read = Callable[[str, object], Constraint | None]
-_STRUCTURED: Mapping[str, _Read] = {
+_ReadConstraint = Callable[[str, object], Constraint | None]
+_STRUCTURED: Mapping[str, _ReadConstraint] = {
     "json": _schema,
     "regex": partial(_grammar, kind=_REGEX),
     "choice": _choice,
     "grammar": _grammar,
     "json_object": lambda name, value: Constraint(_JSON, '{"type": "object"}') if value else None,
 }
-_FIELDS: Mapping[str, _Read] = {
+_FIELDS: Mapping[str, _ReadConstraint] = {
     "response_format": _response_format,
     "json_schema": _schema,
     "grammar": _grammar,

@@ -168,7 +168,7 @@ Logprobs = Annotated[Alternatives | None, BeforeValidator(_alternatives)]
 ChatLogprobs = Annotated[bool | Annotated[int, Field(ge=0, le=MAX_ALTERNATIVES)], BeforeValidator(_switch_or_number)]
 Effort = Annotated[StrictStr, Field(max_length=64)]
 Id = Annotated[int, Field(ge=0, le=INT32_MAX), _Number]
-Ids = Annotated[list[Id], Field(max_length=MAX_STOP_IDS)]
+IdList = Annotated[list[Id], Field(max_length=MAX_STOP_IDS)]
 Seconds = Annotated[
     float,
     _Finite,
@@ -177,7 +177,7 @@ Seconds = Annotated[
     _within(-1.0, 86400.0, "below", is_whole=False),
 ]
 Names = Annotated[list[StrictStr], BeforeValidator(_names), Field(max_length=256)]
-Words = Annotated[list[Annotated[StrictStr, Field(max_length=MAX_STOP_CHARS)]], BeforeValidator(_words)]
+StopTexts = Annotated[list[Annotated[StrictStr, Field(max_length=MAX_STOP_CHARS)]], BeforeValidator(_words)]
 DrafterTypes = Annotated[tuple[Origin, ...], BeforeValidator(_types)]
 
 
@@ -221,8 +221,8 @@ def _request_type(hint: Any, row: RequestField) -> Any:
     # They become tuples only after validation: the errors speak of lists, which is what JSON has.
     return {
         bool: StrictBool,
-        tuple[str, ...]: Annotated[Words, AfterValidator(tuple)],
-        tuple[int, ...]: Annotated[Ids, AfterValidator(lambda ids: tuple(dict.fromkeys(ids)))],
+        tuple[str, ...]: Annotated[StopTexts, AfterValidator(tuple)],
+        tuple[int, ...]: Annotated[IdList, AfterValidator(lambda ids: tuple(dict.fromkeys(ids)))],
     }[hint]
 
 
@@ -329,9 +329,9 @@ class GenerationBody(TableBody):
     dry_sequence_breakers: Any = row(
         None, "texts that end what DRY takes for a repetition: a list, or the JSON of one; 64 at most", echoed=True
     )
-    bad_words: Words = row([], "what is never written, at the beginning of a word or inside, a text or several")
-    bad_words_ids: Annotated[list[Ids], Field(max_length=MAX_STOPS)] = row([], "the same, as token ids")
-    allowed_token_ids: Ids = row([], "all tokens that may be written; empty: any")
+    bad_words: StopTexts = row([], "what is never written, at the beginning of a word or inside, a text or several")
+    bad_words_ids: Annotated[list[IdList], Field(max_length=MAX_STOPS)] = row([], "the same, as token ids")
+    allowed_token_ids: IdList = row([], "all tokens that may be written; empty: any")
     speculative: SpeculativeBody = row(
         SpeculativeBody(),
         'draft control, with the members below, which may also be given flat: `"speculative.n_max": 8`; an unknown '

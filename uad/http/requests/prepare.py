@@ -21,7 +21,7 @@ from uad.http.requests.thoughts import kwarg_budget, thought_bounds
 
 MAX_ECHOED_PROBS = 1 << 20
 """Probabilities of a prompt."""
-Asking = ChatBody | CompletionBody | NativeBody
+AnsweredBody = ChatBody | CompletionBody | NativeBody
 """A body that is answered."""
 _TAIL_IDS = 64
 """How many ids at the end of a prompt are looked at for a thought that has begun."""
@@ -29,7 +29,7 @@ _TAIL_IDS = 64
 
 def prepared(
     engine: Backend,
-    body: Asking,
+    body: AnsweredBody,
     prompts: Sequence[object],
     images: Sequence[Sequence[Image]],
     server: ServerConfig,
@@ -64,7 +64,7 @@ def prepared(
     return _job(engine, body, choices, requests, encoded, server), reading
 
 
-def check_prepared(engine: Backend, body: Asking) -> None:
+def check_prepared(engine: Backend, body: AnsweredBody) -> None:
     """Raise InvalidRequestError for what `prepared` or the engine refuses of a body, beside its prompts, and that
     neither models nor vocabularies are needed for.
     """
@@ -120,7 +120,7 @@ def _choices(first: Request, n: int) -> list[Request]:
 
 def _job(
     engine: Backend,
-    body: Asking,
+    body: AnsweredBody,
     choices: AnswerCounts,
     requests: tuple[Request, ...],
     prompts: Sequence[Prompt],

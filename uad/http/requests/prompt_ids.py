@@ -20,9 +20,10 @@ from uad.http.requests.message_fields import TextPart
 from uad.http.requests.pictures import with_markers, with_places
 from uad.http.requests.thoughts import switched
 from uad.text.calls.format import THINK_TAGS, AnswerFormat
-from uad.text.prompts import Message, Text
+from uad.text.prompts import Text
+from uad.text.templates.history import Message
 
-Part = str | int
+PromptPart = str | int
 RESERVED_KWARGS = frozenset(
     (
         *("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "chat_template"),
@@ -66,14 +67,14 @@ def split_prompts(value: object) -> list[object]:
     return value
 
 
-def parts_of(value: object, n_vocab: int, param: str) -> list[Part]:
+def parts_of(value: object, n_vocab: int, param: str) -> list[PromptPart]:
     """The strings and ids of one prompt, checked."""
     if isinstance(value, dict):
         if value.get("multimodal_data"):
             raise InvalidRequestError.at(param, "this is read as text only; leave multimodal_data out")
         value = value.get("prompt_string")
     items: list[object] = value if isinstance(value, list) else [value] if isinstance(value, str) else [None]
-    parts: list[Part] = []
+    parts: list[PromptPart] = []
     for item in items:
         if isinstance(item, bool) or not isinstance(item, int | str):
             raise InvalidRequestError.at(param, "must be a string, or a list of token ids and strings")
@@ -97,7 +98,7 @@ def ids_of(value: object, n_vocab: int, param: str) -> list[int]:
     return ids
 
 
-def mixed_ids(text: Text, parts: list[Part], add_special: bool, parse_special: bool) -> list[int]:
+def mixed_ids(text: Text, parts: list[PromptPart], add_special: bool, parse_special: bool) -> list[int]:
     """Ids of strings and ids in a row. add_special: what the model wants in front of a text stands in front of the
     first part, if that is a text.
     """
@@ -179,7 +180,7 @@ def raw_ids(engine: Backend, prompt: object, add_special: bool) -> tuple[int, ..
     return tuple(mixed_ids(engine.text, parts, add_special, parse_special=True))
 
 
-def _check_number(engine: Backend, parts: Sequence[Part]) -> None:
+def _check_number(engine: Backend, parts: Sequence[PromptPart]) -> None:
     # ["a", "b", 5] has three ids at least, whatever the vocabulary: a list of a million texts is refused without work.
     n_least = sum(part != "" for part in parts)
     if n_least > engine.info.n_ctx:
@@ -462,7 +463,7 @@ def _ids(engine: Backend, value: object, param: str, n: int, at_end: bool) -> li
     return mixed_ids(engine.text, parts, add_special=False, parse_special=False)
 
 
-def _cut(part: Part, n_chars: int, at_end: bool) -> Part:
+def _cut(part: PromptPart, n_chars: int, at_end: bool) -> PromptPart:
     if isinstance(part, int):
         return part
     return part[max(len(part) - n_chars, 0) :] if at_end else part[:n_chars]

@@ -16,7 +16,7 @@ from aiohttp import web
 from uad.base.errors import InvalidRequestError
 from uad.base.types import Image
 from uad.http.apis.answer import RunningAnswer
-from uad.http.apis.api import AnswerRoute, Called, CountRoute, Read
+from uad.http.apis.api import AnswerRoute, Called, CountRoute, ReadBody
 from uad.http.apis.dialect import AtOnce, Dialect, Prompted, Translated, spelled
 from uad.http.edge.bodies import MAX_TEXT_BYTES, WITH_PICTURES_BYTES
 from uad.http.edge.connection import limit_write_time
@@ -26,7 +26,7 @@ from uad.http.requests.fields import GenerationBody, TemplateBody
 from uad.http.requests.generation import Backend, Generation
 from uad.http.requests.job import check_counts
 from uad.http.requests.pictures import PictureSource, chat_sources, check_sight, has_pictures, prompted_sources
-from uad.http.requests.prepare import Asking, check_prepared, prepared
+from uad.http.requests.prepare import AnsweredBody, check_prepared, prepared
 from uad.http.requests.prompt_ids import check_begun, check_prompts, encode_chat, encode_completion
 from uad.http.server.quick import kind_of
 from uad.http.server.state import STATE, State
@@ -74,7 +74,7 @@ async def count(route: CountRoute, request: web.Request) -> web.StreamResponse:
             return await state.reply(size, lambda: route.counted(_n_tokens(state, asked.chat, images)))
 
 
-async def _read(state: State, request: web.Request, read: Read, most: int) -> tuple[Translated[Any] | AtOnce, int]:
+async def _read(state: State, request: web.Request, read: ReadBody, most: int) -> tuple[Translated[Any] | AtOnce, int]:
     """The request, and the bytes of its body."""
     called = Called(request.headers, request.match_info, request.query)
     return await state.read(request, lambda members: read(members, called), most)
@@ -90,7 +90,7 @@ async def _before_waking(state: State, size: int, asked: Translated[Any]) -> Non
 
 def _check(engine: Backend, asked: Translated[Any]) -> None:
     body = asked.chat
-    if isinstance(body, Asking):
+    if isinstance(body, AnsweredBody):
         check_prepared(engine, body)
     else:
         check_begun(body)
@@ -127,7 +127,7 @@ async def _seen(state: State, size: int, asked: Translated[Any]) -> AsyncIterato
 def _dialect(state: State, route: AnswerRoute, asked: Translated[Any], images: Sequence[Sequence[Image]]) -> Dialect:
     """Prepare the generation, and the form of its answer. Renders, tokenizes and compiles: for worker threads."""
     body = asked.chat
-    assert isinstance(body, Asking), "only counted chats are none to answer"
+    assert isinstance(body, AnsweredBody), "only counted chats are none to answer"
     try:
         job, reading = prepared(state.engine, body, asked.prompts, images, state.config)
     except InvalidRequestError as error:

@@ -14,7 +14,7 @@ from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.events import SlotAction, SlotInfo
 from uad.http.apis import gemini
 from uad.http.apis.anthropic import listed_model
-from uad.http.apis.api import About, Tell
+from uad.http.apis.api import About, ServerAnswer
 from uad.http.apis.gemini import GEMINI
 from uad.http.apis.native import sampling_json, speculative_json
 from uad.http.apis.ollama import RUNNING
@@ -27,7 +27,7 @@ from uad.http.requests.fields import DetokenizeBody, SlotBody, TemplateBody, Tok
 from uad.http.requests.job import drafters_of, scales_of
 from uad.http.requests.pictures import MEDIA_MARKER, chat_sources, check_sight, has_pictures
 from uad.http.requests.prompt_ids import (
-    Part,
+    PromptPart,
     chat_template,
     check_begun,
     ids_of,
@@ -233,7 +233,7 @@ async def tokenize(request: web.Request) -> web.Response:
     state = request.app[STATE]
     n_vocab = state.engine.info.target.n_vocab
 
-    def read(members: dict[str, object]) -> tuple[TokenizeBody, list[Part]]:
+    def read(members: dict[str, object]) -> tuple[TokenizeBody, list[PromptPart]]:
         body = TokenizeBody.model_validate(members)
         return body, parts_of(body.content, n_vocab, "content")
 
@@ -242,7 +242,7 @@ async def tokenize(request: web.Request) -> web.Response:
         return await state.reply(size, lambda: {"tokens": _tokens(state, body, parts)}, depth=2)
 
 
-def _tokens(state: State, body: TokenizeBody, parts: list[Part]) -> Iterator[Json] | Sequence[int]:
+def _tokens(state: State, body: TokenizeBody, parts: list[PromptPart]) -> Iterator[Json] | Sequence[int]:
     engine = state.engine
     ids = mixed_ids(engine.text, parts, body.add_special, body.parse_special)
     return ({"id": id_, "piece": _piece(engine.text.piece(id_))} for id_ in ids) if body.with_pieces else ids
@@ -279,12 +279,12 @@ async def apply_template(request: web.Request) -> web.Response:
         return await state.reply(size, lambda: {"prompt": render_chat(state.engine.text, body)})
 
 
-async def facts(tell: Tell, request: web.Request) -> web.Response:
+async def facts(tell: ServerAnswer, request: web.Request) -> web.Response:
     """A route of any API about the server."""
     return reply(tell(_about(request.app[STATE], request.match_info)))
 
 
-async def facts_of(tell: Tell, request: web.Request) -> web.Response:
+async def facts_of(tell: ServerAnswer, request: web.Request) -> web.Response:
     """The same, of what a body asks for."""
     state = request.app[STATE]
     members, size = await state.read(request, lambda members: members)

@@ -33,10 +33,10 @@ SOON_SECONDS = 3.0
 _HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)
 """Windows lacks it."""
 _SHOW_CURSOR = "\x1b[?25h"
-Opening = AbstractContextManager[Backend]
+BackendOpening = AbstractContextManager[Backend]
 
 
-def serve(opening: Opening, config: ServerConfig, ready: Callable[[Backend, str], None] | None = None) -> None:
+def serve(opening: BackendOpening, config: ServerConfig, ready: Callable[[Backend, str], None] | None = None) -> None:
     """Load and serve until SIGINT, SIGTERM or SIGHUP. Requests that run then have `shutdown_timeout` seconds to end; a
     second signal ends the process at once, as one does while it loads.
 
@@ -52,7 +52,7 @@ def serve(opening: Opening, config: ServerConfig, ready: Callable[[Backend, str]
 
 async def _serve(
     stack: ExitStack,
-    opening: Opening,
+    opening: BackendOpening,
     config: ServerConfig,
     ready: Callable[[Backend, str], None] | None,
     signals: _Signals,
@@ -102,7 +102,7 @@ async def _drained(runner: Runner, server: PhasedServer, seconds: float) -> None
         log.warning("stopping: %d requests had not ended after %g s (--shutdown-timeout)", n_left, seconds)
 
 
-async def _loaded(opening: Opening, stop: asyncio.Event, url: str) -> Backend:
+async def _loaded(opening: BackendOpening, stop: asyncio.Event, url: str) -> Backend:
     """Enter `opening` on a thread, while the loop goes on, and return its result. Raises what it raises; `stop` ends
     the process.
     """

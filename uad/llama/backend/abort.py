@@ -22,8 +22,8 @@ EXIT_CODE = 1
 START_EXIT_CODE = 2
 """The code of wrong files: the next start would end the same way."""
 
-Tell = Callable[[str], object]
-_listeners: list[Tell] = []
+GaveUpListener = Callable[[str], object]
+_listeners: list[GaveUpListener] = []
 _explainers: list[Callable[[str], str]] = []
 _starting: list[str] = []  # what is being loaded, the innermost last
 _loaded_before: list[None] = []  # one for each block of `again`
@@ -35,7 +35,7 @@ def install() -> None:
         ggml.function("ggml_set_abort_callback")(_callback)
 
 
-def listen(tell: Tell) -> Callable[[], None]:
+def listen(tell: GaveUpListener) -> Callable[[], None]:
     """`tell` gets the message, on the thread that fails; the process ends when it returns. Returns what stops it."""
     _listeners.append(tell)
 

@@ -14,15 +14,12 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
-import numpy.typing as npt
 
+from uad.base.common.arrays import Floats, Ints
 from uad.base.errors import UadError
 from uad.llama.backend import amx, native
 from uad.llama.backend.ggml import function, registered, type_sizes
 from uad.llama.backend.symbols import CPU_DEVICE, TYPES, WEIGHTS, InitParams
-
-Floats = npt.NDArray[np.float32]
-Ids = npt.NDArray[np.int32]
 
 F32, F16, I32 = TYPES["f32"], TYPES["f16"], TYPES["i32"]
 _META_BYTES, _NODES = 1 << 10, 64  # bytes for what ggml notes of a tensor and its place in a graph
@@ -213,7 +210,7 @@ def product(backend: CpuBackend, weight: Weight, x: Floats, how: How = How()) ->
         return get(node, (n3, n2, n, rows))
 
 
-def experts(backend: CpuBackend, weight: Weight, x: Floats, ids: Ids, n_threads: int = 1) -> Floats | None:
+def experts(backend: CpuBackend, weight: Weight, x: Floats, ids: Ints, n_threads: int = 1) -> Floats | None:
     """Rows x [n, m, k] by the experts that each row uses, ids [n, used]; m is 1 or used: [n, used, rows]. None where
     the backend refuses that.
     """

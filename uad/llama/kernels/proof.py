@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from uad.base.common.arrays import Floats
 from uad.base.common.cores import usable_cores
 from uad.base.errors import UadError
 from uad.llama.backend import native
 from uad.llama.kernels import graphs
-from uad.llama.kernels.graphs import Attention, CpuBackend, Floats, How, Queries, Weight
+from uad.llama.kernels.graphs import Attention, CpuBackend, How, Queries, Weight
 from uad.llama.kernels.library import ACTIVATIONS, ATTENTION, BUFFER, Library, NoKernelsError, load
 
 REGISTER = "register"

@@ -95,7 +95,7 @@ class Matrices(native.Owner):
         self._tensors.close()
 
 
-class Pass(native.Owner):
+class TimedPass(native.Owner):
     """The products of n columns with each of these matrices, as one graph."""
 
     def __init__(self, backend: CpuBackend, matrices: Sequence[int], columns: int, n: int) -> None:
@@ -146,7 +146,7 @@ def is_taken(backend: CpuBackend, part: str, size: tuple[int, int]) -> bool:
 
 
 def _takes(backend: CpuBackend, buffer_type: int, part: str, size: tuple[int, int]) -> bool:
-    with Matrices(buffer_type, part, 1, size) as weights, Pass(backend, weights.all, size[1], 1) as probe:
+    with Matrices(buffer_type, part, 1, size) as weights, TimedPass(backend, weights.all, size[1], 1) as probe:
         return probe.is_possible
 
 

@@ -20,7 +20,7 @@ from uad.base.errors import ConfigError
 from uad.base.types import Clock, Rows
 from uad.engine.policy.cost import CostSample
 
-Report = Callable[[float], None]
+ShareReport = Callable[[float], None]
 """Called with the share that is done."""
 
 DEPTHS = (0, 512, 2048, 8192)
@@ -140,7 +140,7 @@ def most_singly(context: Decoder, clock: Clock = perf_counter) -> int:
 
 
 def full(
-    context: Decoder, sizes: Iterable[int], depths: Iterable[int], progress: Report, clock: Clock = perf_counter
+    context: Decoder, sizes: Iterable[int], depths: Iterable[int], progress: ShareReport, clock: Clock = perf_counter
 ) -> tuple[CostSample, ...]:
     """Five samples or more for every size at every depth, taken round by round over all sizes, so that noise is shared;
     more of the smallest. Small models get up to 25 rounds, as many as two seconds hold.
@@ -165,7 +165,7 @@ def full(
     return tuple(samples)
 
 
-def _rounds(bench: _Bench, sizes: Sequence[int], clock: Clock, progress: Report) -> list[CostSample]:
+def _rounds(bench: _Bench, sizes: Sequence[int], clock: Clock, progress: ShareReport) -> list[CostSample]:
     """All sizes, as often as there is time for; each round begins elsewhere, so that bursts that come at the pace of
     rounds do not always hit the same. The smallest, which all others are compared with, comes between them, too.
     """
@@ -189,7 +189,7 @@ def _rounds(bench: _Bench, sizes: Sequence[int], clock: Clock, progress: Report)
     return [CostSample(n, bench.depth, ms) for n in sizes for ms in times[n]]
 
 
-def _part(progress: Report, start: float, end: float, n: int) -> Report:
+def _part(progress: ShareReport, start: float, end: float, n: int) -> ShareReport:
     """Reports a share of the part from start to end, of n in all; the whole is never done by that."""
     return lambda share: progress(min((start + share * (end - start)) / n, 0.999))
 
@@ -335,7 +335,7 @@ def _check(context: Decoder, sizes: Sequence[int], depths: Sequence[int]) -> Non
         )
 
 
-def _fill(context: Decoder, start: int, end: int, progress: Report) -> None:
+def _fill(context: Decoder, start: int, end: int, progress: ShareReport) -> None:
     """Put ids into positions start to end."""
     step = min(context.n_batch, _FILL_STEP)
     for at in range(start, end, step):

@@ -12,8 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from uad.base.common.arrays import Ints
 from uad.base.common.files import why_not_writable
 from uad.base.errors import UadError
 from uad.base.events import CacheCounts
@@ -40,7 +40,6 @@ _LEAST_BYTES = 1 << 20  # bytes: a smaller file takes as long to open and read
 _NEWEST = 0.5  # share of the newest file in the price
 _FORGETS = 0.9  # of the price, whenever a text is not read because of it: the disk may be quicker now
 _FIRST_IDS = 16  # ids that are compared before the others
-Ids = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class _DiskText:
     """A text of the index. waiting: it is not written yet."""
 
     name: str
-    ids: Ids
+    ids: Ints
     slot: SavedSlot
     n_bytes: int
     waiting: StoredText[SavedSlot] | None = None
@@ -245,7 +244,7 @@ class DiskTexts:
             if name not in waiting and outline.slot.target.facts.get(SCALES) == scales:
                 yield _DiskText(name, outline.ids, outline.slot, outline.n_bytes)
 
-    def _that_begins(self, ids: Ids, scales: str) -> _DiskText | None:
+    def _that_begins(self, ids: Ints, scales: str) -> _DiskText | None:
         """A text that begins with these ids."""
         return next((text for text in self._usable(scales) if _common(text.ids, ids) == len(ids)), None)
 
@@ -278,14 +277,14 @@ class DiskTexts:
         self._writer.thread.shutdown()
 
 
-def _before_images(ids: Sequence[int]) -> Ids:
+def _before_images(ids: Sequence[int]) -> Ints:
     """The ids before the first placeholder of an image, which is below 0: files of slots have no images."""
     every = np.asarray(ids, np.int64)
     images = np.flatnonzero(every < 0)
     return (every[: images[0]] if len(images) else every).astype(np.int32)
 
 
-def _common(a: Ids, b: Ids) -> int:
+def _common(a: Ints, b: Ints) -> int:
     """Number of leading ids that a and b share."""
     n = min(len(a), len(b))
     if not np.array_equal(a[: min(n, _FIRST_IDS)], b[: min(n, _FIRST_IDS)]):

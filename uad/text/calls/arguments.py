@@ -12,8 +12,19 @@ from typing import Any
 
 from uad.base.errors import InvalidRequestError
 from uad.text.calls.format import QUOTE, CallFormat, Tags
-from uad.text.calls.lark import AnyRow, Argument, ArgumentList, FreeText, Json, Literal, NewName, OneOf, Part, slashed
-from uad.text.calls.tools import Schema, Tool, listed, resolved, type_of, types_in
+from uad.text.calls.lark import (
+    AnyRow,
+    Argument,
+    ArgumentList,
+    FreeText,
+    GrammarPart,
+    JsonValue,
+    Literal,
+    NewName,
+    OneOf,
+    slashed,
+)
+from uad.text.calls.tools import Tool, ToolSchema, listed, resolved, type_of, types_in
 from uad.text.grammar.patterns import whole_match
 
 _CDATA = "<![CDATA["
@@ -42,7 +53,7 @@ _SAY_NOTHING = ("$defs", "definitions", "$schema", "$id")
 _NOTES = ("title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "$comment")
 
 
-def arguments(format_: CallFormat, after: str, tool: Tool) -> Iterator[Part]:
+def arguments(format_: CallFormat, after: str, tool: Tool) -> Iterator[GrammarPart]:
     """The parts after a tool's name in the format's example, `after`, with the tool's own arguments in it."""
     tags = format_.tags or Tags(key="", key_end="=" if format_.body == "python" else ":", value_end="")
     first, last = after.index(f"{tags.key}word"), after.index(f"{tags.key}n")
@@ -88,13 +99,13 @@ class _ArgumentWriter:
         between = {"python": ", ", "gemma": ","}.get(self._format.body, "")
         return ArgumentList(tuple(named), between, more)
 
-    def _argument(self, name: str, schema: Schema, named: tuple[Part, ...] = ()) -> Iterator[Part]:
+    def _argument(self, name: str, schema: ToolSchema, named: tuple[GrammarPart, ...] = ()) -> Iterator[GrammarPart]:
         """One argument. named: its name, where that is not given."""
         yield from [Literal(self._tags.key)] if self._tags.key else []
         yield from named
         is_bare = self._format.tags is not None or _PLAIN_NAME.fullmatch(name)
         begun = "" if named else name if is_bare else json.dumps(name, ensure_ascii=False)
-        rows: dict[str, list[tuple[Part, ...]]] = {}
+        rows: dict[str, list[tuple[GrammarPart, ...]]] = {}
         for end, parts in self._values(name, schema):
             rows.setdefault(end, []).append(parts)
         start = f"{self._gap}{self._tags.value}" + ("\n" if self._tags.lines else "")
@@ -102,7 +113,7 @@ class _ArgumentWriter:
         yield from _one_of(written)
         yield from [Literal(self._after)] if self._after else []
 
-    def _values(self, name: str, schema: Schema) -> Iterator[tuple[str, tuple[Part, ...]]]:
+    def _values(self, name: str, schema: ToolSchema) -> Iterator[tuple[str, tuple[GrammarPart, ...]]]:
         """The ways to write a value, each with what ends the name before it."""
         kinds = kinds_of(schema, self._root)
         texts = [kind for kind in kinds or () if kind.type == "string"]
@@ -135,8 +146,8 @@ class _ArgumentWriter:
             elif regex := _scalars(kind):
                 yield self._tags.key_end, (FreeText(close, without, must=(regex,)), Literal(close))
 
-    def _json(self, schema: Schema, close: str) -> tuple[Part, ...]:
-        return (Json(embedded(schema, self._root)), *([Literal(close)] if close else []))
+    def _json(self, schema: ToolSchema, close: str) -> tuple[GrammarPart, ...]:
+        return (JsonValue(embedded(schema, self._root)), *([Literal(close)] if close else []))
 
     def _key_end(self, types: frozenset[str]) -> str:
         """The text that ends an argument's name, where it says what kind of value follows."""
@@ -147,11 +158,11 @@ class _ArgumentWriter:
         return next((end for end in ends if any(f'"{kind}"' in end for kind in kinds)), (*ends, self._tags.key_end)[0])
 
 
-def _one_of(rows: list[tuple[Part, ...]]) -> tuple[Part, ...]:
+def _one_of(rows: list[tuple[GrammarPart, ...]]) -> tuple[GrammarPart, ...]:
     return rows[0] if len(rows) == 1 else (AnyRow(tuple(rows)),)
 
 
-def _text(kind: ValueKind, until: str, without: str, never: tuple[str, ...] = ()) -> Iterator[Part]:
+def _text(kind: ValueKind, until: str, without: str, never: tuple[str, ...] = ()) -> Iterator[GrammarPart]:
     """A string of this kind, up to what ends it; nothing where none can be written."""
     if kind.values is None:
         yield FreeText(until, without, tuple(_conditions(kind.schema)), never)
@@ -162,7 +173,7 @@ def _text(kind: ValueKind, until: str, without: str, never: tuple[str, ...] = ()
         yield FreeText(until, without, ("|".join(map(slashed, texts)),)) if never else OneOf(tuple(texts))
 
 
-def _conditions(schema: Schema) -> Iterator[str]:
+def _conditions(schema: ToolSchema) -> Iterator[str]:
     """Regular expressions for the length and the pattern of a text. A pattern that needs more than they can is left
     out.
     """
@@ -197,7 +208,7 @@ def _scalars(kind: ValueKind) -> str:
     return "" if kind.schema.keys() & _NARROWING else _SCALARS[kind.type]
 
 
-def embedded(schema: Schema, root: Schema) -> Schema:
+def embedded(schema: ToolSchema, root: ToolSchema) -> ToolSchema:
     """A part of a schema that stands alone: references into the whole lead into a copy of it."""
     if schema is root or not _refers(schema):
         return schema
@@ -228,14 +239,14 @@ class ArgumentShape:
     match.
     """
 
-    properties: Mapping[str, Schema] = field(default_factory=dict)
+    properties: Mapping[str, ToolSchema] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
-    others: Schema | None = None
+    others: ToolSchema | None = None
     is_closed: bool = False
-    patterns: Mapping[str, Schema] = field(default_factory=dict)
+    patterns: Mapping[str, ToolSchema] = field(default_factory=dict)
 
 
-def shapes_of(parameters: Schema) -> tuple[ArgumentShape, ...]:
+def shapes_of(parameters: ToolSchema) -> tuple[ArgumentShape, ...]:
     """The ways in which a schema allows arguments. Raises InvalidRequestError where it is not understood, or allows
     none.
     """
@@ -245,7 +256,7 @@ def shapes_of(parameters: Schema) -> tuple[ArgumentShape, ...]:
     return shapes
 
 
-def _shapes(schema: Schema, root: Schema, depth: int) -> list[ArgumentShape]:
+def _shapes(schema: ToolSchema, root: ToolSchema, depth: int) -> list[ArgumentShape]:
     if depth > MAX_DEPTH:
         raise InvalidRequestError("the schema of the arguments refers to itself, or is nested too deeply")
     unread = [word for word in _UNREAD if word in schema]
@@ -265,7 +276,7 @@ def _shapes(schema: Schema, root: Schema, depth: int) -> list[ArgumentShape]:
     return shapes
 
 
-def _factors(schema: Schema, root: Schema) -> Iterator[tuple[str, list[Schema]]]:
+def _factors(schema: ToolSchema, root: ToolSchema) -> Iterator[tuple[str, list[ToolSchema]]]:
     """The conditions that hold together with a schema's own words: by the word that says so, schemas of which one
     holds.
     """
@@ -280,7 +291,7 @@ def _factors(schema: Schema, root: Schema) -> Iterator[tuple[str, list[Schema]]]
             yield word, parts
 
 
-def _own(schema: Schema) -> ArgumentShape:
+def _own(schema: ToolSchema) -> ArgumentShape:
     """The shape that a schema's own words describe."""
     named, required, others = schema.get("properties"), schema.get("required"), schema.get("additionalProperties")
     patterns = schema.get("patternProperties")
@@ -293,12 +304,12 @@ def _own(schema: Schema) -> ArgumentShape:
     )
 
 
-def _as_schema(value: object) -> Schema:
+def _as_schema(value: object) -> ToolSchema:
     """A schema; `false` allows nothing."""
     return value if isinstance(value, Mapping) else {} if value is True else {"enum": []}
 
 
-def _schemas(value: object) -> list[Schema]:
+def _schemas(value: object) -> list[ToolSchema]:
     return [_as_schema(schema) for schema in value if schema is not True] if isinstance(value, list) else []
 
 
@@ -323,7 +334,7 @@ def _joined(shape: ArgumentShape, other: ArgumentShape) -> ArgumentShape:
     )
 
 
-def _of(shape: ArgumentShape, name: str) -> Schema:
+def _of(shape: ArgumentShape, name: str) -> ToolSchema:
     """The schema of an argument of this name."""
     matching = [schema for pattern, schema in shape.patterns.items() if _matches(pattern, name)]
     if name in shape.properties:
@@ -340,7 +351,7 @@ def _matches(pattern: str, name: str) -> bool:
         raise InvalidRequestError(f"patternProperties: {pattern[:64]!r} is no regular expression") from None
 
 
-def _all_of(schema: Schema, other: Schema) -> Schema:
+def _all_of(schema: ToolSchema, other: ToolSchema) -> ToolSchema:
     return other if not schema or schema == other else schema if not other else {"allOf": [schema, other]}
 
 
@@ -357,7 +368,7 @@ def _completed(shape: ArgumentShape) -> ArgumentShape | None:
     return replace(shape, properties={name: kept for name, kept in known.items() if name not in empty}, others=others)
 
 
-def _is_empty(schema: Schema) -> bool:
+def _is_empty(schema: ToolSchema) -> bool:
     return schema.get("enum") == [] or any(map(_is_empty, _schemas(schema.get("allOf"))))
 
 
@@ -368,11 +379,11 @@ class ValueKind:
     """
 
     type: str
-    schema: Schema
+    schema: ToolSchema
     values: Sequence[object] | None = None
 
 
-def kinds_of(schema: Schema, root: Schema) -> list[ValueKind] | None:
+def kinds_of(schema: ToolSchema, root: ToolSchema) -> list[ValueKind] | None:
     """The kinds of values that a schema allows; None where it allows any, or its words are not understood."""
     parts = _parts(schema, root, 0)
     if parts is None:
@@ -386,7 +397,7 @@ def kinds_of(schema: Schema, root: Schema) -> list[ValueKind] | None:
     return kinds
 
 
-def _own_kinds(schema: Schema) -> Iterator[ValueKind]:
+def _own_kinds(schema: ToolSchema) -> Iterator[ValueKind]:
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     named = [kind for kind in listed(schema.get("type")) if isinstance(kind, str)]
     if not schema.keys() - set(_SAY_NOTHING):
@@ -407,7 +418,7 @@ def _fits(value: object, types: list[str]) -> bool:
     return not types or kind in types or (kind == "number" and "integer" in types and is_whole)
 
 
-def _parts(schema: Schema, root: Schema, depth: int) -> list[dict[str, Any]] | None:
+def _parts(schema: ToolSchema, root: ToolSchema, depth: int) -> list[dict[str, Any]] | None:
     """A schema without references and choices: one of these holds. None where its words do not go together."""
     if depth > MAX_DEPTH:
         return None

@@ -15,9 +15,19 @@ from uad.base.errors import InvalidRequestError, MappingError, NotSupportedError
 from uad.base.types import Constraint, ConstraintKind
 from uad.text.calls.arguments import arguments
 from uad.text.calls.format import ANALYSIS, THINK_TAGS, AnswerFormat, CallFormat
-from uad.text.calls.lark import HEADER, CallGrammar, CallLark, CallShape, Json, Literal, Opening, Part, Pattern
+from uad.text.calls.lark import (
+    HEADER,
+    CallGrammar,
+    CallLark,
+    CallShape,
+    GrammarOpening,
+    GrammarPart,
+    JsonValue,
+    Literal,
+    Pattern,
+)
 from uad.text.calls.parser import Start
-from uad.text.calls.tools import Calls, Schema, Tool, listed
+from uad.text.calls.tools import Calls, Tool, ToolSchema, listed
 from uad.text.grammar.schema_words import drop_idle_words
 from uad.text.grammar.source import JSON_STYLE, LARK
 from uad.text.mapping.families import ThoughtFormat
@@ -92,7 +102,7 @@ def _cut(format_: CallFormat, text: str) -> tuple[str, str, str]:
     return text[:start], text[start:end], text[end:]
 
 
-def _parts(format_: CallFormat, call: str, tool: Tool) -> Iterator[Part]:
+def _parts(format_: CallFormat, call: str, tool: Tool) -> Iterator[GrammarPart]:
     before, after = call.split(_NAME, 1)
     yield from _around_id(before)
     yield Literal(json.dumps(tool.name, ensure_ascii=False)[1:-1] if format_.body in ("json", "list") else tool.name)
@@ -103,11 +113,11 @@ def _parts(format_: CallFormat, call: str, tool: Tool) -> Iterator[Part]:
     if match is None:
         raise MappingError(f'calls {format_.name}: the example lacks the arguments {{"word": "tea", "n": 3}}')
     yield from _around_id(after[: match.start()])
-    yield Json({"type": "object", **tool.parameters} | {"type": "object"})
+    yield JsonValue({"type": "object", **tool.parameters} | {"type": "object"})
     yield from _around_id(after[match.end() :])
 
 
-def _around_id(text: str) -> Iterator[Part]:
+def _around_id(text: str) -> Iterator[GrammarPart]:
     """Literals and what ids may be: of nine letters and digits, or a number after the name."""
     for piece in re.split(f'({_ID}|(?<=:)0(?=<)|(?<=_id": ")0)', text):
         if piece == _ID:
@@ -119,7 +129,7 @@ def _around_id(text: str) -> Iterator[Part]:
 
 
 def call_constraint(
-    vocab: VocabTable, answers: AnswerFormat, calls: Calls, start: Start, tail: str, answer: Schema | None = None
+    vocab: VocabTable, answers: AnswerFormat, calls: Calls, start: Start, tail: str, answer: ToolSchema | None = None
 ) -> Constraint | None:
     """The constraint that a request's word about calls puts on an answer; None where it may be anything.
 
@@ -148,7 +158,7 @@ def _effective(calls: Calls) -> Calls:
     return replace(calls, tools=tuple(replace(tool, parameters=_without_idle(tool.parameters)) for tool in calls.tools))
 
 
-def _without_idle(schema: Schema) -> Schema:
+def _without_idle(schema: ToolSchema) -> ToolSchema:
     return drop_idle_words(json.loads(json.dumps(schema)))
 
 
@@ -159,7 +169,7 @@ def _bound(
     calls: Calls,
     start: Start,
     tail: str,
-    answer: Schema | None,
+    answer: ToolSchema | None,
 ) -> Constraint | None:
     """See `call_constraint`."""
     grammar = grammar_of(format_, calls, answers.thought)
@@ -194,14 +204,14 @@ def after_thoughts(vocab: VocabTable, answers: AnswerFormat, bound: Constraint, 
 def _from_its_marker(vocab: VocabTable, format_: CallFormat, grammar: CallGrammar, tail: str) -> Constraint | None:
     """Free text up to a call, which is constrained."""
     if grammar.trigger:
-        text = _lark(vocab, grammar, Opening(after=grammar.trigger))
+        text = _lark(vocab, grammar, GrammarOpening(after=grammar.trigger))
         return Constraint(ConstraintKind.GRAMMAR, text, triggers=(grammar.trigger,))
     if not grammar.lazy:
         return None
     is_open = bool(format_.plain) and tail.endswith(format_.start)
     return Constraint(
         ConstraintKind.GRAMMAR,
-        _lark(vocab, grammar, Opening()),
+        _lark(vocab, grammar, GrammarOpening()),
         triggers=grammar.lazy,
         keeps_trigger=True,
         at_start=format_.is_bare,
@@ -209,26 +219,26 @@ def _from_its_marker(vocab: VocabTable, format_: CallFormat, grammar: CallGramma
     )
 
 
-def _opening(format_: CallFormat, grammar: CallGrammar, start: Start, tail: str, thinks: bool) -> Opening:
+def _opening(format_: CallFormat, grammar: CallGrammar, start: Start, tail: str, thinks: bool) -> GrammarOpening:
     """The text before the answer, and the text that may stand before its calls."""
     if start.in_thought:
-        return Opening(is_thought_over=True)
+        return GrammarOpening(is_thought_over=True)
     is_open = bool(format_.plain) and tail.endswith(format_.start)
     is_over = tail.rstrip().endswith(grammar.thought.end.strip())
-    return Opening(
+    return GrammarOpening(
         after=format_.start if is_open else "",
         may_think=thinks and not is_over and not is_open and not start.in_content,
     )
 
 
-def _from_the_start(vocab: VocabTable, grammar: CallGrammar, opening: Opening, start: Start) -> Constraint:
+def _from_the_start(vocab: VocabTable, grammar: CallGrammar, opening: GrammarOpening, start: Start) -> Constraint:
     text = _lark(vocab, grammar, opening)
     if not start.in_thought:
         return Constraint(ConstraintKind.GRAMMAR, text)
     return Constraint(ConstraintKind.GRAMMAR, text, triggers=(grammar.thought.end.strip(),), must_trigger=True)
 
 
-def _lark(vocab: VocabTable, grammar: CallGrammar, opening: Opening) -> str:
+def _lark(vocab: VocabTable, grammar: CallGrammar, opening: GrammarOpening) -> str:
     """The grammar's text."""
     return f"{LARK} {{}}\n{grammar.lark(_notation(vocab), JSON_STYLE, opening)}"
 

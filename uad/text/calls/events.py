@@ -49,7 +49,7 @@ class CallEnd:
     index: int
 
 
-Event = Content | Thought | CallStart | Arguments | CallEnd
+CallEvent = Content | Thought | CallStart | Arguments | CallEnd
 
 
 class TrimmedText:
@@ -97,7 +97,7 @@ class TrimmedText:
 class Call:
     """One call as it is emitted."""
 
-    def __init__(self, index: int, tool: Tool, tell: Callable[[Event], None]) -> None:
+    def __init__(self, index: int, tool: Tool, tell: Callable[[CallEvent], None]) -> None:
         self.tool = tool
         self._index = index
         self._tell = tell
@@ -123,10 +123,10 @@ class Emitter:
         self.has_begun = False
         self._is_parallel = calls.parallel
         self._source = source
-        self._events: list[Event] = []
+        self._events: list[CallEvent] = []
         self.content = self._trimmed(Content, holds)
 
-    def drain(self) -> list[Event]:
+    def drain(self) -> list[CallEvent]:
         """The events since this was last asked."""
         events = self._events.copy()
         if events:

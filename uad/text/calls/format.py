@@ -187,7 +187,7 @@ def head_of(format_: CallFormat, text: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Header:
+class MessageHeader:
     """The header of a message in harmony, gpt-oss's format. `recipient` is empty for thoughts and for the user; `text`
     is all of it.
     """
@@ -202,8 +202,8 @@ class Header:
         return self.recipient.removeprefix(_FUNCTIONS) if self.recipient.startswith(_FUNCTIONS) else ""
 
 
-def header_of(text: str) -> Header:
+def header_of(text: str) -> MessageHeader:
     """From the text before `<|message|>`. Of several channels the last counts."""
     channels, recipients = _CHANNEL.findall(text), _RECIPIENT.findall(text)
     recipient = recipients[-1] if recipients else ""
-    return Header(channels[-1] if channels else "final", "" if recipient == "assistant" else recipient, text)
+    return MessageHeader(channels[-1] if channels else "final", "" if recipient == "assistant" else recipient, text)

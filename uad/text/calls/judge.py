@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from uad.text.calls.tools import Schema, listed, resolved, type_of
+from uad.text.calls.tools import ToolSchema, listed, resolved, type_of
 from uad.text.grammar.patterns import is_in
 
 MOST_STEPS = 20_000
@@ -21,7 +21,7 @@ class _TooLongError(Exception):
     """A value needs more steps than there are."""
 
 
-def fits(value: object, schema: object, root: Schema) -> bool:
+def fits(value: object, schema: object, root: ToolSchema) -> bool:
     """Whether the value keeps to the schema, a part of `root`, where references lead. One that takes too long to say
     does not.
     """
@@ -34,7 +34,7 @@ def fits(value: object, schema: object, root: Schema) -> bool:
 class SchemaJudge:
     """Judges one value. Raises an error that `fits` knows where that takes too long."""
 
-    def __init__(self, root: Schema) -> None:
+    def __init__(self, root: ToolSchema) -> None:
         self.root = root
         self._n_left = MOST_STEPS
 
@@ -79,7 +79,7 @@ def _listed_in(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _type(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+def _type(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
     """A number without a fraction is an integer, however it is written."""
     kind = type_of(value)
     if kind == "number" and "number" not in listed(schema["type"]) and isinstance(value, float):
@@ -87,45 +87,45 @@ def _type(judge: SchemaJudge, value: object, schema: Schema) -> bool:
     return may_be(kind, schema)
 
 
-def _ref(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+def _ref(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
     ref = schema["$ref"]
     return not isinstance(ref, str) or judge.fits(value, resolved({"$ref": ref}, judge.root))
 
 
-def _enum(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+def _enum(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
     return any(same(value, allowed) for allowed in listed(schema["enum"]))
 
 
-def _const(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+def _const(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
     return same(value, schema["const"])
 
 
-def _all_of(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+def _all_of(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
     return all(judge.fits(value, part) for part in _listed_in(schema["allOf"]))
 
 
-def _any_of(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+def _any_of(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
     parts = _listed_in(schema["anyOf"])
     return not parts or any(judge.fits(value, part) for part in parts)
 
 
-def _one_of(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+def _one_of(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
     parts = _listed_in(schema["oneOf"])
     return not parts or sum(judge.fits(value, part) for part in parts) == 1
 
 
-def _not(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+def _not(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
     return not judge.fits(value, schema["not"])
 
 
-def _if(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+def _if(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
     return judge.fits(value, schema.get("then" if judge.fits(value, schema["if"]) else "else", True))
 
 
 def _bound(is_kept: Callable[[float, float], bool], word: str, also: str = "") -> _Check:
     """A word that bounds numbers. also: the word that says of it, in old schemas, that it is not reached."""
 
-    def check(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+    def check(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
         number, limit = _number(value), _number(schema[word])
         if number is None or limit is None:
             return True
@@ -149,18 +149,18 @@ def _is_multiple(number: float, step: float) -> bool:
 def _size(of: type | tuple[type, ...], word: str, is_kept: Callable[[float, float], bool]) -> _Check:
     """A word that bounds how many characters, items or members a value has."""
 
-    def check(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+    def check(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
         limit = _number(schema[word])
         return limit is None or not isinstance(value, of) or is_kept(len(value), limit)  # type: ignore[arg-type]
 
     return check
 
 
-def _pattern(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+def _pattern(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
     return not isinstance(value, str) or is_in(schema["pattern"], value) is not False
 
 
-def _items(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+def _items(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
     """Items in front have a schema each, in `prefixItems` or in a list of old schemas; the others share one."""
     if not isinstance(value, list):
         return True
@@ -172,7 +172,7 @@ def _items(judge: SchemaJudge, value: object, schema: Schema) -> bool:
     return all(judge.fits(item, schema) for item, schema in zip(value, own, strict=False))
 
 
-def _contains(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+def _contains(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
     if not isinstance(value, list):
         return True
     n = sum(judge.fits(item, schema["contains"]) for item in value)
@@ -180,20 +180,20 @@ def _contains(judge: SchemaJudge, value: object, schema: Schema) -> bool:
     return n >= (1 if least is None else least) and (most is None or n <= most)
 
 
-def _unique(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+def _unique(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
     if schema["uniqueItems"] is not True or not isinstance(value, list):
         return True
     return len(set(map(_key, value))) == len(value)
 
 
-def _members(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+def _members(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
     """Each member keeps to what is said of its name, or else of all others."""
     if not isinstance(value, Mapping):
         return True
     return all(judge.fits(inner, part) for name, inner in value.items() for part in of_member(schema, name))
 
 
-def of_member(schema: Schema, name: str) -> Sequence[object]:
+def of_member(schema: ToolSchema, name: str) -> Sequence[object]:
     """The schemas that an object's schema has for a member, in its own words. If a pattern that is not understood may
     name the member, the schema for all others does not count.
     """
@@ -206,7 +206,7 @@ def of_member(schema: Schema, name: str) -> Sequence[object]:
     return [schema.get("additionalProperties", True)]
 
 
-def _required(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+def _required(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
     return not isinstance(value, Mapping) or _has(value, schema["required"])
 
 
@@ -215,14 +215,14 @@ def _has(value: Mapping[str, object], names: object) -> bool:
     return all(name in value for name in _listed_in(names) if isinstance(name, str))
 
 
-def _names(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+def _names(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
     return not isinstance(value, Mapping) or all(judge.fits(name, schema["propertyNames"]) for name in value)
 
 
 def _dependent(word: str) -> _Check:
     """A word that says what else holds where a member is there: other members, or a schema."""
 
-    def check(judge: SchemaJudge, value: object, schema: Schema) -> bool:
+    def check(judge: SchemaJudge, value: object, schema: ToolSchema) -> bool:
         needs = schema[word]
         if not isinstance(value, Mapping) or not isinstance(needs, Mapping):
             return True
@@ -233,7 +233,7 @@ def _dependent(word: str) -> _Check:
 
 
 _TYPES = frozenset(("null", "boolean", "number", "integer", "string", "array", "object"))
-_Check = Callable[[SchemaJudge, object, Schema], bool]
+_Check = Callable[[SchemaJudge, object, ToolSchema], bool]
 _WORDS: Mapping[str, _Check] = {
     "$ref": _ref,
     "type": _type,

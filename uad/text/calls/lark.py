@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from uad.text.calls.format import THINK_TAGS
-from uad.text.calls.tools import Schema
+from uad.text.calls.tools import ToolSchema
 from uad.text.mapping.families import ThoughtFormat
 
 _FINAL = "<|channel|>final"
@@ -36,10 +36,10 @@ class Pattern:
 
 
 @dataclass(frozen=True)
-class Json:
+class JsonValue:
     """A JSON value that a schema allows."""
 
-    schema: Schema
+    schema: ToolSchema
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class OneOf:
 class Maybe:
     """These parts, or nothing."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[GrammarPart, ...]
 
 
 @dataclass(frozen=True)
 class AnyRow:
     """One of these rows of parts."""
 
-    rows: tuple[tuple[Part, ...], ...]
+    rows: tuple[tuple[GrammarPart, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class NewName:
 class Argument:
     """One argument as it is written, with its name. One that is not required may be missing."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[GrammarPart, ...]
     is_required: bool
 
 
@@ -96,12 +96,12 @@ class ArgumentList:
 
     listed: tuple[Argument, ...]
     between: str = ""
-    more: tuple[Part, ...] = ()
+    more: tuple[GrammarPart, ...] = ()
 
 
-Part: TypeAlias = Literal | Pattern | Json | FreeText | OneOf | Maybe | AnyRow | NewName | ArgumentList
+GrammarPart: TypeAlias = Literal | Pattern | JsonValue | FreeText | OneOf | Maybe | AnyRow | NewName | ArgumentList
 
-HEADER: tuple[Part, ...] = (Literal(_FINAL), Maybe((Literal(" <|constrain|>json"),)), Literal("<|message|>"))
+HEADER: tuple[GrammarPart, ...] = (Literal(_FINAL), Maybe((Literal(" <|constrain|>json"),)), Literal("<|message|>"))
 """The header of the message for the user, in harmony."""
 
 
@@ -110,11 +110,11 @@ class CallShape:
     """How a call of one tool is written."""
 
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[GrammarPart, ...]
 
 
 @dataclass(frozen=True)
-class Opening:
+class GrammarOpening:
     """Where a grammar begins, and what else it allows."""
 
     after: str = ""
@@ -123,11 +123,11 @@ class Opening:
     """Thoughts may come first."""
     is_thought_over: bool = False
     """It begins where a thought has ended."""
-    answer: Schema | None = None
+    answer: ToolSchema | None = None
     """JSON schema of what may be said instead of calls."""
 
 
-_BARE = Opening()
+_BARE = GrammarOpening()
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,10 @@ class CallGrammar:
         return part.text if len(first) == 1 and isinstance(part, Literal) else ""
 
     def lark(
-        self, specials: Mapping[str, str] = _NOTHING, style: Mapping[str, object] = _NOTHING, opening: Opening = _BARE
+        self,
+        specials: Mapping[str, str] = _NOTHING,
+        style: Mapping[str, object] = _NOTHING,
+        opening: GrammarOpening = _BARE,
     ) -> str:
         """The calls as a grammar in llguidance's dialect of Lark. specials: the notation of each name that is one
         token. style: llguidance's options for JSON.
@@ -178,7 +181,7 @@ class CallLark:
         self._names = re.compile("|".join(map(re.escape, names))) if names else None
         self._rules: list[str] = []
 
-    def text(self, opening: Opening) -> str:
+    def text(self, opening: GrammarOpening) -> str:
         """See `CallGrammar.lark`."""
         grammar, opener = self._grammar, self._grammar.opener
         if not (grammar.begin + opener).startswith(opening.after):
@@ -191,12 +194,12 @@ class CallLark:
         header = HEADER if grammar.after_thought else ()
         answer = ""
         if opening.answer is not None:
-            answer = f" | {self._sequence((*header, Json(opening.answer)), 'answer')}"
+            answer = f" | {self._sequence((*header, JsonValue(opening.answer)), 'answer')}"
         lead = f"{self._thought()} " if opening.may_think else f"{self._gap()} " if opening.is_thought_over else ""
         calls = f"{first} body{more} {self._literal(grammar.finish)}{answer}"
         return "\n".join([f"start: {lead}calls", f"calls: {calls}", f"body: {body}", *self._rules, ""])
 
-    def lead(self, header: tuple[Part, ...], is_thought_over: bool) -> str:
+    def lead(self, header: tuple[GrammarPart, ...], is_thought_over: bool) -> str:
         """The rules for the text before an answer that is no call. header: what the answer itself begins with."""
         before = self._gap() if is_thought_over else self._thought()
         return "\n".join([f"lead: {before} {self._sequence(header, 'header')}", *self._rules, ""])
@@ -214,7 +217,7 @@ class CallLark:
         self._rules.append("GAP: /[ \\n]{1,4}/")
         return "GAP?"
 
-    def _sequence(self, parts: tuple[Part, ...], name: str) -> str:
+    def _sequence(self, parts: tuple[GrammarPart, ...], name: str) -> str:
         """Parts in a row. A text holds what ends it, which is left out of the literal after it."""
         written: list[str] = []
         done = ""
@@ -224,13 +227,13 @@ class CallLark:
             done = self._held(part.until) if isinstance(part, FreeText) else ""
         return " ".join(written) or '""'
 
-    def _part(self, part: Part, name: str) -> str:
+    def _part(self, part: GrammarPart, name: str) -> str:
         match part:
             case Literal():
                 return self._literal(part.text)
             case Pattern():
                 return f"/{part.regex}/"
-            case Json():
+            case JsonValue():
                 schema = {_STYLE: self._style, **part.schema} if self._style else part.schema
                 return self._rule(name, f"%json {json.dumps(schema, ensure_ascii=False)}")
             case FreeText():
@@ -296,7 +299,7 @@ class CallLark:
         return " ".join(piece for piece in (*pieces, _quoted(text[at:])) if piece) or '""'
 
 
-def _texts(parts: Sequence[Part]) -> Iterator[str]:
+def _texts(parts: Sequence[GrammarPart]) -> Iterator[str]:
     """The literal texts of parts."""
     waiting = [*parts]
     while waiting:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from uad.text.calls.events import Emitter, Event
-from uad.text.calls.format import CHANNEL_MARKERS, AnswerFormat, Header, Keys, header_of
+from uad.text.calls.events import CallEvent, Emitter
+from uad.text.calls.format import CHANNEL_MARKERS, AnswerFormat, Keys, MessageHeader, header_of
 from uad.text.calls.reader import MAX_HEAD_CHARS, CallReader
-from uad.text.calls.source import FormatSource, MalformedError, Wait, Words, words
+from uad.text.calls.source import FormatSource, MalformedError, SoughtTexts, Wait, words
 from uad.text.calls.tools import Calls
 from uad.text.calls.whole import WholeReader
 
@@ -67,13 +67,13 @@ class AnswerParser:
         """Whether all calls so far are written as their format has them."""
         return self._reader.is_exact
 
-    def feed(self, text: str) -> list[Event]:
+    def feed(self, text: str) -> list[CallEvent]:
         """The events that this piece brings."""
         self._source.add(text)
         self._go_on()
         return self._emitter.drain()
 
-    def finish(self, is_cut: bool = True) -> list[Event]:
+    def finish(self, is_cut: bool = True) -> list[CallEvent]:
         """The events of the text that was kept back. A call whose end is missing is closed, unless the answer was cut
         before the model ended it: then its arguments are what there is of them.
         """
@@ -163,13 +163,13 @@ class AnswerParser:
         ends = words(*(marker for marker in CHANNEL_MARKERS if marker not in ("<|message|>", "<|constrain|>")))
         starts = words("<|start|>", "<|channel|>", "<|message|>", " to=")
         begun = "final" if self._start.in_content else "analysis" if self._start.in_thought else ""
-        header = Header(begun, "") if begun else None
+        header = MessageHeader(begun, "") if begun else None
         while True:
             if header is None:
                 self._source.set_mark()
                 word = yield from self._source.take(starts)
                 self._source.rewind()
-                header = (yield from self._header()) if word else Header("final", "")
+                header = (yield from self._header()) if word else MessageHeader("final", "")
             word = yield from self._message(header, ends)
             while word in ("<|end|>", "<|call|>", "<|return|>"):
                 yield from self._source.blanks()
@@ -178,9 +178,9 @@ class AnswerParser:
                 return
             if word == "<|channel|>":
                 self._source.at -= len(word)
-            header = (yield from self._header()) if word else Header("final", "")
+            header = (yield from self._header()) if word else MessageHeader("final", "")
 
-    def _header(self) -> Wait[Header]:
+    def _header(self) -> Wait[MessageHeader]:
         """The header of a message. A text that is no header is content, its first marker too: otherwise that would be
         found forever.
         """
@@ -190,11 +190,11 @@ class AnswerParser:
         except MalformedError:
             self._source.rewind()
             self._content.add((yield from self._source.take(words("<|channel|>"))))
-            return Header("final", "")
+            return MessageHeader("final", "")
         self._source.clear_mark()
         return header_of(text)
 
-    def _message(self, header: Header, ends: Words) -> Wait[str]:
+    def _message(self, header: MessageHeader, ends: SoughtTexts) -> Wait[str]:
         """One message; returns the marker after it, empty at the end of the answer."""
         if header.tool in self._emitter.tools:
             if not (yield from self._reader.attempt(self._reader.channel_call(header.tool, ends))):

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from uad.text.calls.events import Call, Emitter
 from uad.text.calls.format import CallFormat, Tags, head_of
-from uad.text.calls.source import EndedError, Following, FormatSource, MalformedError, Wait, Words, bounded, words
+from uad.text.calls.source import EndedError, Following, FormatSource, MalformedError, SoughtTexts, Wait, bounded, words
 from uad.text.calls.values import (
     ARGUMENTS,
     GEMMA,
@@ -103,7 +103,7 @@ class CallReader:
         yield from self._source.take(words(*format_.prefixes))
         yield from self._bodies(format_)
 
-    def channel_call(self, name: str, ends: Words) -> Wait[None]:
+    def channel_call(self, name: str, ends: SoughtTexts) -> Wait[None]:
         """A call that is a message of its own, in harmony."""
         yield from self._json_arguments(name, "", ends)
         yield from surplus(self._source, ends)
@@ -197,7 +197,7 @@ class CallReader:
         call.end()
         self._emitter.content.add(rest if len(rest) > len("{}") else "")
 
-    def _goes_on(self, call: Call | None, stops: Words, n: int) -> Wait[bool]:
+    def _goes_on(self, call: Call | None, stops: SoughtTexts, n: int) -> Wait[bool]:
         """Whether a call's object has another member. Text that is no member is content, where the call has begun."""
         if call is not None:
             self._source.set_mark()
@@ -206,7 +206,7 @@ class CallReader:
             self._source.clear_mark()
         return goes_on
 
-    def _told_json(self, call: Call, stops: Words) -> Wait[None]:
+    def _told_json(self, call: Call, stops: SoughtTexts) -> Wait[None]:
         """Arguments as they come."""
         self._source.at += 1
         yield from ValueReader(self._source, call.add, JSON, stops).members(JSON.brackets["{"])
@@ -237,7 +237,7 @@ class CallReader:
         yield from self._source.blanks()
         return (yield from self._source.peek()) == "{"
 
-    def _json_arguments(self, name: str, id_: str, stops: Words) -> Wait[None]:
+    def _json_arguments(self, name: str, id_: str, stops: SoughtTexts) -> Wait[None]:
         """A call by its name, with JSON as its arguments, or with nothing."""
         if (yield from self._brace()):
             call = self._begin(name, id_)
@@ -334,7 +334,7 @@ class TaggedArguments:
         else:
             self._call.add(lead + (of_json(text) if end in tags.json_ends else of_text(text, types)))
 
-    def _marks(self, close: str) -> Wait[tuple[Words, int]]:
+    def _marks(self, close: str) -> Wait[tuple[SoughtTexts, int]]:
         """The texts that may end a value, and how many characters before it are not its own. A value that begins on a
         line of its own ends before such a line.
         """
@@ -364,13 +364,13 @@ def _without_first(n_skipped: int, tell: Callable[[str], None]) -> Callable[[str
     return add
 
 
-def markers_of(format_: CallFormat) -> Words:
+def markers_of(format_: CallFormat) -> SoughtTexts:
     """A call in which something is missing ends before these: what ends calls, or else what begins the next one."""
     ends, starts = (format_.end, format_.finish), (format_.start, format_.begin)
     return words(*(text.strip() for text in (ends if any(ends) else starts)))
 
 
-def next_member(source: FormatSource, stops: Words, is_first: bool) -> Wait[bool]:
+def next_member(source: FormatSource, stops: SoughtTexts, is_first: bool) -> Wait[bool]:
     """Whether the object goes on; its end is passed over. That may be missing, and a comma may stand before it."""
     yield from source.blanks()
     comma = "" if is_first else (yield from source.take(words(",")))
@@ -388,7 +388,7 @@ def next_member(source: FormatSource, stops: Words, is_first: bool) -> Wait[bool
     return True
 
 
-def raw(source: FormatSource, stops: Words) -> Wait[str]:
+def raw(source: FormatSource, stops: SoughtTexts) -> Wait[str]:
     """One value as JSON."""
     pieces: list[str] = []
     yield from source.blanks()
@@ -396,7 +396,7 @@ def raw(source: FormatSource, stops: Words) -> Wait[str]:
     return "".join(pieces)
 
 
-def arguments_text(source: FormatSource, stops: Words) -> Wait[str]:
+def arguments_text(source: FormatSource, stops: SoughtTexts) -> Wait[str]:
     """Arguments that are not passed on as they come: an object, one in a string, or what stands for none."""
     yield from source.blanks()
     if (yield from source.stands(stops)) or not ((yield from source.peek()) or source.is_cut):
@@ -421,7 +421,7 @@ def string_of(value: str) -> str:
     return string
 
 
-def surplus(source: FormatSource, stops: Words) -> Wait[None]:
+def surplus(source: FormatSource, stops: SoughtTexts) -> Wait[None]:
     """Pass over closing brackets that nothing opened, where one of these texts stands after them, or nothing."""
     # Models write `{"name": "f", "arguments": {}}}</tool_call>` with one brace too many: it is passed over, as the
     # marker follows it. Of `}} and so on` nothing is: that is what the answer goes on with.

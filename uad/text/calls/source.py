@@ -11,7 +11,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Wait = Generator[None, None, T]
-Tell = Callable[[str], None]
+OnCut = Callable[[str], None]
 MAX_BLANKS = 1024
 """Characters of white space that are waited through to see what stands after them."""
 _BLANKS = rf"\s{{0,{MAX_BLANKS}}}"
@@ -28,7 +28,7 @@ class EndedError(MalformedError):
         super().__init__("the text ends")
 
 
-class Words:
+class SoughtTexts:
     """Texts to look for. Of those that begin at one place the longest counts."""
 
     def __init__(self, *texts: str) -> None:
@@ -47,9 +47,9 @@ class Words:
 
 
 @lru_cache(maxsize=512)
-def words(*texts: str) -> Words:
+def words(*texts: str) -> SoughtTexts:
     """Such texts, kept for the next time. Empty ones do not count."""
-    return Words(*texts)
+    return SoughtTexts(*texts)
 
 
 class Following:
@@ -63,7 +63,7 @@ class Following:
     # A string in `{"a": "x", "b": 1}` ends at a mark that `,\s*"` follows. Where the text so far is `{"a": "x", `, the
     # mark after x may be its end, but nothing matches `after` yet; `begun` (`,\s*`) does, so the reader waits for more.
 
-    def __init__(self, after: str, begun: str, stops: Words, starts: Words, commas: bool) -> None:
+    def __init__(self, after: str, begun: str, stops: SoughtTexts, starts: SoughtTexts, commas: bool) -> None:
         gap = _BLANKS + (rf"(?:,{_BLANKS})?" if commas else "")
         self.pattern = re.compile(rf"{_BLANKS}(?:{after})|{gap}(?:{stops.pattern.pattern})")
         self._gap = re.compile(gap)
@@ -135,16 +135,16 @@ class MarkedText:
         """The text that is not read yet."""
         return self._text[self.at :]
 
-    def tell_match(self, pattern: re.Pattern[str], tell: Tell) -> None:
+    def tell_match(self, pattern: re.Pattern[str], tell: OnCut) -> None:
         """Emit what matches here, as far as the text has come."""
         match = pattern.match(self._text, self.at)
         self._tell(match.end() if match else self.at, tell)
 
-    def tell_all(self, tell: Tell) -> None:
+    def tell_all(self, tell: OnCut) -> None:
         """Emit what is not read yet."""
         self._tell(len(self._text), tell)
 
-    def _tell(self, end: int, tell: Tell) -> None:
+    def _tell(self, end: int, tell: OnCut) -> None:
         text, self.at = self._text[self.at : end], end
         if text:
             tell(text)
@@ -181,7 +181,7 @@ class FormatSource(MarkedText):
         if not (yield from self.take(words(text))):
             raise MalformedError(f"{text} is missing")
 
-    def stands(self, wanted: Words) -> Wait[bool]:
+    def stands(self, wanted: SoughtTexts) -> Wait[bool]:
         """Whether one of the words stands here."""
         word = yield from self.take(wanted)
         self.at -= len(word)
@@ -205,7 +205,7 @@ class FormatSource(MarkedText):
                 return True
         return True
 
-    def take(self, wanted: Words) -> Wait[str]:
+    def take(self, wanted: SoughtTexts) -> Wait[str]:
         """Pass over the word that stands here, and return it; empty where none does."""
         while self._text[self.at : self.at + wanted.longest] in wanted.beginnings:
             if not (yield from self.more()):
@@ -216,7 +216,7 @@ class FormatSource(MarkedText):
         self.at = match.end()
         return match[0]
 
-    def until(self, wanted: Words, tell: Tell) -> Wait[str]:
+    def until(self, wanted: SoughtTexts, tell: OnCut) -> Wait[str]:
         """Emit the text up to the next word, pass over that, and return it; empty where the text ends first."""
         # Text that may yet become a word is kept back. A word that begins in it does not count yet, either: of "</a"
         # and "</a>" the longer one counts, so at the end of "x</a" the shorter one must wait for the next letter.
@@ -231,7 +231,7 @@ class FormatSource(MarkedText):
             if not (yield from self.more()):
                 return ""
 
-    def value(self, marks: Words, ends: Following, tell: Tell) -> Wait[bool]:
+    def value(self, marks: SoughtTexts, ends: Following, tell: OnCut) -> Wait[bool]:
         """Emit the text up to the first of the marks that an end follows, and pass over that; false where the text
         ends first.
         """
@@ -240,7 +240,7 @@ class FormatSource(MarkedText):
                 return True
         return False
 
-    def is_last(self, word: str, ends: Following, tell: Tell) -> Wait[bool]:
+    def is_last(self, word: str, ends: Following, tell: OnCut) -> Wait[bool]:
         """Whether an end follows this word, which has been passed over. If not, its first letter is emitted, and the
         rest is to be read again: the mark that is looked for may begin in it.
         """
@@ -252,7 +252,7 @@ class FormatSource(MarkedText):
             self._tell(self.at + 1, tell)
         return is_last
 
-    def collect(self, wanted: Words, limit: int) -> Wait[tuple[str, str]]:
+    def collect(self, wanted: SoughtTexts, limit: int) -> Wait[tuple[str, str]]:
         """The text up to the next word, and the word, which is passed over.
 
         Raises MalformedError after `limit` characters or at the end.
@@ -264,7 +264,7 @@ class FormatSource(MarkedText):
         return "".join(pieces), word
 
 
-def bounded(pieces: list[str], limit: int) -> Tell:
+def bounded(pieces: list[str], limit: int) -> OnCut:
     """Adds to the pieces. Raises MalformedError after `limit` characters."""
     size = 0
 

@@ -9,7 +9,7 @@ from string import hexdigits
 
 from uad.text.calls.judge import fits, may_be, of_member
 from uad.text.calls.source import FormatSource, MalformedError, Wait, words
-from uad.text.calls.tools import Schema, resolved
+from uad.text.calls.tools import ToolSchema, resolved
 from uad.text.calls.values import escaped
 
 MAX_WHOLE_CHARS = 1 << 18
@@ -68,14 +68,14 @@ class StrictReader:
             self._pass(char)
         return whole[text]
 
-    def text(self, schema: object, root: Schema) -> Wait[str]:
+    def text(self, schema: object, root: ToolSchema) -> Wait[str]:
         """A value that a schema allows, as it is written."""
         yield from self.next()
         n = len(self._pieces)
         yield from self._value(schema, root, 0)
         return "".join(self._pieces[n:])
 
-    def _value(self, schema: object, root: Schema, depth: int) -> Wait[None]:
+    def _value(self, schema: object, root: ToolSchema, depth: int) -> Wait[None]:
         char = yield from self.next()
         schema = resolved(schema, root) if isinstance(schema, Mapping) else schema
         kind = _KINDS.get(char, "")
@@ -91,7 +91,7 @@ class StrictReader:
             if not fits(json.loads("".join(self._pieces[n:])), schema, root):
                 raise MalformedError("not what the schema allows")
 
-    def _members(self, schema: object, root: Schema, depth: int) -> Wait[None]:
+    def _members(self, schema: object, root: ToolSchema, depth: int) -> Wait[None]:
         yield from self.expect("{")
         if (yield from self.next()) == "}":
             self._pass("}")
@@ -106,7 +106,7 @@ class StrictReader:
             if not (yield from self.goes_on("}")):
                 return
 
-    def _items(self, schema: object, root: Schema, depth: int) -> Wait[None]:
+    def _items(self, schema: object, root: ToolSchema, depth: int) -> Wait[None]:
         items = schema.get("items") if isinstance(schema, Mapping) and "prefixItems" not in schema else None
         yield from self.expect("[")
         if (yield from self.next()) == "]":

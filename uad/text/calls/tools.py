@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-Schema = Mapping[str, Any]
+ToolSchema = Mapping[str, Any]
 MAX_REFS = 16
 
 
@@ -18,10 +18,10 @@ class Tool:
     """
 
     name: str
-    parameters: Schema = field(default_factory=dict)
+    parameters: ToolSchema = field(default_factory=dict)
     strict: bool = False
 
-    def schema_of(self, argument: str) -> Schema:
+    def schema_of(self, argument: str) -> ToolSchema:
         """The schema of one argument; empty where the tool does not know it."""
         schemas = list(_named(argument, self.parameters))
         return {"anyOf": schemas} if len(schemas) > 1 else resolved(schemas[0], self.parameters) if schemas else {}
@@ -59,7 +59,7 @@ class Calls:
         return tuple(tool for tool in self.tools if tool.name == self.choice) if self.named else self.tools
 
 
-def _named(argument: str, root: Schema) -> Iterator[Schema]:
+def _named(argument: str, root: ToolSchema) -> Iterator[ToolSchema]:
     """All that a schema of arguments says of one of them, wherever it does: in references, parts and alternatives too,
     and of names that it does not list.
     """
@@ -76,7 +76,7 @@ def _named(argument: str, root: Schema) -> Iterator[Schema]:
         yield from (schema for schema in schemas if isinstance(schema, Mapping))
 
 
-def _parts(schema: Schema, root: Schema) -> Iterator[Schema]:
+def _parts(schema: ToolSchema, root: ToolSchema) -> Iterator[ToolSchema]:
     """The schemas that a schema refers to, its parts and its alternatives. Those that refer to themselves are looked at
     once.
     """
@@ -99,7 +99,7 @@ def _matches(pattern: str, name: str) -> bool:
         return False
 
 
-def resolved(schema: Schema, root: Schema) -> Schema:
+def resolved(schema: ToolSchema, root: ToolSchema) -> ToolSchema:
     """The schema that `$ref` leads to, within the same document; empty where it leads nowhere."""
     for _ in range(MAX_REFS):
         ref = schema.get("$ref")
@@ -114,7 +114,7 @@ def resolved(schema: Schema, root: Schema) -> Schema:
     return {}
 
 
-def types_in(schema: Schema, root: Schema) -> frozenset[str]:
+def types_in(schema: ToolSchema, root: ToolSchema) -> frozenset[str]:
     """The JSON types that a schema names: its own, those of its parts and alternatives, and those of its constants."""
     types: set[str] = set()
     for part in _parts(schema, root):

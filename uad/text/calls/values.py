@@ -19,8 +19,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from uad.text.calls.format import QUOTE
-from uad.text.calls.source import EndedError, Following, FormatSource, MalformedError, Tell, Wait, Words, bounded, words
-from uad.text.calls.tools import Schema, resolved, types_in
+from uad.text.calls.source import (
+    EndedError,
+    Following,
+    FormatSource,
+    MalformedError,
+    OnCut,
+    SoughtTexts,
+    Wait,
+    bounded,
+    words,
+)
+from uad.text.calls.tools import ToolSchema, resolved, types_in
 
 MAX_DEPTH = 200
 """Lists and objects in one another. Deeper ones no reader of JSON takes."""
@@ -32,7 +42,7 @@ _LONGEST_ESCAPE_CHARS = 10
 _CONSTANT = "true|false|null|True|False|None"
 KEY = r"[^\s=,:(){}\[\]\"'<>]{1,256}"
 _MAX_TAGS = 64
-_Node = str | list[tuple[str, "_Node"]]
+_ValueNode = str | list[tuple[str, "_ValueNode"]]
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _NUMERAL = re.compile(r"[-+]?[\d.][\w.+-]{0,64}")
@@ -163,7 +173,7 @@ LITERAL = Notation(PYTHON.quotes, PYTHON.brackets, PYTHON.escapes, re.compile(r"
 
 
 @lru_cache(maxsize=512)
-def _ends(after: str, begun: str, stops: Words) -> Following:
+def _ends(after: str, begun: str, stops: SoughtTexts) -> Following:
     return Following(after, begun, stops, words(), commas=True)
 
 
@@ -172,12 +182,12 @@ class _Open:
     """A bracket that is open, what is known of its values, and whether nothing stands in it yet."""
 
     bracket: Bracket
-    schema: Schema
+    schema: ToolSchema
     is_fresh: bool = True
 
 
 Typed = Callable[[str, frozenset[str]], str]
-_NOTHING: Schema = {}
+_NOTHING: ToolSchema = {}
 
 
 class ValueReader:
@@ -191,10 +201,10 @@ class ValueReader:
     def __init__(
         self,
         source: FormatSource,
-        tell: Tell,
+        tell: OnCut,
         notation: Notation,
-        stops: Words,
-        schema: Schema = _NOTHING,
+        stops: SoughtTexts,
+        schema: ToolSchema = _NOTHING,
         typed: Typed | None = None,
     ) -> None:
         self._source = source
@@ -299,7 +309,7 @@ class ValueReader:
         self._tell("".join(level.bracket.pair[1] for level in reversed(self._open[depth:])))
         del self._open[depth:]
 
-    def _push(self, bracket: Bracket, schema: Schema) -> None:
+    def _push(self, bracket: Bracket, schema: ToolSchema) -> None:
         if len(self._open) >= MAX_DEPTH:
             raise MalformedError("nested too deeply")
         self._open.append(_Open(bracket, schema))
@@ -310,7 +320,7 @@ class ValueReader:
             self._source.clear_mark()
         self._tell(text)
 
-    def _value(self, lead: str, schema: Schema) -> Wait[None]:
+    def _value(self, lead: str, schema: ToolSchema) -> Wait[None]:
         source = self._source
         types = types_in(schema, self._root) if self._typed is not None else frozenset()
         quote = yield from source.take(self._quotes)
@@ -345,7 +355,7 @@ class ValueReader:
         self._tell('"')
 
     def _string(
-        self, quote: str, ends: Following, tell: Tell, as_json: bool = True, is_name: bool = False
+        self, quote: str, ends: Following, tell: OnCut, as_json: bool = True, is_name: bool = False
     ) -> Wait[bool]:
         """Emit the contents of a string, as JSON writes them; false where the text ends in it. Names hold no marks."""
         # The value in `{"a": "say "hi"", "b": 1}`: `say ` is emitted, and the mark before hi waits for what follows it.
@@ -400,7 +410,7 @@ def _escape(source: FormatSource, notation: Notation) -> Wait[str]:
         return escaped(f"\\{match}")
 
 
-def _member_of(name: str, schema: Schema) -> object:
+def _member_of(name: str, schema: ToolSchema) -> object:
     """The schema for the member with this name, which is a JSON string."""
     known = schema.get("properties")
     for key, member in known.items() if isinstance(known, Mapping) else ():
@@ -456,10 +466,10 @@ def of_json(raw: str) -> str:
     return quoted(raw)
 
 
-def of_tags(raw: str, mark: str, schema: Schema, root: Schema) -> str:
+def of_tags(raw: str, mark: str, schema: ToolSchema, root: ToolSchema) -> str:
     """The JSON of a value in which every tag begins with `mark`; a string where the tags do not match."""
     pieces = re.split(rf"{re.escape(mark)}<(/?)([^<>]+)>", raw)
-    open_: list[tuple[str, list[tuple[str, _Node]]]] = [("", [])]
+    open_: list[tuple[str, list[tuple[str, _ValueNode]]]] = [("", [])]
     text = pieces[0]
     for slash, name, following in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
         if not slash:
@@ -478,7 +488,7 @@ def of_tags(raw: str, mark: str, schema: Schema, root: Schema) -> str:
         return quoted(raw)
 
 
-def _node_json(node: _Node, given: object, root: Schema, depth: int) -> str:
+def _node_json(node: _ValueNode, given: object, root: ToolSchema, depth: int) -> str:
     schema = resolved(given, root) if isinstance(given, Mapping) else {}
     types = types_in(schema, root)
     if isinstance(node, str):

@@ -16,7 +16,7 @@ from uad.text.calls.format import Keys
 from uad.text.calls.judge import fits, same
 from uad.text.calls.source import FormatSource, MalformedError, Wait, words
 from uad.text.calls.strict import StrictReader
-from uad.text.calls.tools import Schema, Tool
+from uad.text.calls.tools import Tool, ToolSchema
 
 _ARGUMENTS = ("arguments", "parameters")
 _ASIDE = ("id", "type", "index")
@@ -108,7 +108,7 @@ class WholeReader:
         char = yield from self._json.next()
         if char not in ("{", '"'):
             raise MalformedError("arguments are an object")
-        schema: Schema = tool.parameters if char == "{" and tool is not None else {}
+        schema: ToolSchema = tool.parameters if char == "{" and tool is not None else {}
         text = yield from self._json.text(schema, schema)
         return text if char == "{" else str(json.loads(text))
 

@@ -18,10 +18,10 @@ from uad.base.errors import InvalidRequestError
 from uad.text.grammar.gbnf_reader import (
     Chars,
     Either,
+    GbnfNode,
     GbnfReader,
     GbnfText,
     Lexeme,
-    Node,
     Ref,
     Repeat,
     Seq,
@@ -43,7 +43,7 @@ def to_lark(text: str) -> str:
     # that, and num is cut into `[0-9]+` and `[\n]?`. It ends when nothing overruns, as single characters never do.
     rules = _that_end(GbnfReader(text).rules())
     regular = _regular(rules)
-    cut: set[Node] = set()
+    cut: set[GbnfNode] = set()
     n_rounds = 0
     while more := overrun(plan := _Planner(rules, regular, cut).plan()) - cut:
         n_rounds += 1
@@ -51,9 +51,9 @@ def to_lark(text: str) -> str:
     return _LarkWriter(rules, plan).lark()
 
 
-def _inside(nodes: Iterable[Node], rules: Mapping[str, Node]) -> Iterator[Node]:
+def _inside(nodes: Iterable[GbnfNode], rules: Mapping[str, GbnfNode]) -> Iterator[GbnfNode]:
     """These nodes, and all that they are made of."""
-    waiting, seen = [*nodes], set[Node]()
+    waiting, seen = [*nodes], set[GbnfNode]()
     while waiting:
         node = waiting.pop()
         if node not in seen:
@@ -62,7 +62,7 @@ def _inside(nodes: Iterable[Node], rules: Mapping[str, Node]) -> Iterator[Node]:
             waiting += (rules[node.name],) if isinstance(node, Ref) else children(node)
 
 
-def _that_end(rules: Mapping[str, Node]) -> dict[str, Node]:
+def _that_end(rules: Mapping[str, GbnfNode]) -> dict[str, GbnfNode]:
     """The rules without what can never end: text that has begun with it would go on for ever."""
     ends: set[str] = set()
     waiting, users = [*rules], users_of(rules)
@@ -76,7 +76,7 @@ def _that_end(rules: Mapping[str, Node]) -> dict[str, Node]:
     return {name: _without_endless(node, ends) for name, node in rules.items() if name in ends}
 
 
-def _can_end(node: Node, ends: set[str]) -> bool:
+def _can_end(node: GbnfNode, ends: set[str]) -> bool:
     match node:
         case Ref(name):
             return name in ends
@@ -87,7 +87,7 @@ def _can_end(node: Node, ends: set[str]) -> bool:
     return all(_can_end(part, ends) for part in children(node))
 
 
-def _without_endless(node: Node, ends: set[str]) -> Node:
+def _without_endless(node: GbnfNode, ends: set[str]) -> GbnfNode:
     match node:
         case Either(parts):
             return Either(tuple(_without_endless(part, ends) for part in parts if _can_end(part, ends)))
@@ -98,7 +98,7 @@ def _without_endless(node: Node, ends: set[str]) -> Node:
     return node
 
 
-def _regular(rules: Mapping[str, Node]) -> Mapping[str, tuple[int, int]]:
+def _regular(rules: Mapping[str, GbnfNode]) -> Mapping[str, tuple[int, int]]:
     """Rules without recursion: how many characters each is written with, and through how many others."""
     # From the leaves up: a rule is ready when all that it refers to is. Rules in a circle, or above one, never are.
     waiting = {name: len({ref.name for ref in refs_in(node)}) for name, node in rules.items()}
@@ -115,7 +115,7 @@ def _regular(rules: Mapping[str, Node]) -> Mapping[str, tuple[int, int]]:
     return regular
 
 
-def _size(node: Node, regular: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+def _size(node: GbnfNode, regular: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
     match node:
         case Ref(name):
             n, depth = regular[name]
@@ -134,35 +134,37 @@ def _size(node: Node, regular: Mapping[str, tuple[int, int]]) -> tuple[int, int]
 class _Planner:
     """Which parts of a grammar become lexemes: what has no recursion, as long as it goes, unless it is `cut`."""
 
-    def __init__(self, rules: Mapping[str, Node], regular: Mapping[str, tuple[int, int]], cut: set[Node]) -> None:
+    def __init__(
+        self, rules: Mapping[str, GbnfNode], regular: Mapping[str, tuple[int, int]], cut: set[GbnfNode]
+    ) -> None:
         self._rules = rules
         self._regular = regular
         self._cut = cut
-        self._numbers: dict[Node, int] = {}
+        self._numbers: dict[GbnfNode, int] = {}
         self._waiting = ["root"]
 
     def plan(self) -> LexemePlan:
         """The rules that are made of lexemes, by name, from root on."""
         if "root" in self._regular:
             return LexemePlan({"root": Lexeme(Ref("root", 0), 0)}, self._rules)
-        trees: dict[str, Node] = {}
+        trees: dict[str, GbnfNode] = {}
         while self._waiting:
             name = self._waiting.pop()
             if name not in trees:
                 trees[name] = self._tree(self._rules[name])
         return LexemePlan(trees, self._rules)
 
-    def _is_lexeme(self, node: Node) -> bool:
+    def _is_lexeme(self, node: GbnfNode) -> bool:
         """Whether a node may be one lexeme: without recursion, and not too large to be looked at."""
         if node in self._cut or any(ref.name not in self._regular for ref in refs_in(node)):
             return False
         n, depth = _size(node, self._regular)
         return n <= MAX_LEXEME_CHARS and depth <= MAX_LEXEME_DEPTH
 
-    def _lexeme(self, node: Node) -> Lexeme:
+    def _lexeme(self, node: GbnfNode) -> Lexeme:
         return Lexeme(node, self._numbers.setdefault(node, len(self._numbers)))
 
-    def _tree(self, node: Node) -> Node:
+    def _tree(self, node: GbnfNode) -> GbnfNode:
         if isinstance(node, Chars) or self._is_lexeme(node):
             return self._lexeme(node)
         match node:
@@ -178,11 +180,11 @@ class _Planner:
                 return Repeat(self._tree(part), low, high)
         return node
 
-    def _runs(self, parts: Sequence[Node]) -> Iterator[Node]:
+    def _runs(self, parts: Sequence[GbnfNode]) -> Iterator[GbnfNode]:
         """The parts, with neighbours that are lexemes joined to one, unless that is cut."""
         # `"(" [ ]* list [ ]* ")"` has the runs `"(" [ ]*` and `[ ]* ")"`: two lexemes around `list`. One that is cut is
         # written part by part: single characters for a text, the repetition of a lexeme for `[ ]*`.
-        run: list[Node] = []
+        run: list[GbnfNode] = []
         for part in (*parts, None):
             if part is not None and self._is_lexeme(part):
                 run.append(part)
@@ -198,12 +200,12 @@ class _Planner:
 class _LarkWriter:
     """Writes rules: T1, T2, … and L1, L2, … are lexemes, r1, r2, … are made of lexemes."""
 
-    rules: Mapping[str, Node]
+    rules: Mapping[str, GbnfNode]
     made: LexemePlan
 
     def __post_init__(self) -> None:
         self._numbers = {name: i for i, name in enumerate(self.rules)}
-        self._lexemes: dict[Node, str] = {}
+        self._lexemes: dict[GbnfNode, str] = {}
 
     def lark(self) -> str:
         lines = [f"r{self._numbers[name]}: {self._written(tree, 'r')}" for name, tree in self.made.trees.items()]
@@ -220,7 +222,7 @@ class _LarkWriter:
                     waiting.append(self.rules[ref.name])
                     yield f"T{self._numbers[ref.name]}: {self._written(self.rules[ref.name], 'T')}"
 
-    def _written(self, node: Node, rules: str) -> str:
+    def _written(self, node: GbnfNode, rules: str) -> str:
         """A node of a rule that is made of lexemes (`r`), or one without recursion (`T`), by what rules are called."""
         match node:
             case Lexeme(inner, _):
@@ -240,10 +242,10 @@ class _LarkWriter:
                 return f"({self._written(part, rules)}){{{low},{'' if high is None else high}}}"
 
 
-def _with_one_class(node: Either) -> list[Node]:
+def _with_one_class(node: Either) -> list[GbnfNode]:
     """The alternatives, those inside of alternatives too; single characters are one class, which stands in front."""
     # llguidance 1.9.1 panics where one lexeme has `[b-é] | ([ab] | "é" | [b-é])`: classes that overlap beyond ASCII.
-    others, ranges, waiting = list[Node](), list[tuple[str, str]](), [*reversed(node.parts)]
+    others, ranges, waiting = list[GbnfNode](), list[tuple[str, str]](), [*reversed(node.parts)]
     while waiting:
         match part := waiting.pop():
             case Either(parts):

@@ -47,21 +47,21 @@ class Ref:
 class Seq:
     """Parts in a row; none: nothing."""
 
-    parts: tuple[Node, ...]
+    parts: tuple[GbnfNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Either:
     """One of several."""
 
-    parts: tuple[Node, ...]
+    parts: tuple[GbnfNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
     """A part, low to high times in a row; high None: any number of times."""
 
-    part: Node
+    part: GbnfNode
     low: int
     high: int | None
 
@@ -70,11 +70,11 @@ class Repeat:
 class Lexeme:
     """A node that is one lexeme, in plans only. Equal ones have the same number, wherever they stand."""
 
-    node: Node
+    node: GbnfNode
     number: int
 
 
-Node: TypeAlias = GbnfText | Chars | Ref | Seq | Either | Repeat | Lexeme
+GbnfNode: TypeAlias = GbnfText | Chars | Ref | Seq | Either | Repeat | Lexeme
 
 
 class GbnfReader:
@@ -86,9 +86,9 @@ class GbnfReader:
         self._text = text
         self._at = 0
 
-    def rules(self) -> dict[str, Node]:
+    def rules(self) -> dict[str, GbnfNode]:
         """All rules by name. `root` is among them, and every rule that is referred to."""
-        rules: dict[str, Node] = {}
+        rules: dict[str, GbnfNode] = {}
         refs: list[Ref] = []
         self._skip(_SPACE_AND_LINES)
         while self._at < len(self._text):
@@ -135,7 +135,7 @@ class GbnfReader:
         self._at = match.end()
         return match[0]
 
-    def _either(self, depth: int) -> Node:
+    def _either(self, depth: int) -> GbnfNode:
         """Sequences separated by `|`. Inside of brackets lines may end anywhere."""
         if depth > MAX_DEPTH:
             raise self._error(f"more than {MAX_DEPTH} brackets in each other")
@@ -146,16 +146,16 @@ class GbnfReader:
             parts.append(self._sequence(depth))
         return parts[0] if len(parts) == 1 else Either(tuple(parts))
 
-    def _sequence(self, depth: int) -> Node:
+    def _sequence(self, depth: int) -> GbnfNode:
         blank = _SPACE_AND_LINES if depth else _SPACE
-        parts: list[Node] = []
+        parts: list[GbnfNode] = []
         while (part := self._part(depth)) is not None:
             self._skip(blank)
             parts.append(self._repeated(part, blank))
             self._skip(blank)
         return parts[0] if len(parts) == 1 else Seq(tuple(parts))
 
-    def _part(self, depth: int) -> Node | None:
+    def _part(self, depth: int) -> GbnfNode | None:
         """The next part of a sequence; None where it ends."""
         start = self._peek()
         if start == '"':
@@ -199,7 +199,7 @@ class GbnfReader:
         self._at = match.end()
         return _PLAIN.get(match[4], match[4]) if match[4] else chr(code)
 
-    def _class(self) -> Node:
+    def _class(self) -> GbnfNode:
         """`[a-z_]`, `[^"]`: characters and ranges of them."""
         self._at += 1
         negated = self._peek() == "^"
@@ -218,7 +218,7 @@ class GbnfReader:
             raise self._error("an empty class of characters")
         return Chars(tuple(ranges), negated)
 
-    def _repeated(self, part: Node, blank: re.Pattern[str]) -> Node:
+    def _repeated(self, part: GbnfNode, blank: re.Pattern[str]) -> GbnfNode:
         """The part with the repetitions that follow it."""
         while sign := self._peek():
             if sign in "*+?":
@@ -231,7 +231,7 @@ class GbnfReader:
             self._skip(blank)
         return part
 
-    def _counted(self, part: Node) -> Node:
+    def _counted(self, part: GbnfNode) -> GbnfNode:
         match = _REPEAT.match(self._text, self._at)
         if match is None or not (match[1] or match[2]):
             raise self._error("expected a repetition such as {2}, {2,} or {2,5}")
@@ -245,7 +245,7 @@ class GbnfReader:
         return Repeat(part, low, high)
 
 
-def children(node: Node) -> tuple[Node, ...]:
+def children(node: GbnfNode) -> tuple[GbnfNode, ...]:
     """The nodes that a node is made of."""
     match node:
         case Seq(parts) | Either(parts):
@@ -255,7 +255,7 @@ def children(node: Node) -> tuple[Node, ...]:
     return ()
 
 
-def users_of(rules: Mapping[str, Node]) -> dict[str, list[str]]:
+def users_of(rules: Mapping[str, GbnfNode]) -> dict[str, list[str]]:
     """The rules that refer to each rule."""
     users: dict[str, list[str]] = {name: [] for name in rules}
     for name, node in rules.items():
@@ -264,7 +264,7 @@ def users_of(rules: Mapping[str, Node]) -> dict[str, list[str]]:
     return users
 
 
-def refs_in(node: Node) -> Iterator[Ref]:
+def refs_in(node: GbnfNode) -> Iterator[Ref]:
     """The references in a node, at any depth."""
     if isinstance(node, Ref):
         yield node

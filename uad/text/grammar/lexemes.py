@@ -13,7 +13,7 @@ from functools import reduce
 from operator import or_
 
 from uad.base.errors import InvalidRequestError
-from uad.text.grammar.gbnf_reader import Chars, Either, GbnfText, Lexeme, Node, Ref, Repeat, Seq, children, users_of
+from uad.text.grammar.gbnf_reader import Chars, Either, GbnfNode, GbnfText, Lexeme, Ref, Repeat, Seq, children, users_of
 
 _MOST_EDGES = 20_000  # from one character of a lexeme to the next; a lexeme with more is cut
 _MOST_WORK = 300_000  # places looked at, some 0.4 s
@@ -25,15 +25,15 @@ _BYTES = (1 << 256) - 1
 class LexemePlan:
     """A grammar of lexemes. trees: the rules that are made of lexemes. rules: those that lexemes are made of."""
 
-    trees: Mapping[str, Node]
-    rules: Mapping[str, Node]
+    trees: Mapping[str, GbnfNode]
+    rules: Mapping[str, GbnfNode]
 
 
-def overrun(plan: LexemePlan) -> set[Node]:
+def overrun(plan: LexemePlan) -> set[GbnfNode]:
     """The lexemes that might take a character which should follow another lexeme."""
     if len(plan.trees) == 1 and isinstance(plan.trees["root"], Lexeme):
         return set()  # nothing follows
-    overrunning, places = set[Node](), _Places(plan.rules)
+    overrunning, places = set[GbnfNode](), _Places(plan.rules)
     lexemes = list(_lexemes_in(plan.trees.values()))
     for node in dict.fromkeys(lexeme.node for lexeme in lexemes):
         try:
@@ -43,7 +43,7 @@ def overrun(plan: LexemePlan) -> set[Node]:
     return overrunning or _Walk(plan.trees, {lexeme.number: lexeme.node for lexeme in lexemes}, places).overrun()
 
 
-def _lexemes_in(trees: Iterable[Node]) -> Iterator[Lexeme]:
+def _lexemes_in(trees: Iterable[GbnfNode]) -> Iterator[Lexeme]:
     waiting = [*trees]
     while waiting:
         tree = waiting.pop()
@@ -58,7 +58,7 @@ class _Walk:
     misses nothing.
     """
 
-    def __init__(self, trees: Mapping[str, Node], nodes: Mapping[int, Node], places: _Places) -> None:
+    def __init__(self, trees: Mapping[str, GbnfNode], nodes: Mapping[int, GbnfNode], places: _Places) -> None:
         self._places = places
         self._words = {number: places.words[node] for number, node in nodes.items()}
         self._nodes = nodes
@@ -70,9 +70,9 @@ class _Walk:
         self._seen: set[frozenset[tuple[int, int]]] = set()
         self._work = 0
 
-    def overrun(self) -> set[Node]:
+    def overrun(self) -> set[GbnfNode]:
         """See the function of this name."""
-        nodes: set[Node] = set()
+        nodes: set[GbnfNode] = set()
         starts, seen = [self._follow.first_of_root], set[int]()
         while starts:
             start = starts.pop()
@@ -83,7 +83,7 @@ class _Walk:
                 starts.append(_any_of(self._follow.by_lexeme[number] for number in ended))
         return nodes
 
-    def _from(self, start: int, nodes: set[Node]) -> Iterator[frozenset[int]]:
+    def _from(self, start: int, nodes: set[GbnfNode]) -> Iterator[frozenset[int]]:
         """The lexemes that end together, for every text that may stand here."""
         begun = [(number, at) for number in _bits(start) for at in self._words[number].first]
         waiting = list(self._by_byte(begun))
@@ -142,19 +142,19 @@ class _Places:
     # `"a" [0-9]* "b"` has places 0 (a), 1 (a digit) and 2 (b). It begins at 0, ends at 2, and 0 -> 1, 2; 1 -> 1, 2.
     # There are no states but these, so a text is walked by sets of places: after "a7" they are {1}, then {1, 2}.
 
-    def __init__(self, rules: Mapping[str, Node]) -> None:
+    def __init__(self, rules: Mapping[str, GbnfNode]) -> None:
         self._rules = rules
         self._n_edges = 0
         self.bytes: list[int] = []
         self.next: list[set[int]] = []
-        self.words: dict[Node, _Word] = {}
+        self.words: dict[GbnfNode, _Word] = {}
 
-    def add(self, node: Node) -> None:
+    def add(self, node: GbnfNode) -> None:
         """A lexeme, whose characters get places. Raises _TooLargeError."""
         self._n_edges = 0
         self.words[node] = self._word(node)
 
-    def _word(self, node: Node) -> _Word:
+    def _word(self, node: GbnfNode) -> _Word:
         match node:
             case GbnfText(text):
                 return self._row([self._place_of(_first_bytes(((char, char),))) for char in text])
@@ -181,7 +181,7 @@ class _Places:
         place = len(self.bytes) - 1
         return _Word([place], [place], can_be_empty=False)
 
-    def _copies(self, part: Node, low: int, high: int | None) -> Iterator[_Word]:
+    def _copies(self, part: GbnfNode, low: int, high: int | None) -> Iterator[_Word]:
         """So many of a part; more than a few count as any number, which allows more and misses nothing."""
         for _ in range(min(low, _MOST_COPIES)):
             yield self._word(part)
@@ -220,7 +220,7 @@ class _Follow:
     # until nothing changes. Then what follows is passed down: L1 follows the list in root, so it follows L3, its last
     # part, and the list inside of a list, again. L2 is followed by what a list begins with, L2 and L3.
 
-    def __init__(self, trees: Mapping[str, Node], can_be_empty: Mapping[int, bool]) -> None:
+    def __init__(self, trees: Mapping[str, GbnfNode], can_be_empty: Mapping[int, bool]) -> None:
         self.by_lexeme = dict.fromkeys(can_be_empty, 0)
         self._can_be_empty = can_be_empty
         self._rules = dict.fromkeys(trees, (0, False))
@@ -239,7 +239,7 @@ class _Follow:
             self._pass_on(trees[name], self._after[name])
         self.first_of_root = self._rules["root"][0]
 
-    def _first(self, tree: Node) -> tuple[int, bool]:
+    def _first(self, tree: GbnfNode) -> tuple[int, bool]:
         """The lexemes with which a tree may begin, and whether it may be empty."""
         match tree:
             case Lexeme(_, number):
@@ -260,7 +260,7 @@ class _Follow:
                 return first, is_empty or not low
         raise AssertionError(tree)
 
-    def _pass_on(self, tree: Node, after: int) -> None:
+    def _pass_on(self, tree: GbnfNode, after: int) -> None:
         """Pass on to the last parts of a tree what may stand after the tree."""
         match tree:
             case Lexeme(_, number):

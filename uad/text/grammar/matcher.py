@@ -12,7 +12,7 @@ import numpy.typing as npt
 from uad.base.errors import UadError
 from uad.base.types import Constraint
 from uad.text.grammar.ahead import Blanks, ahead
-from uad.text.grammar.protocol import Ids, Mask
+from uad.text.grammar.protocol import IdIndexes, Mask
 from uad.text.grammar.vocabulary import GrammarVocabulary
 from uad.text.vocab.table import VocabTable
 
@@ -96,11 +96,11 @@ def mask_of(data: bytes, n_vocab: int) -> Mask:
     return Mask(_ids_of(bits, n_vocab))
 
 
-def _ids_of(bits: npt.NDArray[np.uint8], n_vocab: int) -> Ids:
+def _ids_of(bits: npt.NDArray[np.uint8], n_vocab: int) -> IdIndexes:
     """The places of the bits that are set, before the n_vocab-th."""
     at = np.flatnonzero(bits)
     allowed = np.flatnonzero(np.unpackbits(bits[at], bitorder="little"))
-    ids: Ids = at[allowed >> 3] * 8 + (allowed & 7)
+    ids: IdIndexes = at[allowed >> 3] * 8 + (allowed & 7)
     return ids[: np.searchsorted(ids, n_vocab)]
 
 

@@ -8,16 +8,16 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-Ids = npt.NDArray[np.intp]
+IdIndexes = npt.NDArray[np.intp]
 
 
 class Mask(NamedTuple):
     """The ids that may follow, ascending, at least one; or those that may not, where they are fewer."""
 
-    ids: Ids
+    ids: IdIndexes
     are_banned: bool = False
 
-    def allowed(self, n_vocab: int) -> Ids:
+    def allowed(self, n_vocab: int) -> IdIndexes:
         """The ids that may follow."""
         if not self.are_banned:
             return self.ids

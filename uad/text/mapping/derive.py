@@ -13,17 +13,17 @@ from pathlib import Path
 
 from uad.base.common.sequences import common_prefix
 from uad.base.errors import InvalidRequestError
-from uad.text.mapping.families import Family, Message, Turn
+from uad.text.mapping.families import Family, PlainMessage, Turn
 from uad.text.mapping.recognise import Side, bos_name, eos_name
 
 S, U1, A1, U2, A2, U3, THOUGHT = "Szs6", "Uqa1", "Awx1", "Uqa2", "Awx2", "Uqa3", "Trt5"
-_SYSTEM = Message("system", S)
+_SYSTEM = PlainMessage("system", S)
 _TALK = (
-    Message("user", U1),
-    Message("assistant", A1),
-    Message("user", U2),
-    Message("assistant", A2),
-    Message("user", U3),
+    PlainMessage("user", U1),
+    PlainMessage("assistant", A1),
+    PlainMessage("user", U2),
+    PlainMessage("assistant", A2),
+    PlainMessage("user", U3),
 )
 _THOUGHT_KEYS = ("reasoning_content", "thinking", "reasoning")
 _LETTER_NAMES = r"<[^<>\s]{1,80}>|\[/?[A-Za-z_][^\[\]\s]{0,80}\]"
@@ -85,7 +85,7 @@ class _Probe:
         names = sorted((name for name in side.vocab.specials if name), key=len, reverse=True)
         self._atoms = re.compile("|".join([*map(re.escape, names), _LETTER_NAMES, "."]), re.DOTALL)
 
-    def texts(self, messages: Sequence[Message]) -> _Texts | None:
+    def texts(self, messages: Sequence[PlainMessage]) -> _Texts | None:
         """The rendering taken apart, or None where it fails or does not have all words once and in order."""
         text = self.render(messages)
         words = (U1, A1, U2, A2, U3)
@@ -99,7 +99,7 @@ class _Probe:
         system = (before, after) if separator else None
         return _Texts(head, answer_2, user_2, tail, system, answer == answer_2 and user == user_2)
 
-    def after(self, messages: Sequence[Message], word: str) -> str:
+    def after(self, messages: Sequence[PlainMessage], word: str) -> str:
         """The text after the last word where no answer is asked for; empty where that cannot be rendered."""
         return (self.render(messages, prompt=False) or "").rpartition(word)[2]
 
@@ -112,7 +112,7 @@ class _Probe:
 
     def agrees(self, family: Family, with_system: bool, without: bool) -> bool:
         """Whether the family renders the probes as the template does."""
-        probes: list[tuple[Message, ...]] = [(_SYSTEM, *_TALK)] if with_system else []
+        probes: list[tuple[PlainMessage, ...]] = [(_SYSTEM, *_TALK)] if with_system else []
         probes += [_TALK] if without else []
         probes += [probe[:-2] for probe in probes]
         return all(

@@ -56,7 +56,7 @@ class ThoughtFormat:
 
 
 @dataclass(frozen=True)
-class Message:
+class PlainMessage:
     """`reasoning` is what an assistant thought before it answered."""
 
     role: str
@@ -68,7 +68,7 @@ class Message:
 class Example:
     """A conversation and how it looks in the family, without a generation prompt; the test of the file."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[PlainMessage, ...]
     text: str
 
 
@@ -136,7 +136,7 @@ class Family:
         return "system" if role == "developer" else "user"
 
     def render(
-        self, messages: Sequence[Message], bos: str = "", eos: str = "", add_generation_prompt: bool = False
+        self, messages: Sequence[PlainMessage], bos: str = "", eos: str = "", add_generation_prompt: bool = False
     ) -> str:
         """A conversation in this format, contents unchanged."""
         out = [self.begin]
@@ -163,7 +163,7 @@ class Family:
             out.append(self.asking)
         return "".join(piece.replace("{bos}", bos).replace("{eos}", eos) for piece in out)
 
-    def _start(self, role: str, message: Message) -> list[str]:
+    def _start(self, role: str, message: PlainMessage) -> list[str]:
         if role != "assistant" or not message.reasoning or self.reasoning is None:
             return [self.roles[role].start]
         return [self.opening, self.reasoning.start, message.reasoning, self.reasoning.end]
@@ -273,7 +273,7 @@ def _example(fields: Fields) -> Example:
     messages = []
     for item in example.children("messages", (*ROLES, "reasoning")):
         thought = item.text("reasoning", "")
-        messages += [Message(role, item.text(role), thought) for role in item.given if role != "reasoning"]
+        messages += [PlainMessage(role, item.text(role), thought) for role in item.given if role != "reasoning"]
     return Example(tuple(messages), example.text("text"))
 
 

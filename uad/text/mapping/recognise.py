@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from rapidfuzz import fuzz
 
 from uad.base.errors import InvalidRequestError
-from uad.text.mapping.families import Family, Message
+from uad.text.mapping.families import Family, PlainMessage
 from uad.text.templates.render import render
 from uad.text.vocab.table import VocabTable
 
 THRESHOLD = 0.8
 _QUESTION, _ANSWER, _MORE = "Qzq7", "Aza8", "Qzq9"
-_PROBE = (Message("user", _QUESTION), Message("assistant", _ANSWER), Message("user", _MORE))
-_SYSTEM = Message("system", "Szs6")
-_Rendered = list[tuple[tuple[Message, ...], str]]
+_PROBE = (PlainMessage("user", _QUESTION), PlainMessage("assistant", _ANSWER), PlainMessage("user", _MORE))
+_SYSTEM = PlainMessage("system", "Szs6")
+_RenderedProbes = list[tuple[tuple[PlainMessage, ...], str]]
 """Probe conversations and what a template writes for them."""
 
 
@@ -31,7 +31,7 @@ class Side:
     name: str
 
     def render(
-        self, messages: Sequence[Message], prompt: bool = True, extra: Mapping[str, str] | None = None
+        self, messages: Sequence[PlainMessage], prompt: bool = True, extra: Mapping[str, str] | None = None
     ) -> str | None:
         """The text that its template writes for a conversation, or None where the template refuses it. `extra` are
         fields of the last message.
@@ -63,13 +63,13 @@ def recognise(side: Side, families: Mapping[str, Family]) -> Recognition:
     if not side.chat_template:
         return _by_specials(side, candidates, "it has no chat template")
     texts = ((messages, side.render(messages)) for messages in ((_SYSTEM, *_PROBE), _PROBE))
-    rendered: _Rendered = [(messages, text) for messages, text in texts if text is not None]
+    rendered: _RenderedProbes = [(messages, text) for messages, text in texts if text is not None]
     if not rendered:
         return _by_specials(side, candidates, "its chat template cannot render a plain conversation")
     return _by_rendering(side, candidates, rendered)
 
 
-def _by_rendering(side: Side, candidates: list[Family], rendered: _Rendered) -> Recognition:
+def _by_rendering(side: Side, candidates: list[Family], rendered: _RenderedProbes) -> Recognition:
     scored = [
         (
             _likeness(side, family, rendered),
@@ -107,7 +107,7 @@ def _plainness(family: Family) -> tuple[int, bool, int, str]:
     return len(family.specials), family.reasoning is None, -len(family.name), family.name
 
 
-def _tells_system(side: Side, family: Family, rendered: _Rendered) -> bool:
+def _tells_system(side: Side, family: Family, rendered: _RenderedProbes) -> bool:
     """Whether the system message is written as the family writes it."""
     turn = family.roles["system"]
     own = f"{turn.start}{_SYSTEM.content}{turn.end}".replace("{bos}", bos_name(side.vocab)).replace(
@@ -122,7 +122,7 @@ def _share(side: Side, family: Family) -> float:
     return sum(has) / len(has) if has else 1.0
 
 
-def _likeness(side: Side, family: Family, rendered: _Rendered) -> float:
+def _likeness(side: Side, family: Family, rendered: _RenderedProbes) -> float:
     """How alike the renderings are, from the user's first message on: what comes before (dates, tool preambles) says
     little.
     """

@@ -14,7 +14,7 @@ from uad.text.templates.calling import Calling, calling
 from uad.text.templates.contents import texts_of
 from uad.text.templates.history import (
     Message,
-    Placed,
+    PlacedMessages,
     calls_as_text,
     check_calls,
     place_calls,
@@ -68,7 +68,7 @@ def converse(messages: Sequence[Message], talk: Talk) -> Rendered:
         )
     placed, talk = _as_taken(tuple((at, check_message(message, at)) for at, message in enumerate(messages)), talk)
     budget = Budget()
-    failed: tuple[Placed, Talk, InvalidRequestError]
+    failed: tuple[PlacedMessages, Talk, InvalidRequestError]
     for way, telling in ((way, telling) for way in _ways(placed, talk) for telling in _tellings(talk)):
         try:
             return _prompt(way, telling, budget)
@@ -89,7 +89,7 @@ def _tellings(talk: Talk) -> Iterator[Talk]:
         yield replace(talk, kwargs={**kwargs, "tools": plain_schema(tools)})
 
 
-def _as_taken(placed: Placed, talk: Talk) -> tuple[Placed, Talk]:
+def _as_taken(placed: PlacedMessages, talk: Talk) -> tuple[PlacedMessages, Talk]:
     """Tools, calls and thoughts as the template takes them. It gets no tools that it does not list."""
     kwargs = dict(talk.kwargs or {})
     given = kwargs.get("tools")
@@ -109,14 +109,14 @@ def _as_taken(placed: Placed, talk: Talk) -> tuple[Placed, Talk]:
     return place_calls(placed, tools, does), replace(talk, kwargs=kwargs)
 
 
-def _prompt(placed: Placed, talk: Talk, budget: Budget) -> Rendered:
+def _prompt(placed: PlacedMessages, talk: Talk, budget: Budget) -> Rendered:
     """One way to put the conversation. Raises RefusedError and _LostError."""
     if talk.prefill:
         return continued(lambda answer: _rendered(placed, talk, budget, answer), talk.template, talk.prefill)
     return _rendered(placed, talk, budget)
 
 
-def _rendered(placed: Placed, talk: Talk, budget: Budget, answer: str | None = None) -> Rendered:
+def _rendered(placed: PlacedMessages, talk: Talk, budget: Budget, answer: str | None = None) -> Rendered:
     """The prompt with an answer at its end, or with what asks for one."""
     rendered = render(
         talk.template,
@@ -134,7 +134,7 @@ def _rendered(placed: Placed, talk: Talk, budget: Budget, answer: str | None = N
     return rendered
 
 
-def _named(error: RefusedError, placed: Placed, talk: Talk, budget: Budget) -> InvalidRequestError:
+def _named(error: RefusedError, placed: PlacedMessages, talk: Talk, budget: Budget) -> InvalidRequestError:
     """The refusal with the first message of those at which it begins; as it is where it comes without messages, or is
     gone.
     """
@@ -152,7 +152,7 @@ def _named(error: RefusedError, placed: Placed, talk: Talk, budget: Budget) -> I
     return InvalidRequestError(f"messages[{at}] (role {message['role']}): {error}", f"messages[{at}]")
 
 
-def _refuses(placed: Placed, words: str, talk: Talk, budget: Budget) -> bool:
+def _refuses(placed: PlacedMessages, words: str, talk: Talk, budget: Budget) -> bool:
     try:
         _rendered(placed, talk, budget)
     except RefusedError as error:
@@ -162,7 +162,7 @@ def _refuses(placed: Placed, words: str, talk: Talk, budget: Budget) -> bool:
     return False
 
 
-def _ways(placed: Placed, talk: Talk) -> Iterator[Placed]:
+def _ways(placed: PlacedMessages, talk: Talk) -> Iterator[PlacedMessages]:
     """Conversations to try, the plainest first, each once: as it is; mended where the template is known to refuse; in
     the strictest order; with calls in words. OpenAI's newer name of the system role is for those templates that know
     it. Of no messages, where an answer begins the conversation, an empty one of the user's.
@@ -175,14 +175,14 @@ def _ways(placed: Placed, talk: Talk) -> Iterator[Placed]:
     def takes(*kinds: str) -> bool:
         return takes_turns(template, with_tools, kinds)
 
-    ways: tuple[Callable[[], Placed], ...] = (
+    ways: tuple[Callable[[], PlacedMessages], ...] = (
         lambda: placed if "developer" in template else as_system,
         lambda: as_system,
         lambda: mended(as_system, takes, calling(template)),
         lambda: mended(as_system, lambda *kinds: kinds in USUAL and takes(*kinds), calling(template)),
         lambda: mended(calls_as_text(as_system), lambda *_: False, Calling()),
     )
-    tried: list[Placed] = []
+    tried: list[PlacedMessages] = []
     for way in ways:
         if (made := way()) not in tried:
             tried.append(made)

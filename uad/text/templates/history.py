@@ -18,7 +18,7 @@ from uad.text.templates.calling import FUNCTIONS, NINE, Calling
 from uad.text.templates.contents import text_of
 
 Message = Mapping[str, object]
-Placed = tuple[tuple[int, Message], ...]
+PlacedMessages = tuple[tuple[int, Message], ...]
 """Messages as a template gets them, each with its number in the request."""
 BETWEEN = "\n\n"
 """Stands between two texts in one turn."""
@@ -41,7 +41,7 @@ _NINE = re.compile(r"[a-zA-Z0-9]{9}")
 _FUNCTION_ID = re.compile(r"functions\.(?P<name>.+):\d+")
 
 
-def check_calls(placed: Placed, limit: int) -> None:
+def check_calls(placed: PlacedMessages, limit: int) -> None:
     """Raise InvalidRequestError for what is no list of calls, naming the message, and for more than `limit` characters
     of them.
     """
@@ -97,7 +97,7 @@ def _typed(schema: Any) -> Any:
     return typed
 
 
-def place_calls(placed: Placed, tools: Sequence[object], does: Calling) -> Placed:
+def place_calls(placed: PlacedMessages, tools: Sequence[object], does: Calling) -> PlacedMessages:
     """The messages as a template that does this takes them, with the tools written out in words where it does not list
     them.
     """
@@ -110,12 +110,12 @@ def place_calls(placed: Placed, tools: Sequence[object], does: Calling) -> Place
     return _tools_in_system(placed, tools) if tools and not does.tools else placed
 
 
-def calls_as_text(placed: Placed) -> Placed:
+def calls_as_text(placed: PlacedMessages) -> PlacedMessages:
     """The messages with all their calls as text."""
     return tuple((at, _written(message, Calling(), at)) for at, message in placed)
 
 
-def place_thoughts(placed: Placed, member: str) -> Placed:
+def place_thoughts(placed: PlacedMessages, member: str) -> PlacedMessages:
     """Thoughts that a client sends back, under the name by which the template reads them."""
     if member in ("", "reasoning_content"):
         return placed
@@ -183,7 +183,7 @@ def result_text(message: Message, at: int, in_tags: bool) -> str:
     return (_RESULT if in_tags else _RESULT_OF).format(result=text, call=message.get("name") or "a tool call")
 
 
-def _renamed(placed: Placed, does: Calling) -> Iterator[tuple[int, Message]]:
+def _renamed(placed: PlacedMessages, does: Calling) -> Iterator[tuple[int, Message]]:
     """Ids of calls as the template wants them, those of results with them."""
     # Mistral's template wants ids of nine letters and digits: "call_1" becomes the first nine of its hash, in the call
     # and in the result that has this id. The same id gives the same nine, so a longer conversation begins as the
@@ -215,7 +215,7 @@ def _nine(id_: str) -> str:
     return id_ if _NINE.fullmatch(id_) else hashlib.sha256(id_.encode()).hexdigest()[:9]
 
 
-def _one_by_one(placed: Placed) -> Placed:
+def _one_by_one(placed: PlacedMessages) -> PlacedMessages:
     """Several calls of one answer as several answers, each with its result after it."""
     # An answer with the calls a and b, then the results of b and a: an answer with a, its result, an answer with b, its
     # result. Results that name no call come last, in their order.
@@ -245,7 +245,7 @@ def joined(turn: Sequence[tuple[int, Message]]) -> tuple[int, Message]:
     return at, {**message, "content": BETWEEN.join(text_of(message, number) for number, message in turn)}
 
 
-def _results_as_turns(placed: Placed) -> Placed:
+def _results_as_turns(placed: PlacedMessages) -> PlacedMessages:
     """Results as what the user says, those in a row in one turn."""
     turns: list[list[tuple[int, Message]]] = []
     joins = False
@@ -260,7 +260,7 @@ def _results_as_turns(placed: Placed) -> Placed:
     return tuple(map(joined, turns))
 
 
-def _tools_in_system(placed: Placed, tools: Sequence[object]) -> Placed:
+def _tools_in_system(placed: PlacedMessages, tools: Sequence[object]) -> PlacedMessages:
     """The tools at the end of the first system message, or as one."""
     tools_text = _TOOLS.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
     if placed and placed[0][1].get("role") in ("system", "developer"):

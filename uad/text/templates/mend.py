@@ -16,7 +16,7 @@ from typing import Any
 from uad.base.errors import InvalidRequestError
 from uad.text.templates.calling import OTHER, TOOL, Calling, CallWay, calling, probe_tool
 from uad.text.templates.contents import text_of
-from uad.text.templates.history import BETWEEN, Message, Placed, call_text, result_text
+from uad.text.templates.history import BETWEEN, Message, PlacedMessages, call_text, result_text
 from uad.text.templates.render import render
 
 START, USER, ANSWER, CALL, RESULT, SYSTEM = "start", "user", "answer", "call", "result", "system"
@@ -101,7 +101,7 @@ class _ChatTurn:
         return _ChatTurn(self.at, {"role": "user", "content": text}, USER, joins=True)
 
 
-def mended(placed: Placed, takes: Takes, does: Calling) -> Placed:
+def mended(placed: PlacedMessages, takes: Takes, does: Calling) -> PlacedMessages:
     """The nearest conversation that a template takes. does: what it does with calls."""
     # For a template that takes no system and nothing that is in doubt: system "Be brief", user "Hi", a call, its
     # result, user "Thanks" become user "Be brief\n\nHi", the call, its result, assistant " ", user "Thanks". The system

@@ -15,7 +15,7 @@ from uad.base.types import Crossing
 from uad.text.vocab.boundary import Boundaries
 from uad.text.vocab.table import VocabTable, is_text
 
-Ids = tuple[int, ...]
+IdTuple = tuple[int, ...]
 _LONGEST_CACHED = 256
 _LONGEST_TOKEN = 32
 _FILLERS = (b" q", b" (")
@@ -89,13 +89,13 @@ class Encoder:
         cuts = [0, *self.boundaries.cuts(data), len(data)]
         return [data[start:end] for start, end in pairwise(cuts) if start < end]
 
-    def _learn_runs(self, runs: Iterable[list[bytes]]) -> dict[bytes, Ids]:
+    def _learn_runs(self, runs: Iterable[list[bytes]]) -> dict[bytes, IdTuple]:
         """Ids of words, all remembered. The words of a run follow each other; runs share a call where a filler holds
         them apart.
         """
         # Unknown are " foo" and " bar", which are no neighbours. " foo q bar" has safe boundaries around the filler "
         # q", so one call gives the ids of both, with those of the filler between.
-        learned: dict[bytes, Ids] = {}
+        learned: dict[bytes, IdTuple] = {}
         batch: list[bytes] = []
         for run in runs:
             filler = None  # a word with safe boundaries to both sides; text and other bytes are not mixed
@@ -112,7 +112,7 @@ class Encoder:
     def _may_be_followed(self, word: bytes) -> bool:
         return self.boundaries.is_cut(word + _FILLERS[0], len(word)) and is_text(word)
 
-    def _learn(self, words: list[bytes]) -> dict[bytes, Ids]:
+    def _learn(self, words: list[bytes]) -> dict[bytes, IdTuple]:
         """Ids for words that follow each other. Where one of them loses a byte, halves find it with few calls."""
         pieces = self.vocab.pieces
         joined = b"".join(words)
@@ -124,7 +124,7 @@ class Encoder:
             return self._learn(words[:half]) | self._learn(words[half:])
         if len(words) == 1:
             return {joined: self._remember(joined, tuple(whole))}
-        learned: dict[bytes, Ids] = {}
+        learned: dict[bytes, IdTuple] = {}
         k = 0
         for word in words:
             start, at = k, 0
@@ -134,7 +134,7 @@ class Encoder:
             learned[word] = self._remember(word, tuple(whole[start:k]))
         return learned
 
-    def _remember(self, word: bytes, ids: Ids) -> Ids:
+    def _remember(self, word: bytes, ids: IdTuple) -> IdTuple:
         if len(word) <= _LONGEST_CACHED:
             self._cache.put(word, ids)
         return ids
@@ -178,7 +178,7 @@ class Encoder:
         return ids
 
 
-def _runs(words: list[bytes], known: Sequence[Ids | None]) -> Iterable[list[bytes]]:
+def _runs(words: list[bytes], known: Sequence[IdTuple | None]) -> Iterable[list[bytes]]:
     """Stretches of neighbouring words that are not known."""
     run: list[bytes] = []
     for word, ids in zip(words, known, strict=True):
@@ -204,14 +204,14 @@ class WordCache:
 
     def __init__(self, size: int) -> None:
         self._half = max(size // 2, 1)
-        self._young: dict[bytes, Ids] = {}
-        self._old: dict[bytes, Ids] = {}
+        self._young: dict[bytes, IdTuple] = {}
+        self._old: dict[bytes, IdTuple] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
-    def get(self, word: bytes) -> Ids | None:
+    def get(self, word: bytes) -> IdTuple | None:
         """The word's ids, which are kept for longer now; None where it is not known."""
         ids = self._young.get(word)
         if ids is None:
@@ -220,7 +220,7 @@ class WordCache:
                 self.put(word, ids)
         return ids
 
-    def put(self, word: bytes, ids: Ids) -> None:
+    def put(self, word: bytes, ids: IdTuple) -> None:
         """Store the word's ids; may drop the old generation."""
         with self._lock:
             self._young[word] = ids

@@ -78,7 +78,7 @@ def ask(server: Server, prompt: WorkloadPrompt, settings: Mapping[str, object]) 
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AnswerRow:
     """A workload, or all of them: the servers' tokens per second, and the first server's speed over each other one
     (geometric means over the prompts): of decoding, of whole requests, and of the prompt with the least speed.
     """
@@ -90,7 +90,7 @@ class Row:
     worst: tuple[float, ...]
 
 
-def rows(asked: Sequence[Asked]) -> list[Row]:
+def rows(asked: Sequence[Asked]) -> list[AnswerRow]:
     """One for each workload; that of the prompts that were asked first, one of each workload, and their first replies;
     that of all.
     """
@@ -105,11 +105,11 @@ def rows(asked: Sequence[Asked]) -> list[Row]:
     return [*by_name, *([_row(FIRST, early)] if early else []), _row(ALL, timed)] if timed else []
 
 
-def _row(name: str, asked: Sequence[Asked]) -> Row:
+def _row(name: str, asked: Sequence[Asked]) -> AnswerRow:
     servers = range(len(asked[0].replies))
     decoding = [[answer.tps(0) / answer.tps(i) for answer in asked] for i in servers[1:]]
     whole = [[answer.seconds(i) / answer.seconds(0) for answer in asked] for i in servers[1:]]
-    return Row(
+    return AnswerRow(
         name,
         tuple(geometric_mean([answer.tps(i) for answer in asked]) for i in servers),
         tuple(map(geometric_mean, decoding)),
@@ -118,7 +118,7 @@ def _row(name: str, asked: Sequence[Asked]) -> Row:
     )
 
 
-def table(servers: Sequence[Server], rows: Sequence[Row], asked: Sequence[Asked]) -> Table:
+def table(servers: Sequence[Server], rows: Sequence[AnswerRow], asked: Sequence[Asked]) -> Table:
     """A row per workload; ratios are speeds of the first server over each of the others."""
     result = Table(
         title="Tokens per second, geometric means over prompts; speed relative to the others (more than 1: faster)"
@@ -141,7 +141,7 @@ def table(servers: Sequence[Server], rows: Sequence[Row], asked: Sequence[Asked]
     return result
 
 
-def summary(servers: Sequence[Server], rows: Sequence[Row], asked: Sequence[Asked]) -> dict[str, object]:
+def summary(servers: Sequence[Server], rows: Sequence[AnswerRow], asked: Sequence[Asked]) -> dict[str, object]:
     """The JSON line: each workload's tokens per second and ratios, and every prompt's."""
     names, others = [server.name for server in servers], [server.name for server in servers[1:]]
     return {

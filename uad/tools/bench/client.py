@@ -104,7 +104,7 @@ def _piece(chunk: Mapping[str, object]) -> str:
     return "".join(part for part in parts if isinstance(part, str))
 
 
-Body = Mapping[str, object]
+SentBody = Mapping[str, object]
 
 
 class Client:
@@ -121,15 +121,15 @@ class Client:
         """GET a JSON object. timeout: seconds without a byte."""
         return asyncio.run(self._object("GET", path, None, timeout))
 
-    def post(self, path: str, body: Body, timeout: float = _TIMEOUT_S) -> Mapping[str, object]:
+    def post(self, path: str, body: SentBody, timeout: float = _TIMEOUT_S) -> Mapping[str, object]:
         """POST a JSON object, get a JSON object."""
         return asyncio.run(self._object("POST", path, body, timeout))
 
-    def stream(self, path: str, body: Body) -> Stream:
+    def stream(self, path: str, body: SentBody) -> Stream:
         """POST a request whose answer is streamed as server-sent events, and read it to its end."""
         return self.streams([(path, body)])[0]
 
-    def streams(self, requests: Sequence[tuple[str, Body]]) -> list[Stream]:
+    def streams(self, requests: Sequence[tuple[str, SentBody]]) -> list[Stream]:
         """Several (path, body) at once; all of them are over where one fails."""
         return asyncio.run(self._streams(requests))
 
@@ -141,14 +141,14 @@ class Client:
             raise UnavailableError(f"{self.url}/v1/models lists no model; name one with --peer-model")
         return name
 
-    async def _object(self, method: str, path: str, body: Body | None, timeout: float) -> Mapping[str, object]:
+    async def _object(self, method: str, path: str, body: SentBody | None, timeout: float) -> Mapping[str, object]:
         async with self._open(method, path, body, timeout) as response:
             data = json.loads(await response.read())
         if not isinstance(data, dict):
             raise UnavailableError(f"{self.url}{path} did not answer with a JSON object")
         return data
 
-    async def _streams(self, requests: Sequence[tuple[str, Body]]) -> list[Stream]:
+    async def _streams(self, requests: Sequence[tuple[str, SentBody]]) -> list[Stream]:
         tasks = [asyncio.ensure_future(self._stream(path, body)) for path, body in requests]
         try:
             return await asyncio.gather(*tasks)
@@ -156,7 +156,7 @@ class Client:
             for task in tasks:
                 task.cancel()
 
-    async def _stream(self, path: str, body: Body) -> Stream:
+    async def _stream(self, path: str, body: SentBody) -> Stream:
         result = Stream(began=self.clock())
         async with self._open("POST", path, body, _TIMEOUT_S) as response:
             async for line in response.content:
@@ -172,7 +172,7 @@ class Client:
 
     @asynccontextmanager
     async def _open(
-        self, method: str, path: str, body: Body | None, timeout: float
+        self, method: str, path: str, body: SentBody | None, timeout: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         limits = aiohttp.ClientTimeout(total=None, sock_connect=timeout, sock_read=timeout)
         through_proxy = not _is_loopback(self.url)
@@ -227,7 +227,7 @@ class Server:
     model: str
     fields: Mapping[str, object]
 
-    def request(self, prompt: WorkloadPrompt, settings: Body) -> tuple[str, Body]:
+    def request(self, prompt: WorkloadPrompt, settings: SentBody) -> tuple[str, SentBody]:
         """The endpoint for a prompt, and the body that asks for a stream with its token count."""
         body: dict[str, object] = {"model": self.model, "stream": True, "stream_options": {"include_usage": True}}
         body |= {**settings, **self.fields}

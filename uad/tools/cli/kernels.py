@@ -244,7 +244,7 @@ class _TypeTurns:
         weights = stack.enter_context(speed.Matrices(buffer_type, name, max(m for _, m in plan), self.size))
         weights.fill()
         for n, m in plan:
-            pass_ = stack.enter_context(speed.Pass(self.backend, weights.all[:m], self.size[1], n))
+            pass_ = stack.enter_context(speed.TimedPass(self.backend, weights.all[:m], self.size[1], n))
             pass_.prepare()
             before = speed.n_products()
             pass_.run(self.n_threads)
