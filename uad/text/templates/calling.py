@@ -67,8 +67,8 @@ def calling(template: str) -> Calling:
     # Templates differ in what they take: ids, null or "" as content beside calls, arguments as objects or as texts.
     # Each combination is tried, the usual ones first, until the call is there as it should be.
     probe = _CallProbe(template)
-    told = probe.told_tools()
-    tools = bool(told)
+    prompt = probe.prompt_with_tool()
+    tools = bool(prompt)
     for (ids, id_), empty, objects in product(_IDS.items(), ("", None), (True, False)):
         way = CallWay(objects, empty, id_)
         answer = probe.answer(way)
@@ -83,9 +83,9 @@ def calling(template: str) -> Calling:
                 empty=empty,
                 answer=answer,
                 thoughts=probe.thoughts(way),
-                doubled=bool(_DOUBLED.search(told + answer)),
+                doubled=bool(_DOUBLED.search(prompt + answer)),
             )
-    return Calling(tools=tools, thoughts=probe.thoughts(None), doubled=bool(_DOUBLED.search(told)))
+    return Calling(tools=tools, thoughts=probe.thoughts(None), doubled=bool(_DOUBLED.search(prompt)))
 
 
 @lru_cache(maxsize=16)
@@ -116,7 +116,7 @@ class _CallProbe:
         self._template = template
         self._budget = Budget()
 
-    def told_tools(self) -> str:
+    def prompt_with_tool(self) -> str:
         """A prompt with a tool of the request; empty where no prompt has it."""
         system: dict[str, object] = {"role": "system", "content": "wqz"}
         talks = [[_asked()], [system, _asked()]]
