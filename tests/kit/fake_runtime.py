@@ -377,6 +377,13 @@ class FakeRuntime:
     def _origin(self, one: Running, place: int) -> Origin:
         return self.by(place) if one.request.speculative.enabled else Origin.TARGET
 
+    def begin_prompts(self) -> None:
+        """Say that the prompts of all requests begin to be read."""
+        with self._lock:
+            running = list(self._running)
+        for one in running:
+            self._tell_progress(one)
+
     def _tell_progress(self, one: Running) -> None:
         """Before the first id, in two steps."""
         request, n = one.request, len(one.request.prompt)

@@ -7,12 +7,13 @@ import json
 from typing import Any
 
 import pytest
-from kit.api_kit import ANSWERS, CALL, SECOND, THOUGHT, saying, streamed
+from kit.api_kit import ANSWERS, CALL, SECOND, THOUGHT, named_events, saying, streamed
 from kit.fake_runtime import HELD, FakeRuntime
 from kit.server_kit import HELLO, post, serving, with_server
 
 from uad.base.config import ServerConfig
 from uad.base.errors import DecodeError
+from uad.http.apis import anthropic
 from uad.http.requests.left_out import leave_out
 
 PATH = "/v1/messages"
@@ -512,6 +513,96 @@ def test_silence_is_a_ping_also_while_thoughts_are_written_that_are_not_shown() 
     begun, _, rest = data.partition(b'"type":"thinking"')
     assert begun.startswith(b"event: message_start")
     assert rest.count(b"event: ping") >= 2
+
+
+def long_read(text: str, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.0, n_pings: int = 3) -> list[Any]:
+    """The events of a stream whose prompt takes that many pings to read, from its opening on. Before, there are pings
+    alone.
+    """
+
+    async def test(session: Any) -> bytes:
+        async with session.post(PATH, json={"messages": HELLO, "tools": TOOLS, "stream": True}) as answer:
+            data: bytes = await answer.content.readuntil(b'"ping"}\n\n')
+            fake.begin_prompts()
+            data += await answer.content.readuntil(b"event: message_start\n")
+            for _ in range(n_pings):
+                data += await answer.content.readuntil(b'"ping"}\n\n')
+            fake.go.set()
+            return data + await answer.read()
+
+    monkeypatch.setattr(anthropic, "MOST_SECONDS_OF_PINGS", seconds)
+    fake = saying(text)
+    fake.go.clear()
+    events = named_events(with_server(test, fake, ServerConfig(port=0, sse_ping_interval=0.02)))
+    n = next(n for n, event in enumerate(events) if event["type"] == "message_start")
+    assert n >= 1
+    assert events[:n] == [PING] * n
+    return events[n + 1 :]
+
+
+PING = {"type": "ping"}
+OPENED = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+NOTHING = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": ""}}
+STOPPED = {"type": "content_block_stop", "index": 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("hello", ["text"]),
+        (f"{THOUGHT}hello", ["text", "thinking", "text"]),
+        (CALL, ["text", "tool_use"]),
+        (f"hello{CALL}{SECOND}", ["text", "tool_use", "tool_use"]),
+        ("", ["text"]),
+    ],
+)
+def test_after_long_silence_pings_bring_an_empty_text_in_a_block_of_its_own(
+    text: str, kinds: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = long_read(text, monkeypatch)
+    assert events[:5] == [PING, OPENED, NOTHING, PING, NOTHING]
+    starts = [event for event in events if event["type"] == "content_block_start"]
+    stops = [event["index"] for event in events if event["type"] == "content_block_stop"]
+    assert [start["content_block"]["type"] for start in starts] == kinds
+    assert [start["index"] for start in starts] == stops == list(range(len(kinds)))
+    at = [n for n, event in enumerate(events) if event["type"] in ("content_block_start", "content_block_stop")]
+    assert [events[n]["type"][14:] for n in at] == ["start", "stop"] * len(kinds), "one block is open at a time"
+    said = "".join(event["delta"].get("text", "") for event in events if event["type"] == "content_block_delta")
+    assert said == ("hello" if "hello" in text else "")
+    assert events[-2]["delta"]["stop_reason"] == ("tool_use" if "tool_use" in kinds else "end_turn")
+
+
+def test_in_shorter_silence_there_are_pings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = long_read("hello", monkeypatch, anthropic.MOST_SECONDS_OF_PINGS)
+    assert NOTHING not in events
+    assert events[:3] == [PING] * 3
+
+
+def test_in_long_thoughts_that_are_not_shown_pings_bring_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(anthropic, "MOST_SECONDS_OF_PINGS", 0.0)
+    body = {"messages": HELLO, "thinking": {"type": "enabled", "display": "omitted"}, "stream": True}
+
+    async def test(session: Any) -> bytes:
+        async with session.post(PATH, json=body) as answer:
+            data: bytes = await answer.read()
+            return data
+
+    fake = saying(f"<think>\n{'hm ' * 20}\n</think>\n\nDone.", pause=0.02)
+    events = named_events(with_server(test, fake, ServerConfig(port=0, sse_ping_interval=0.05)))
+    deltas = [event["delta"] for event in events if event["type"] == "content_block_delta" and event["index"] == 0]
+    assert {"type": "thinking_delta", "thinking": ""} in deltas
+    assert {delta["type"] for delta in deltas} == {"thinking_delta", "signature_delta"}
+    assert not any(delta.get("thinking") for delta in deltas)
+
+
+def test_an_answer_that_begins_with_an_empty_text_is_taken_back() -> None:
+    call = {"type": "tool_use", "id": "toolu_1", "name": "look_up", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "R"}
+    told = [
+        conversation([USER, {"role": "assistant", "content": blocks}, {"role": "user", "content": [result]}])
+        for blocks in ([{"type": "text", "text": ""}, call], [call])
+    ]
+    assert told[0] == told[1]
 
 
 def test_counting_needs_no_length_and_counts_all() -> None:

@@ -118,3 +118,47 @@ def test_probabilities_of_a_text_that_was_kept_back_are_those_of_its_tokens() ->
     kept, plain = (post(CHAT, body, saying(text, **switched(when)))[1]["choices"][0] for when in ("auto", "off"))
     assert kept == plain
     assert len(kept["logprobs"]["content"]) >= len(text) - 1
+
+
+# --- doubled braces, in loops
+
+DOUBLED = '{{"name": "look_up", "arguments": {{"word": "tea"}}}}'
+ASKED = {"role": "user", "content": "Look up tea."}
+
+
+def called(id_: str | None, word: str = "tea") -> dict[str, Any]:
+    function = {"name": "look_up", "arguments": f'{{ "word": "{word}"}}'}
+    return {"role": "assistant", "content": None, "tool_calls": [{"id": id_, "type": "function", "function": function}]}
+
+
+def result(id_: str | None) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": id_, "content": "a drink"}
+
+
+@pytest.mark.parametrize(
+    ("history", "is_call"),
+    [
+        ([ASKED], True),
+        ([ASKED, called("1"), result("1")], False),
+        ([ASKED, called(None), result(None)], False),
+        ([ASKED, called("1"), result("1"), ASKED], False),
+        ([ASKED, called("2", "milk"), called("1"), result("2"), result("1")], False),
+        ([ASKED, called("1"), result("1"), {"role": "assistant", "content": "A drink."}, ASKED], True),
+        ([ASKED, called("1"), result("1"), called("2", "milk"), result("2")], True),
+        ([ASKED, called("2", "milk"), called("1"), result("2")], True),
+        ([ASKED, called("1"), ASKED], True),
+        ([ASKED, called("1"), result("1"), {"role": "assistant", "content": "A drink."}, ASKED, ASKED], True),
+    ],
+)
+@pytest.mark.parametrize("around", ["{}", "<tool_call>\n{}\n</tool_call>"])
+def test_a_call_in_doubled_braces_is_never_one_that_was_just_answered(
+    history: list[dict[str, Any]], is_call: bool, around: str
+) -> None:
+    text = around.replace("{}", DOUBLED, 1)
+    fake = FakeRuntime(script=lambda request: text.encode(), answers=replace(THINKS, doubled=True), **switched("auto"))
+    found = message("", fake, messages=history)
+    calls = [call["function"] for call in found.get("tool_calls", [])]
+    if is_call:
+        assert [(call["name"], call["arguments"]) for call in calls] == [("look_up", '{"word": "tea"}')]
+    else:
+        assert (calls, found["content"]) == ([], text)

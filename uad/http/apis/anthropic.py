@@ -479,6 +479,9 @@ def _unread(where: str, kind: object) -> None:
 
 # --- the answer
 
+MOST_SECONDS_OF_PINGS = 120.0
+"""Claude Code leaves a stream after 300 s without content, whatever pings come."""
+
 
 class MessagesDialect(BlockDialect):
     """POST /v1/messages."""
@@ -509,6 +512,12 @@ class MessagesDialect(BlockDialect):
         yield {"type": "message_delta", "delta": delta, "usage": _usage_json(choice.end.usage)}
         yield {"type": "message_stop"}
 
+    def silence(self, seconds: float) -> bytes:
+        """A ping, and after a while an empty delta with it: some clients leave a stream that has nothing but pings."""
+        if seconds < MOST_SECONDS_OF_PINGS or not self.choices[0].is_open:
+            return self.ping
+        return self.ping + b"".join(map(self.encoded, self._events(self._blocks.keep_open())))
+
     def failed(self, problem: Problem) -> Iterator[Frame]:
         """The end of a stream that breaks off."""
         yield error_json(problem)
@@ -519,7 +528,7 @@ class MessagesDialect(BlockDialect):
             match step:
                 case Opened():
                     yield {"type": "content_block_start", **where, "content_block": _begun(block)}
-                case Added() if block.kind is BlockKind.THOUGHT and self._body.hides_thoughts:
+                case Added() if step.text and block.kind is BlockKind.THOUGHT and self._body.hides_thoughts:
                     pass
                 case Added():
                     kind, name = _DELTAS[block.kind]

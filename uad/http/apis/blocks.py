@@ -106,6 +106,16 @@ class Blocks:
             steps.append(Closed(last))
         return steps
 
+    def keep_open(self) -> list[BlockStep]:
+        """An empty text in the block that is open. A text is opened where the answer has no block yet: it goes on in
+        it, or closes it for one of another kind.
+        """
+        steps: list[BlockStep] = []
+        if not self.all:
+            self._open(steps, Block(BlockKind.TEXT, 0))
+        steps.append(Added(self.all[-1], ""))
+        return steps
+
     def _steps(self, events: Sequence[CallEvent]) -> list[BlockStep]:
         steps: list[BlockStep] = []
         for event in joined(events) if len(events) > 1 else events:

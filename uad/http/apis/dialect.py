@@ -119,6 +119,10 @@ class Dialect(ABC):
     def closing(self, choice: Choice, finished: Sequence[Choice]) -> Iterable[Frame]:
         """Frames at the end of a sequence; finished: all sequences after the last one, else empty."""
 
+    def silence(self, seconds: float) -> bytes:
+        """What a stream sends where it has had nothing to say for so long."""
+        return self.ping
+
     def failed(self, problem: Problem) -> Iterable[Frame]:
         """The last frames of a stream that breaks off."""
         return (problem.body(),)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from uad.base.errors import InvalidRequestError
 from uad.base.types import Constraint
 from uad.http.requests.fields import ChatBody
 from uad.http.requests.generation import Backend
-from uad.http.requests.message_fields import AllowedTools, NamedTool
+from uad.http.requests.message_fields import AllowedTools, CallBody, MessageBody, NamedTool
 from uad.http.requests.prompt_ids import answer_begun
 from uad.text.calls.format import AnswerFormat, Keys
 from uad.text.calls.parser import AnswerParser, Start
@@ -51,14 +52,42 @@ def calls_of(body: ChatBody) -> Calls:
         Tool(function.name, function.parameters or {}, bool(function.strict))
         for function in (tool.function for tool in body.offered)
     )
-    choice, parallel = body.tool_choice, body.parallel_tool_calls
+    choice, parallel, answered = body.tool_choice, body.parallel_tool_calls, tuple(_answered(body.messages))
     if isinstance(choice, NamedTool):
         _check_names(body, [choice.name])
-        return Calls(tools, choice.name, named=True, parallel=parallel is not False)
+        return Calls(tools, choice.name, True, parallel is not False, answered)
     if isinstance(choice, AllowedTools):
         _check_names(body, choice.names)
         choice = choice.mode
-    return Calls(tools, choice, named=False, parallel=choice != "required" if parallel is None else parallel)
+    return Calls(tools, choice, False, choice != "required" if parallel is None else parallel, answered)
+
+
+def _answered(messages: Sequence[MessageBody]) -> Iterator[tuple[str, object]]:
+    """The last calls of a chat that have results, if no other answer came after them: names and arguments."""
+    results, calls = list[str | None](), list[CallBody]()
+    for message in reversed(messages):
+        if message.role == "tool":
+            if calls:
+                break
+            results.append(message.tool_call_id)
+        elif message.role == "assistant" and message is not messages[-1]:  # the last one begins the answer
+            if not message.tool_calls:
+                break
+            calls += message.tool_calls
+        elif calls:
+            break
+    for call in calls:
+        if results and (call.id is None or call.id in results or None in results):
+            yield call.function.name, _arguments_of(call)
+
+
+def _arguments_of(call: CallBody) -> object:
+    """The arguments as a value; a text that is no JSON stays one."""
+    given = call.function.arguments
+    try:
+        return json.loads(given or "{}") if given is None or isinstance(given, str) else given
+    except (ValueError, RecursionError):
+        return given
 
 
 def _check_names(body: ChatBody, names: Sequence[str]) -> None:

@@ -186,7 +186,7 @@ async def _whole(state: State, answer: RunningAnswer) -> web.Response:
 async def _stream(request: web.Request, generation: Generation, answer: RunningAnswer) -> web.StreamResponse:
     """Send the frames that events make. They may make none for long, so silence is measured by what is sent."""
     ping, clock = answer.job.ping, asyncio.get_running_loop().time
-    sent = clock()
+    last_data = sent = clock()
     arrivals = await generation.take(ping)  # an error before the first event still gets its own status
     request[FAILED] = answer.failed
     response = await begin_stream(request, answer.dialect.content_type)
@@ -195,7 +195,8 @@ async def _stream(request: web.Request, generation: Generation, answer: RunningA
         if not generation.is_open:
             break
         if data or (ping is not None and clock() >= sent + ping):
-            await response.write(data or answer.dialect.ping)
+            last_data = clock() if data else last_data
+            await response.write(data or answer.dialect.silence(clock() - last_data))
             sent = clock()
         arrivals = await generation.take(None if ping is None else max(sent + ping - clock(), 0.0))
     await response.write(data + answer.dialect.ending)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from uad.text.calls.judge import same
 from uad.text.calls.source import FormatSource, MalformedError
 from uad.text.calls.tools import Calls, Tool
 
@@ -121,6 +123,7 @@ class Emitter:
         self.tools = {tool.name: tool for tool in calls.allowed()}
         self.n_calls = 0
         self.has_begun = False
+        self._answered = calls.answered
         self._is_parallel = calls.parallel
         self._source = source
         self._events: list[CallEvent] = []
@@ -151,6 +154,12 @@ class Emitter:
         tell = self._events.append if self._is_parallel or index == 0 else lambda event: None
         tell(CallStart(index, name, id_))
         return Call(index, tool, tell)
+
+    def is_answered(self, name: str, arguments: str) -> bool:
+        """Whether the model has just been given the result of this call. Models repeat such a call in the braces that
+        their template shows: as a call it would be made again and again.
+        """
+        return any(name == called and same(json.loads(arguments), given) for called, given in self._answered)
 
     def _trimmed(self, kind: type[Content] | type[Thought], holds: bool) -> TrimmedText:
         """Texts passed on as events of one kind, each with its place."""

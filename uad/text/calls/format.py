@@ -130,13 +130,14 @@ class AnswerFormat:
     asks for.
 
     `hidden` are names of the vocabulary's control tokens, which an answer does not show by itself. thinks: the model is
-    known to write thoughts.
+    known to write thoughts. doubled: the model is shown calls in doubled braces, `{{"name": …}}`, so it may write them.
     """
 
     calls: tuple[CallFormat, ...] = ()
     thought: ThoughtFormat = THINK_TAGS
     hidden: tuple[str, ...] = ()
     thinks: bool = False
+    doubled: bool = False
 
     def shown(self, with_calls: bool) -> tuple[str, ...]:
         """Names of control tokens that the text has to show, since markers are made of them."""

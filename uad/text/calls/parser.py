@@ -51,8 +51,10 @@ class AnswerParser:
         self._source = FormatSource()
         self._emitter = Emitter(self._source, calls, holds=bool(self._formats))
         self._content = self._emitter.content
-        self._reader = CallReader(self._source, self._emitter)
-        self._whole = WholeReader(self._source, self._emitter, whole) if whole and calls.allowed() else None
+        self._reader = CallReader(self._source, self._emitter, format_.doubled)
+        self._whole = None
+        if whole and calls.allowed():
+            self._whole = WholeReader(self._source, self._emitter, whole, format_.doubled)
         run = self._channels() if format_.channels else self._answer()
         self._run: Wait[None] | None = run
         next(run, None)

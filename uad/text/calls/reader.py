@@ -13,6 +13,7 @@ from functools import lru_cache
 from uad.text.calls.events import Call, Emitter
 from uad.text.calls.format import CallFormat, Tags, head_of
 from uad.text.calls.source import EndedError, Following, FormatSource, MalformedError, SoughtTexts, Wait, bounded, words
+from uad.text.calls.strict import StrictReader
 from uad.text.calls.values import (
     ARGUMENTS,
     GEMMA,
@@ -27,6 +28,7 @@ from uad.text.calls.values import (
     quoted,
     read_whole,
 )
+from uad.text.calls.whole import WholeReader
 
 MAX_HEAD_CHARS = 256
 """Characters of a call's name with what belongs to it."""
@@ -36,6 +38,7 @@ _CDATA = "<![CDATA["
 _INDENTS = ("", " ", "  ", "    ", "\t")
 """Indents that may stand before a closing tag on a line of its own."""
 _CLOSERS = words("}", "]", ")")
+_DOUBLED = words("{{")
 _ARGUMENTS = ("arguments", "parameters")
 _ASIDE = ("id", "type", "index")
 """Members of a call that say nothing of it."""
@@ -44,10 +47,13 @@ _FIRST = Following(rf"\)|{KEY}\s*=", rf"(?:{KEY})?\s*", words(), words(), commas
 
 
 class CallReader:
-    """Reads calls from the source, and emits them. is_exact: whether all were written as their format has them."""
+    """Reads calls from the source, and emits them. doubled: JSON objects may have doubled braces. is_exact: whether all
+    were written as their format has them.
+    """
 
-    def __init__(self, source: FormatSource, emitter: Emitter) -> None:
+    def __init__(self, source: FormatSource, emitter: Emitter, doubled: bool = False) -> None:
         self.is_exact = True
+        self._doubled = doubled
         self._source = source
         self._emitter = emitter
         self._begin = emitter.call
@@ -163,9 +169,13 @@ class CallReader:
         # `{"arguments": {"a": 1}, "name": "f"}` the arguments are kept until the name is there. `{"name": "f", "a": 1}`
         # has none: what means nothing else, `{"a": 1}`, is taken for them.
         source, stops = self._source, markers_of(format_)
+        yield from source.blanks()
+        if self._doubled and (yield from source.stands(_DOUBLED)):
+            yield from WholeReader(source, self._emitter, format_.keys, doubled=True, judges=False).doubled()
+            return
         yield from source.expect("{")
         call: Call | None = None
-        name, id_, kept, n = "", "", "", 0
+        name, id_, kept, n, is_doubled = "", "", "", 0, False
         others: list[str] = []
         while (yield from self._goes_on(call, stops, n)):
             n += 1
@@ -176,7 +186,9 @@ class CallReader:
                 name, key = key, format_.keys.arguments
             yield from source.blanks()
             if key in (format_.keys.arguments, *_ARGUMENTS) and not (kept or call):
-                if name and (yield from source.peek()) == "{":
+                if self._doubled and (yield from source.stands(_DOUBLED)):
+                    kept, is_doubled = (yield from StrictReader(source, doubled=True).text({}, {})), True
+                elif name and (yield from source.peek()) == "{":
                     call = self._begin(name, id_)
                     yield from self._told_json(call, stops)
                 else:
@@ -191,6 +203,8 @@ class CallReader:
                 others.append(f"{quoted_key}: {value}")
         rest = f"{{{', '.join(others)}}}"
         if call is None:
+            if is_doubled and self._emitter.is_answered(name, kept):
+                raise MalformedError("its result has just been given")
             call = self._begin(name, id_)
             call.add(kept or rest)
             rest = rest if kept else "{}"

@@ -34,7 +34,7 @@ def answer_format(
     if family is not None and family.name in formats and formats[family.name].channels:
         calls = [formats[family.name]]
     thought = thought_format(template, family)
-    return AnswerFormat(tuple(calls), thought or ThoughtFormat(), tuple(hidden), thinks=thought is not None)
+    return AnswerFormat(tuple(calls), thought or ThoughtFormat(), tuple(hidden), thought is not None, does.doubled)
 
 
 def written_as(answer: str, formats: Iterable[CallFormat]) -> CallFormat | None:
@@ -66,7 +66,7 @@ def read_call(answer: str, format_: CallFormat, name: str, arguments: Mapping[st
     """The only call of an answer in a format, if it calls this tool with these arguments, a `word` and the number
     `n`.
     """
-    parser = AnswerParser(AnswerFormat((format_,)), Calls((Tool(name, _PARAMETERS),)))
+    parser = AnswerParser(AnswerFormat((format_,), doubled=True), Calls((Tool(name, _PARAMETERS),)))
     events = parser.feed(answer) + parser.finish()
     calls = [event for event in events if isinstance(event, CallStart)]
     written = "".join(event.text for event in events if isinstance(event, Arguments))

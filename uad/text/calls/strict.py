@@ -1,4 +1,7 @@
-"""JSON as it comes, strictly: it is known with the first letter that cannot stand where it does. Knows no call."""
+"""JSON as it comes, strictly: it is known with the first letter that cannot stand where it does. Knows no call.
+
+Objects may have doubled braces, `{{"a": 1}}`, which JSON never has: each that begins so must end so.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,14 @@ _BEGUN_NUMBER = re.compile(r"-?(?:(?:0|[1-9]\d*)(?:\.(?:\d+(?:[eE](?:[+-]?\d*))?
 
 class StrictReader:
     """Reads JSON as it comes, without mending any. Raises MalformedError at the first letter that JSON cannot have
-    there, and after a value that its schema does not allow.
+    there, and after a value that its schema does not allow. doubled: objects may have doubled braces; has_doubled:
+    whether one had.
     """
 
-    def __init__(self, source: FormatSource) -> None:
+    def __init__(self, source: FormatSource, doubled: bool = False) -> None:
         self._source = source
+        self.has_doubled = False
+        self._doubled = doubled
         self._pieces: list[str] = []
         self._n = 0
 
@@ -47,13 +53,30 @@ class StrictReader:
             raise MalformedError(f"{text} is missing")
         self._pass(text)
 
+    def opens(self) -> Wait[str]:
+        """Pass over what begins an object, and return what ends it."""
+        yield from self.expect("{")
+        if not (self._doubled and (yield from self._source.peek()) == "{"):
+            return "}"
+        self._source.at += 1
+        self.has_doubled = True
+        return "}}"
+
     def goes_on(self, close: str) -> Wait[bool]:
         """Whether a list or an object has another item after this one; a comma or its end is passed over."""
-        char = yield from self.next()
-        if char not in (",", close):
-            raise MalformedError(f"{close} is missing")
-        self._pass(char)
-        return char == ","
+        if (yield from self.next()) == ",":
+            self._pass(",")
+            return True
+        yield from self._close(close)
+        return False
+
+    def _close(self, close: str) -> Wait[None]:
+        """Pass over what ends a list or an object. Of doubled braces JSON gets one."""
+        yield from self.expect(close[0])
+        if len(close) > 1:
+            if (yield from self._source.peek()) != close[1]:
+                raise MalformedError(f"{close} is missing")
+            self._source.at += 1
 
     def one_of(self, names: Iterable[str]) -> Wait[str]:
         """A string that is one of these, which is known with its first wrong letter."""
@@ -92,9 +115,9 @@ class StrictReader:
                 raise MalformedError("not what the schema allows")
 
     def _members(self, schema: object, root: ToolSchema, depth: int) -> Wait[None]:
-        yield from self.expect("{")
+        close = yield from self.opens()
         if (yield from self.next()) == "}":
-            self._pass("}")
+            yield from self._close(close)
             return
         while True:
             key = json.loads((yield from self.text({"type": "string"}, root)))
@@ -103,7 +126,7 @@ class StrictReader:
                 raise MalformedError("no such member")
             yield from self.expect(":")
             yield from self._value(allowed[0] if allowed else {}, root, depth + 1)
-            if not (yield from self.goes_on("}")):
+            if not (yield from self.goes_on(close)):
                 return
 
     def _items(self, schema: object, root: ToolSchema, depth: int) -> Wait[None]:

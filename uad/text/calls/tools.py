@@ -34,13 +34,14 @@ class Tool:
 @dataclass(frozen=True)
 class Calls:
     """The part of a request that is about calls. `choice`: none, auto, required, or the name of the one tool that must
-    be called.
+    be called. answered: the calls whose results the model has just been given, each a name and arguments.
     """
 
     tools: tuple[Tool, ...] = ()
     choice: str = "auto"
     named: bool = False
     parallel: bool = True
+    answered: tuple[tuple[str, object], ...] = ()
 
     @property
     def are_possible(self) -> bool:

@@ -4,6 +4,8 @@ arguments, or a list of them, bare or in a fence.
 The request's tools are the judge. Such a text is kept back until the answer ends; it is content as soon as it cannot
 be a call any more: at the first member that no call has, the first letter that no tool's name goes on with, the first
 argument that the tool's schema does not allow.
+
+Objects in doubled braces, `{{"name": …}}`, are read in the same way for models that are shown calls so.
 """
 
 from __future__ import annotations
@@ -33,22 +35,32 @@ class WholeCall:
     id: str
     arguments: str
 
+    def emit(self, emitter: Emitter) -> None:
+        """The call, as events."""
+        call = emitter.call(self.tool.name, self.id)
+        call.add(self.arguments)
+        call.end()
+
 
 class WholeReader:
-    """Reads an answer from its first letter to its end, and emits its calls then. keys: what the members of a call are
-    called in the model's format; the usual names count, too.
+    """Reads calls that are JSON objects, strictly, and emits none before it is whole. keys: what the members of a call
+    are called in the model's format; the usual names count, too. doubled: objects may have doubled braces. judges: the
+    tool's schema must allow the arguments.
     """
 
-    def __init__(self, source: FormatSource, emitter: Emitter, keys: Keys) -> None:
+    def __init__(
+        self, source: FormatSource, emitter: Emitter, keys: Keys, doubled: bool = False, judges: bool = True
+    ) -> None:
         self._source = source
         self._emitter = emitter
-        self._json = StrictReader(source)
+        self._judges = judges
+        self._json = StrictReader(source, doubled)
         self._names = {keys.name or "name", "name"}
         self._arguments = {keys.arguments, *_ARGUMENTS}
         self._ids = {keys.id, "id"}
 
     def read(self) -> Wait[None]:
-        """The whole answer. Raises MalformedError as soon as it is no call."""
+        """The whole answer, whose calls are emitted at its end. Raises MalformedError as soon as it is no call."""
         source = self._source
         yield from source.blanks()
         is_fenced = yield from source.take(_FENCE)
@@ -61,10 +73,15 @@ class WholeReader:
             yield from source.blanks()
         if (yield from source.peek()) or source.is_cut:
             raise MalformedError("the answer goes on")
-        for raw in calls:
-            call = self._emitter.call(raw.tool.name, raw.id)
-            call.add(raw.arguments)
-            call.end()
+        for call in calls:
+            call.emit(self._emitter)
+
+    def doubled(self) -> Wait[None]:
+        """One call in doubled braces. Raises MalformedError where braces are left over after it."""
+        call = yield from self._call()
+        if (yield from self._json.next()) == "}":
+            raise MalformedError("a brace too many")
+        call.emit(self._emitter)
 
     def _calls(self) -> Wait[list[WholeCall]]:
         """An object, or a list of at least one."""
@@ -81,9 +98,9 @@ class WholeReader:
         tool: Tool | None = None
         id_, arguments = "", ""
         left = self._names | self._arguments | self._ids | {*_ASIDE}
-        yield from self._json.expect("{")
+        close = yield from self._json.opens()
         is_first = True
-        while is_first or (yield from self._json.goes_on("}")):
+        while is_first or (yield from self._json.goes_on(close)):
             is_first = False
             key = yield from self._json.one_of(left)
             yield from self._json.expect(":")
@@ -95,8 +112,12 @@ class WholeReader:
             else:
                 text = yield from self._json.text({}, {})
                 id_ = json.loads(text) if key in self._ids and text.startswith('"') else id_
-        if tool is None or not _is_call_of(tool, arguments):
+        if not (self._judges or arguments):
+            arguments = "{}"
+        if tool is None or not _is_call_of(tool, arguments, self._judges):
             raise MalformedError("no call")
+        if self._json.has_doubled and self._emitter.is_answered(tool.name, arguments):
+            raise MalformedError("its result has just been given")
         return WholeCall(tool, id_, arguments)
 
     def _alike(self, key: str) -> set[str]:
@@ -108,7 +129,7 @@ class WholeReader:
         char = yield from self._json.next()
         if char not in ("{", '"'):
             raise MalformedError("arguments are an object")
-        schema: ToolSchema = tool.parameters if char == "{" and tool is not None else {}
+        schema: ToolSchema = tool.parameters if char == "{" and tool is not None and self._judges else {}
         text = yield from self._json.text(schema, schema)
         return text if char == "{" else str(json.loads(text))
 
@@ -118,9 +139,9 @@ def _no_constant(word: str) -> None:
     raise ValueError(word)
 
 
-def _is_call_of(tool: Tool, text: str) -> bool:
-    """Whether these are arguments for the tool. Its own schema does not count: some models answer with what the request
-    says of the tool.
+def _is_call_of(tool: Tool, text: str, judges: bool) -> bool:
+    """Whether these are arguments for the tool; judges: by its schema, too. The schema itself does not count: some
+    models answer with what the request says of the tool.
     """
     try:
         arguments = json.loads(text, parse_constant=_no_constant)
@@ -128,4 +149,4 @@ def _is_call_of(tool: Tool, text: str) -> bool:
         return False
     if not isinstance(arguments, dict) or same(arguments, tool.parameters):
         return False
-    return fits(arguments, tool.parameters, tool.parameters)
+    return not judges or fits(arguments, tool.parameters, tool.parameters)

@@ -20,6 +20,7 @@ TOOL, WORD, NUMBER = "wqz_tool", "wqz_word", 31
 """The probe: a call of this tool, with `word` and `n` as arguments."""
 _OPEN_NAME = re.compile(r"[<\[][^\s<>\[\]]*\Z")
 """The common part of two texts may end inside the name of a special."""
+_DOUBLED = re.compile(r'\{\{\s*"')
 OTHER = "wqz_other"
 _RESULT, _THOUGHT, _SAID = "wqz result", "wqz thought", "wqz said"
 _KEEPING = {
@@ -56,6 +57,8 @@ class Calling:
     """The probe's call as an answer; empty where it writes none."""
     thoughts: str = ""
     """The member of a message that it writes thoughts from; empty for none."""
+    doubled: bool = False
+    """It shows the model calls in doubled braces: `{{"name": …}}`."""
 
 
 @lru_cache(maxsize=16)
@@ -64,7 +67,8 @@ def calling(template: str) -> Calling:
     # Templates differ in what they take: ids, null or "" as content beside calls, arguments as objects or as texts.
     # Each combination is tried, the usual ones first, until the call is there as it should be.
     probe = _CallProbe(template)
-    tools = probe.tells_tools()
+    prompt = probe.prompt_with_tool()
+    tools = bool(prompt)
     for (ids, id_), empty, objects in product(_IDS.items(), ("", None), (True, False)):
         way = CallWay(objects, empty, id_)
         answer = probe.answer(way)
@@ -79,8 +83,9 @@ def calling(template: str) -> Calling:
                 empty=empty,
                 answer=answer,
                 thoughts=probe.thoughts(way),
+                doubled=bool(_DOUBLED.search(prompt + answer)),
             )
-    return Calling(tools=tools, thoughts=probe.thoughts(None))
+    return Calling(tools=tools, thoughts=probe.thoughts(None), doubled=bool(_DOUBLED.search(prompt)))
 
 
 @lru_cache(maxsize=16)
@@ -111,12 +116,12 @@ class _CallProbe:
         self._template = template
         self._budget = Budget()
 
-    def tells_tools(self) -> bool:
-        """Whether a tool of the request is in the prompt."""
-        with_tools = self._render([_asked()], [probe_tool(TOOL)], prompt=True)
-        return TOOL in with_tools or TOOL in self._render(
-            [{"role": "system", "content": "wqz"}, _asked()], [probe_tool(TOOL)], prompt=True
-        )
+    def prompt_with_tool(self) -> str:
+        """A prompt with a tool of the request; empty where no prompt has it."""
+        system: dict[str, object] = {"role": "system", "content": "wqz"}
+        talks = [[_asked()], [system, _asked()]]
+        prompts = (self._render(talk, [probe_tool(TOOL)], prompt=True) for talk in talks)
+        return next((prompt for prompt in prompts if TOOL in prompt), "")
 
     def answer(self, way: CallWay) -> str:
         """The text that the template writes for an answer with one call, with what ends its turn."""
