@@ -46,7 +46,7 @@ EXPECTED = {
     503: r"failed and is loaded again on demand|requests wait for models to be loaded|could not be loaded",
 }
 """Errors that the router's page names."""
-PATIENCE_S, SAMPLE_S, DISTURBED_S = 300.0, 5.0, 2.0
+PATIENCE_S, SAMPLE_S, DISTURBED_S = 300.0, 5.0, 4.0
 GONE, DAMAGED = "gone", "damaged"
 Texts = dict[str, dict[str, str]]
 """Of each file, by prompts."""
