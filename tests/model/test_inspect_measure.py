@@ -41,9 +41,8 @@ def test_the_command_measures_on_the_users_text(started, capsys, tmp_path):
 
 
 @pytest.mark.model
-def test_flags_that_the_server_refuses_are_an_error_of_usage(started, capsys, tmp_path):
-    (tmp_path / "no-model.gguf").write_bytes(b"nothing")
-    assert main(["inspect", str(TARGET), str(tmp_path / "no-model.gguf"), "--measure"]) == 2
+def test_flags_that_the_server_refuses_are_an_error_of_usage(started, capsys):
+    assert main(["inspect", str(TARGET), str(DRAFTS["zephyr"]), "--measure", "--device", "NONE-SUCH"]) == 2
     assert "ended with code 2" in capsys.readouterr().err
     assert [one.poll() for one in started] == [2]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from uad.base.config import ModelConfig
 from uad.base.gguf import Tensor, all_tensors
+from uad.llama.backend.devices import every
 from uad.llama.backend.ggml import type_name
 from uad.llama.kernels import use
 from uad.llama.kernels.library import BUFFER
@@ -16,7 +17,7 @@ from uad.llama.kernels.sizes import packed_bytes
 
 # load_tensors:      CPU_UAD model buffer size =   891.37 MiB
 # load_tensors: RPC0[10.0.0.2:50052] model buffer size =   891.37 MiB
-_SIZE = re.compile(r"([^\s\[]+)(?:\[\S+\])? model buffer size =\s*([\d.]+) MiB")
+_SIZE = re.compile(r"([^\s\[]+)(?:\[(\S+)\])? model buffer size =\s*([\d.]+) MiB")
 _MIB = 1 << 20
 _OF_CPU = "CPU"  # its buffers: CPU, CPU_Mapped, CPU_REPACK, CPU_UAD
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
@@ -34,8 +35,15 @@ def buffers(lines: Iterable[str]) -> dict[str, int]:
     sizes: Counter[str] = Counter()
     for line in lines:
         if match := _SIZE.search(line):
-            sizes[match[1]] += int(float(match[2]) * _MIB)
+            sizes[_device(match[1], match[2])] += int(float(match[3]) * _MIB)
     return dict(sizes)
+
+
+def _device(name: str, address: str | None) -> str:
+    """The name of a worker's device, whose buffers are numbered by each worker from 0 on; other names as they are."""
+    if address is None:
+        return name
+    return next((device.name for device in every() if device.is_remote and device.description == address), name)
 
 
 @dataclass(frozen=True, slots=True)
