@@ -284,7 +284,7 @@ CALLS = (
     ),
     Mutant(
         "text/calls/whole.py",
-        "if tool is None or not _is_call_of(tool, arguments):",
+        "if tool is None or not _is_call_of(tool, arguments, self._judges):",
         "if tool is None:",
         ("calls_whole",),
         "arguments that a tool does not allow are a call",
@@ -315,8 +315,8 @@ REQUESTS = (
     ),
     Mutant(
         "http/requests/chat.py",
-        'parallel=choice != "required" if parallel is None else parallel',
-        "parallel=parallel is not False",
+        'False, choice != "required" if parallel is None else parallel',
+        "False, parallel is not False",
         ("server_tools", "server_forced"),
         "a required call may be several",
     ),

@@ -145,7 +145,7 @@ def test_whatever_the_kernels_proof_raises_llama_cpp_computes(
     def fail(*anything: object) -> None:
         raise error
 
-    monkeypatch.setattr(kernels, "proven", fail)
+    monkeypatch.setattr(kernels, "prove_once", fail)
     found = kernels.started.__wrapped__()
     assert found.library is None
     assert found.reason

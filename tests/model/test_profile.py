@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from kit.models import DRAFTS, TARGET
 
+from uad.base.common.once import warn_once
 from uad.base.config import ModelConfig, load_config
 from uad.base.errors import ConfigError, ModelLoadError
 from uad.base.model_files import fingerprint
@@ -117,9 +118,9 @@ def test_a_quota_that_holds_threads_back_has_curves_of_its_own(monkeypatch):
 @pytest.fixture
 def said():
     """What was said before is said again."""
-    profile_store._say_once.cache_clear()
+    warn_once.cache_clear()
     yield
-    profile_store._say_once.cache_clear()
+    warn_once.cache_clear()
 
 
 def test_without_a_home_nothing_is_remembered_and_one_line_says_so(said, monkeypatch, caplog):
@@ -232,7 +233,7 @@ def test_a_plot_that_cannot_be_drawn_is_refused_before_measuring(tmp_path):
 def test_a_folder_that_cannot_be_written_is_named_before_any_model_is_opened(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").touch()
     monkeypatch.setenv("UAD_CACHE_DIR", str(tmp_path / "file"))
-    assert main(["profile", str(tmp_path / "no model.gguf")]) == 2
+    assert main(["profile", str(TARGET)]) == 2
     error = capsys.readouterr().err
     assert "cannot be stored in" in error
     assert "UAD_CACHE_DIR" in error

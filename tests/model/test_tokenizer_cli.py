@@ -42,7 +42,7 @@ def test_the_first_differing_token_is_named(files: dict[str, Path]) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    assert "cannot be read" in refused("generate", *PAIR, *ASK, "--draft-tokenizer", str(tmp_path / "nothing.json"))
+    assert "no such file" in refused("generate", *PAIR, *ASK, "--draft-tokenizer", str(tmp_path / "nothing.json"))
 
 
 def test_inspect_checks_them_too(files: dict[str, Path]) -> None:

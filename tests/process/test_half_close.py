@@ -14,7 +14,7 @@ import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import CHAT, CONFIG, HELLO, serving
 
-from uad.http.server import connection
+from uad.http.edge import connection
 
 SAID = "".join(chr(97 + i % 26) for i in range(60))
 ENDLESS = b"x" * 50_000_000

@@ -33,7 +33,7 @@ def program(monkeypatch, tmp_path):
         real = subprocess.Popen
 
         def popen(command, **more):
-            assert command[1:4] == ["-m", "uad", "serve"]
+            assert command[1:5] == ["-P", "-m", "uad", "serve"]
             return real([sys.executable, str(path)], **more)
 
         monkeypatch.setattr(module.subprocess, "Popen", popen)

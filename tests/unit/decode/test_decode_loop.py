@@ -324,7 +324,7 @@ def test_the_log_line_says_what_happened(caplog: pytest.LogCaptureFixture) -> No
         run(make_engine(ScriptedModel(TARGET_VOCAB)), [request()])
     lines = [record.getMessage() for record in caplog.records]
     pattern = (
-        r"request 1: read \d+ tokens in \d+ ms, wrote 30 in [\d.]+ m?s, [\d.]+ tokens/s \(stopped at the token limit\)"
+        r"request 1: read \d+ tokens in \d+ ms, wrote 30 in [\d.]+ m?s, [\d.,]+ tokens/s \(stopped at the token limit\)"
     )
     assert re.fullmatch(pattern + r"; drafted \d+, accepted \d+ \(\d+ %\)", lines[0])
     assert "drafted" not in lines[1]

@@ -128,7 +128,7 @@ def test_flags_are_those_of_uads_own_llama_cpp(tools: Tools, monkeypatch: pytest
     monkeypatch.setattr(llama_server.pip_install, "CPUINFO", cpuinfo)
     monkeypatch.setenv("CMAKE_ARGS", "-DGGML_NATIVE=OFF -DGGML_AVX2=ON")
     command = llama_server.configure_command(Path("sources"), Path("build"))
-    assert command[-3:-1] == ["-DGGML_NATIVE=OFF", "-DGGML_AVX2=ON"]
+    assert command[-4:-1] == ["-DGGML_NATIVE=OFF", "-DGGML_AVX2=ON", "-DGGML_RPC=on"]
     assert "scripts/amx.h" in command[-1], "the header that saves AMX from GCC"
     assert "-DCMAKE_BUILD_TYPE=Release" in command
     assert llama_server.program() != plain, "another build has a place of its own"

@@ -11,8 +11,8 @@ from aiohttp.test_utils import make_mocked_request
 
 from uad.base.errors import InvalidRequestError
 from uad.http.apis.problems import BusyError
+from uad.http.edge import bodies
 from uad.http.edge.bodies import STEP_OUT_BYTES, Bodies
-from uad.http.server import bodies
 
 MIB = 1 << 20
 

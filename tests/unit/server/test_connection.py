@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from aiohttp import web
 
+from uad.http.edge import connection as connections
 from uad.http.edge.connection import Connection
-from uad.http.server import connection as connections
 
 
 class Transport(asyncio.Transport):

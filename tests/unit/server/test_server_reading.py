@@ -9,8 +9,8 @@ import pytest
 
 from uad.base.checkpoint import DroppedError, wanted_while
 from uad.base.errors import InvalidRequestError
+from uad.http.edge import json_in
 from uad.http.edge.json_in import MAX_CONTAINERS, MAX_DEPTH, MAX_VALUES, parse_object
-from uad.http.server import json_in
 
 WORDS = [
     "",

@@ -15,6 +15,7 @@ from typing import Self
 
 import llama_cpp.llama_cpp as lib
 
+from uad.base.common.files import is_file
 from uad.base.errors import ConfigError
 from uad.llama.backend import abort, symbols
 
@@ -122,7 +123,7 @@ def trim() -> None:
 @cache
 def build_digest() -> str:
     """Hash of names, sizes and dates of llama.cpp's libraries: the same version can be compiled in many ways."""
-    files = sorted(path for name in ("ggml", "llama") for path in lib._base_path.glob(f"*{name}*") if path.is_file())
+    files = sorted(path for name in ("ggml", "llama") for path in lib._base_path.glob(f"*{name}*") if is_file(path))
     stats = [(path.name, about.st_size, about.st_mtime_ns) for path in files for about in (path.stat(),)]
     return hashlib.sha256(repr(stats).encode()).hexdigest()[:16]
 
