@@ -252,7 +252,7 @@ package, lib = types.ModuleType("llama_cpp"), types.ModuleType("llama_cpp.llama_
 package.__path__, package.__version__, package.llama_cpp = [], "0.2.9", lib
 {binding}
 from uad.tools.cli import main
-sys.exit(main(["serve", "--target", "no.gguf", "--port", "0"]))
+sys.exit(main(["serve", "--target", "samples/target-chatml.gguf", "--port", "0"]))
 """
     return subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
