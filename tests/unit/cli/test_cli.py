@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import ModuleType
 
 import pytest
+from kit.process import ENV
 from rich.console import Console
 
 from uad.base.config import ServerConfig
@@ -361,7 +362,7 @@ def test_progress_off_a_terminal_is_two_lines_per_step():
 @pytest.mark.parametrize("words", [["--help"], ["serve", "--help"]])
 def test_a_reader_that_leaves_is_no_traceback(words):
     command = [sys.executable, "-m", "uad", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV) as process:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode in (0, 1)  # argparse keeps quiet about it itself

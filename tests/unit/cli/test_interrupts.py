@@ -40,7 +40,7 @@ def run(module: str, *words: str, folder: Path) -> subprocess.CompletedProcess[s
         ("uad.router.serving", SERVE),
         ("aiohttp", SERVE),
         ("uad.http.server.lifecycle", ("serve", "-m", str(SAMPLE), "--no-draft", "--port", "0")),
-        ("uad.llama.backend.rpc", ("rpc-worker",)),
+        pytest.param("uad.llama.backend.rpc", ("rpc-worker",), marks=pytest.mark.llama),
     ],
 )
 def test_an_interrupt_while_modules_are_imported_is_one_line(
