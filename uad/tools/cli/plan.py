@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from uad.runtime.costs.fit import Total
     from uad.runtime.plan import Plan
 
-_DESCRIPTION = """Say in about a second what `uad serve` would open with these words: files, drafts, kernels, context,
+_DESCRIPTION = """Say in seconds what `uad serve` would open with these words: files, drafts, kernels, context,
 slots, and the memory of each part beside what is free. Nothing is loaded.
 
 Exit code 0: it fits. 2: it does not, or wrong usage; what could be changed is listed."""
