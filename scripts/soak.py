@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -186,8 +187,10 @@ def grown(rows: list[Held]) -> list[str]:
     """Figures that went on growing from the second quarter of the time to the last."""
     found = []
     quarter = len(rows) // 4 or 1
+    # medians: how many connections are open at one moment is chance
     second, last = (
-        [max(column) for column in zip(*some, strict=True)] for some in (rows[quarter : 2 * quarter], rows[-quarter:])
+        [median(column) for column in zip(*some, strict=True)]
+        for some in (rows[quarter : 2 * quarter], rows[-quarter:])
     )
     for name, before, after in zip(Held._fields, second, last, strict=False):
         if after > before * GROWTH:

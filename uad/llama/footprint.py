@@ -95,13 +95,15 @@ class Footprint(native.Owner):
                 self.device = int(size_there * offloaded(lines))
             except NeedUnknownError as error:
                 self._unknown = error
-        # weights that are copied into another order are no mapped file any more, as far as the file's type shows which
+        # Weights that llama.cpp copies into another order are no mapped file any more, as far as the file's type shows
+        # which. With our own kernels all that it could copy is theirs.
+        own = kernels.of(config)
         ftype = int(lib.llama_model_ftype(self._model)) if hasattr(lib, "llama_model_ftype") else -1
-        is_copied = rearranged(config).is_on and ftype not in _FLOATS
+        is_copied = not own.types and rearranged(config).is_on and ftype not in _FLOATS
         stays = config.mlock or not config.mmap or is_copied
         on_host = size - self.device
         self.weights, self.mapped = (on_host, 0) if stays else (0, on_host)
-        if (own := kernels.of(config)).types:
+        if own.types:
             # of 1.0 GB of which a quarter is on a device: 0.75 of what all weights would take
             before, after = (n * on_host // max(size, 1) for n in copied(own, all_tensors(config.path)))
             self.weights += after - (before if stays else 0)
@@ -127,6 +129,11 @@ class Footprint(native.Owner):
             return Need(*(int(y + share * (y - x)) for x, y in zip(astuple(a), astuple(b), strict=True)))
         self._log.clear()
         params = context_params(replace(self._config, n_snapshots=self.n_snapshots), n_ctx, self.n_seq)
+        rows = max(self.n_seq, min(self._config.n_ubatch, _OUTPUT_ROWS))
+        if not offloads(self._config):
+            # llama.cpp makes room for the logits of whole passes. On this machine memory that nobody writes takes none:
+            # of 152,000 tokens' logits for 512 rows, 297 MiB, passes fill 64 rows at most.
+            params.n_outputs_max = rows
         if is_head:
             nextn.make_head(params, None)
         with self._log.collecting() as lines, abort.starting(self._name):
@@ -140,7 +147,7 @@ class Footprint(native.Owner):
         need = read(lines, self.n_seq, n_caches, offloads(self._config))
         row = 16 if self._config.backend_sampling else 4  # logits; then also ids, and logits and probabilities of these
         return Need(
-            need.host + _FIXED_BYTES + row * self.n_vocab * max(self.n_seq, min(self._config.n_ubatch, _OUTPUT_ROWS)),
+            need.host + _FIXED_BYTES + row * self.n_vocab * rows,
             need.device,
             need.kv,
             need.kv_device,

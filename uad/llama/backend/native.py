@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib.metadata
 import logging
 import sys
 import threading
@@ -13,6 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Self
 
+import llama_cpp
 import llama_cpp.llama_cpp as lib
 
 from uad.base.common.files import is_file
@@ -130,6 +132,7 @@ def build_digest() -> str:
 
 def build_info() -> str:
     """Version of the binding, which stands for the llama.cpp it holds."""
-    import llama_cpp
-
-    return str(llama_cpp.__version__)
+    try:
+        return importlib.metadata.version("llama-cpp-python")
+    except importlib.metadata.PackageNotFoundError:  # copied into the path, not installed
+        return str(llama_cpp.__version__)
