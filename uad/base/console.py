@@ -13,13 +13,14 @@ from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 from time import monotonic
-from typing import Final, Self, TextIO
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from typing import TYPE_CHECKING, Final, Self, TextIO
 
 from uad.base.common.request_id import REQUEST_ID
 from uad.base.log_writer import writer_of
+
+if TYPE_CHECKING:  # rich is imported where something is drawn: a server draws nothing
+    from rich.console import Console
+    from rich.progress import TaskID
 
 Report = Callable[[str, float], None]
 """Called with what is being done and the share of it that is done."""
@@ -123,6 +124,8 @@ def _opened(file: Path) -> int:
 
 def console_on(stream: TextIO | None = None, width: int = 160) -> Console:
     """A console for tables on this stream, or on stdout; `width` columns where that is a pipe or a file."""
+    from rich.console import Console
+
     out = stream or sys.stdout
     return Console(file=out, width=None if out.isatty() else width)
 
@@ -149,6 +152,9 @@ class Bar:
     """
 
     def __init__(self, stream: TextIO, n_runs: int = 0) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
         bar, share = BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f} %")
         columns = (TextColumn("uad: {task.description}"), bar, share, TimeElapsedColumn(), TimeRemainingColumn())
         console = Console(file=stream)

@@ -166,10 +166,19 @@ class GgufFile:
 
     def texts(self, key: str, errors: str = "replace") -> list[str]:
         """An array of texts; empty if the key has none. `errors` as in `bytes.decode`."""
+        return [text.decode(errors=errors) for text in self.raw_texts(key)]
+
+    def raw_texts(self, key: str) -> list[bytes]:
+        """The same as they are in the file."""
         value = self.values.get(key)
         if value is None or not value.is_array or value.kind != STRING:
             return []
-        return [self.bytes_of((start + _U64.size, end)).decode(errors=errors) for start, end in self.elements(key)]
+        found, data, at, unpack = [], self.bytes_of(value.span), _U32.size + _U64.size, _U64.unpack_from
+        for _ in range(self.length(key)):  # no call for each: vocabularies have 500,000
+            start = at + _U64.size
+            at = start + unpack(data, at)[0]
+            found.append(data[start:at])
+        return found
 
     def numbers(self, key: str) -> list[int | float]:
         """An array of numbers; empty if the key has none."""

@@ -18,8 +18,8 @@ from uad.text.mapping.recognise import Recognition, Side
 from uad.text.vocab.table import VocabTable
 
 _TOKENS, _TYPES = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
-_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
-"""Types of tokens, as llama.cpp numbers them."""
+_UNKNOWN, _CONTROL, _USER_DEFINED = _MARKED = 2, 3, 4
+"""Types of tokens that are no plain text, as llama.cpp numbers them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,9 @@ def _side(file: GgufFile) -> Side:
     """The model as rules see it, without the bytes of its tokens."""
     name = file.text("general.name") or file.path.stem
     template = file.text("tokenizer.chat_template")
-    words, types = file.texts(_TOKENS), file.numbers(_TYPES)
-    specials = {
-        word: id_
-        for id_, (word, kind) in enumerate(zip(words, types, strict=False))
-        if kind in (_UNKNOWN, _CONTROL) or (kind == _USER_DEFINED and word in (template or ""))
-    }
+    kinds = enumerate(zip(file.raw_texts(_TOKENS), file.numbers(_TYPES), strict=False))
+    marked = [(id_, raw.decode(errors="replace"), kind) for id_, (raw, kind) in kinds if kind in _MARKED]
+    specials = {word: id_ for id_, word, kind in marked if kind != _USER_DEFINED or word in (template or "")}
     bos, eos = (file.whole(f"tokenizer.ggml.{end}_token_id") for end in ("bos", "eos"))
     return Side(_table(name, specials, bos, eos), template, name)
 

@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from uad.base.gguf import read_texts
+from uad.base.errors import ModelLoadError
+from uad.base.gguf import GgufFile
 from uad.pairs.costs import Curve
 from uad.pairs.header import HeaderFacts, Stamp, facts
 
 _LONGEST_DRAFT_IDS = 8
 """Ids of a draft that are tried in the arithmetic."""
 _TOKENS = "tokenizer.ggml.tokens"
-_BLANKS = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n"})
-"""How byte-level and SentencePiece vocabularies write the same."""
+_GPT2_BLANK, _BLANK, _BREAK = "Ġ".encode(), "▁".encode(), "Ċ".encode()
+"""How byte-level and SentencePiece vocabularies write blanks and line breaks."""
 _ROW_DECODES = 0.12
 """Cost of a further row for the target, in plain decodes: weights are read once, and products grow."""
 _STEP_DECODES = 0.004
@@ -112,5 +113,10 @@ def _known(path: Path, of: Stamp) -> frozenset[int]:
 
 def _words(path: Path, of: Stamp) -> array[int]:
     """Hashes of a vocabulary's tokens: the texts of fifty would take half a gigabyte."""
-    tokens = read_texts(path, (_TOKENS,)).get(_TOKENS, [])
-    return array("q", (hash(word.translate(_BLANKS)) for word in tokens))
+    try:
+        with GgufFile(path) as file:
+            tokens = file.raw_texts(_TOKENS)
+    except ModelLoadError:
+        return array("q")
+    plain = (token.replace(_GPT2_BLANK, b" ").replace(_BLANK, b" ").replace(_BREAK, b"\n") for token in tokens)
+    return array("q", map(hash, plain))

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from rapidfuzz import process
-from rapidfuzz.distance import JaroWinkler, Levenshtein
-
 _LONGEST_CHARS = 256  # characters of a name that are compared
 _ALIKE = 0.75  # Jaro-Winkler similarity of what may be a slip
 _KEPT = 0.75  # share of characters that a misspelt path has in common with the right one
@@ -16,6 +13,9 @@ def nearest(name: str, known: Iterable[str], at_least: float = 0.0) -> str | Non
     """The known name most like `name`; None where none has a similarity (0 to 1) of `at_least`. Case, - and _ do not
     count.
     """
+    from rapidfuzz import process  # here, since most processes compare no names
+    from rapidfuzz.distance import JaroWinkler
+
     words = {_plain(word): word for word in known}
     best = process.extractOne(
         _plain(name[:_LONGEST_CHARS]), words.keys(), scorer=JaroWinkler.similarity, score_cutoff=at_least
@@ -37,6 +37,9 @@ def meant_or_known(name: str, known: Collection[str]) -> str:
 
 def misspelt_path(path: str, known: Iterable[str]) -> str | None:
     """The known path that `path` differs from by a quarter of its characters at most; None if no path is that close."""
+    from rapidfuzz import process
+    from rapidfuzz.distance import Levenshtein
+
     best = process.extractOne(
         path[:_LONGEST_CHARS], known, scorer=Levenshtein.normalized_similarity, score_cutoff=_KEPT
     )

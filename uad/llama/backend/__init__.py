@@ -20,7 +20,7 @@ def _without_its_own_api() -> None:
     def late(name: str) -> object:
         if name.startswith("__") and name != "__version__":  # asked by Python's own machinery
             raise AttributeError(name)
-        del package.__getattr__  # type: ignore[attr-defined]
+        del package.__getattr__
         loader.exec_module(package)
         return getattr(package, name)
 

@@ -6,8 +6,8 @@ Everything heavy is imported inside the commands, so that `uad --help` answers a
 from __future__ import annotations
 
 import faulthandler
+import importlib
 import importlib.metadata
-import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from uad import __version__
 from uad.base.common import interrupts
 from uad.base.common.names import did_you_mean
-from uad.base.console import note, prepare_streams, say, set_up_logging
+from uad.base.console import note, prepare_streams, say
 from uad.base.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError, UadError
 from uad.base.log_writer import kept_streams
-from uad.tools.cli import check, generate, inspect, kernels, mapping, plan, profile, rpc_worker, serve, trim
 from uad.tools.cli.elsewhere import way
 
 __all__ = ["main"]
@@ -31,37 +30,28 @@ _USERS = (ConfigError, ModelLoadError, MappingError, InvalidRequestError, NotSup
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A sub-command: its line in the help and what it does with the words after its name (returns an exit code)."""
+    """A sub-command: its line in the help, and the module whose `main` runs it."""
 
     help: str
-    run: Callable[[Sequence[str]], int]
+    module: str
 
-
-def _bench(argv: Sequence[str]) -> int:
-    """`uad bench requests`, of which the second word may be left out. Raises UadError."""
-    from uad.tools.bench import requests
-
-    set_up_logging(logging.WARNING)
-    if argv and argv[0].startswith("-") and argv[0] not in ("-h", "--help"):
-        raise ConfigError(
-            f"{argv[0]}: `uad bench` compares servers that run: uad bench requests URL [--vs URL]; what a draft gains "
-            "here is measured by uad inspect TARGET DRAFT --measure"
-        )
-    return requests.main(argv[1:] if argv[:1] == ["requests"] else argv)
+    def run(self, argv: Sequence[str]) -> int:
+        """What it does with the words after its name; returns an exit code. Raises UadError."""
+        return int(importlib.import_module(f"uad.tools.cli.{self.module}").main(argv))
 
 
 COMMANDS = {
-    "serve": Command("serve a target model, sped up by a draft model, over HTTP", serve.main),
-    "generate": Command("answer one prompt in the terminal", generate.main),
-    "plan": Command("say what `uad serve` would open, and the memory it takes, without opening it", plan.main),
-    "inspect": Command("show what two models have in common and how text is translated", inspect.main),
-    "profile": Command("measure what decodes cost on this machine, for `uad serve` to find", profile.main),
-    "kernels": Command("measure uad's kernels for CPUs beside llama.cpp's own and memory", kernels.main),
-    "check": Command("check that this machine keeps the promises of the same text", check.main),
-    "trim": Command("make a draft smaller: keep the tokens that a corpus uses", trim.main),
-    "mapping": Command("look at, derive, check and lint the rules between chat formats", mapping.main),
-    "rpc-worker": Command("lend this machine's devices to a server on another machine", rpc_worker.main),
-    "bench": Command("measure whole requests of running servers, with drafts, without, and on other servers", _bench),
+    "serve": Command("serve a target model, sped up by a draft model, over HTTP", "serve"),
+    "generate": Command("answer one prompt in the terminal", "generate"),
+    "plan": Command("say what `uad serve` would open, and the memory it takes, without opening it", "plan"),
+    "inspect": Command("show what two models have in common and how text is translated", "inspect"),
+    "profile": Command("measure what decodes cost on this machine, for `uad serve` to find", "profile"),
+    "kernels": Command("measure uad's kernels for CPUs beside llama.cpp's own and memory", "kernels"),
+    "check": Command("check that this machine keeps the promises of the same text", "check"),
+    "trim": Command("make a draft smaller: keep the tokens that a corpus uses", "trim"),
+    "mapping": Command("look at, derive, check and lint the rules between chat formats", "mapping"),
+    "rpc-worker": Command("lend this machine's devices to a server on another machine", "rpc_worker"),
+    "bench": Command("measure whole requests of running servers, with drafts, without, and on other servers", "bench"),
 }
 
 

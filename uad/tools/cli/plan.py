@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,12 +106,15 @@ def look(config: Config) -> Shown:
     from uad.runtime.plan import plan
 
     limits = available()
-    formats, pair = tuple(_formats(config)), _pair(config)
-    try:
-        planned = plan(config, limits)
-    except NoRoomError as error:
-        out = tuple(_ways_out(config, limits))
-        return Shown(config, None, error.wanted, limits, str(error), pair, formats, out)
+    with ThreadPoolExecutor(1) as others:  # llama.cpp reads headers meanwhile, without Python's lock
+        looked = others.submit(lambda: (tuple(_formats(config)), _pair(config)))
+        try:
+            planned = plan(config, limits)
+        except NoRoomError as error:
+            out = tuple(_ways_out(config, limits))
+            formats, pair = looked.result()
+            return Shown(config, None, error.wanted, limits, str(error), pair, formats, out)
+        formats, pair = looked.result()
     return Shown(planned.config, planned, planned.memory, limits, "", pair, formats)
 
 
