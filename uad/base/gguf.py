@@ -169,7 +169,7 @@ class GgufFile:
         return [text.decode(errors=errors) for text in self.raw_texts(key)]
 
     def raw_texts(self, key: str) -> list[bytes]:
-        """The same as they are in the file."""
+        """An array of texts as the file has them, not decoded; empty if the key has none."""
         value = self.values.get(key)
         if value is None or not value.is_array or value.kind != STRING:
             return []
