@@ -58,7 +58,9 @@ class _Starter:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    async def start(self, model: FolderModel, has_work: Callable[[], bool]) -> _Beside:
+    async def start(
+        self, model: FolderModel, has_work: Callable[[], bool], planned: Callable[[int], None] = lambda n: None
+    ) -> _Beside:
         return _Beside(self._url)
 
 

@@ -79,18 +79,25 @@ class FakeChild:
 
 
 class FakeLauncher:
-    """Starts `FakeChild`s. A name in `gates` waits for its event first, one in `fails` does not start."""
+    """Starts `FakeChild`s. A name in `gates` waits for its event first, one in `fails` does not start, one in `plans`
+    says how many bytes it takes.
+    """
 
     def __init__(self, make: Callable[[str], web.Application] | None = None) -> None:
         self.started: list[FakeChild] = []
         self.gates: dict[str, asyncio.Event] = {}
         self.stops: dict[str, asyncio.Event] = {}
         self.fails: dict[str, tuple[Any, ...]] = {}
+        self.plans: dict[str, int] = {}
         self.n_cancelled = 0
         self._make = make
 
-    async def start(self, model: FolderModel, has_work: Callable[[], bool]) -> FakeChild:
+    async def start(
+        self, model: FolderModel, has_work: Callable[[], bool], planned: Callable[[int], None] = lambda n: None
+    ) -> FakeChild:
         try:
+            if model.name in self.plans:
+                planned(self.plans[model.name])
             if model.name in self.gates:
                 await self.gates[model.name].wait()
             if model.name in self.fails:

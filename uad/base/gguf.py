@@ -173,12 +173,12 @@ class GgufFile:
         value = self.values.get(key)
         if value is None or not value.is_array or value.kind != STRING:
             return []
-        found, data, at, unpack = [], self.bytes_of(value.span), _U32.size + _U64.size, _U64.unpack_from
+        texts, data, at, unpack = [], self.bytes_of(value.span), _U32.size + _U64.size, _U64.unpack_from
         for _ in range(self.length(key)):  # no call for each: vocabularies have 500,000
             start = at + _U64.size
             at = start + unpack(data, at)[0]
-            found.append(data[start:at])
-        return found
+            texts.append(data[start:at])
+        return texts
 
     def numbers(self, key: str) -> list[int | float]:
         """An array of numbers; empty if the key has none."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from uad.base.common.children import python
-from uad.base.common.parent import PARENT
+from uad.base.common.parent import PARENT, PLANNED
 from uad.base.config.flags import VARIABLE
 from uad.base.config.kinds import AUTO
 from uad.router.drafts import FolderDrafts
@@ -41,6 +41,7 @@ _CHOOSING_S = 60.0
 _GONE_S = 10.0
 """How long a killed process may take to end; one that waits for a disk may never do."""
 LineSink = Callable[[str], None]
+Planned = Callable[[int], None]
 _log = logging.getLogger("uad")
 
 
@@ -77,9 +78,10 @@ class Child(Protocol):
 class Launcher(Protocol):
     """What starts processes."""
 
-    async def start(self, model: FolderModel, has_work: Callable[[], bool]) -> Child:
+    async def start(self, model: FolderModel, has_work: Callable[[], bool], planned: Planned = lambda n: None) -> Child:
         """The process of a model, once it answers. has_work: whether it should be doing something now; one that does
-        nothing for minutes then is ended. Raises ProcessFailedError; cancelled, it leaves no process.
+        nothing for minutes then is ended. planned: gets the bytes that it is about to take. Raises
+        ProcessFailedError; cancelled, it leaves no process.
         """
 
 
@@ -87,11 +89,17 @@ class ChildProcess:
     """A process in a session of its own, and what it says: stderr goes to `tell`, line by line."""
 
     def __init__(
-        self, process: Process, key: str, tell: LineSink, has_work: Callable[[], bool], still_s: float
+        self,
+        process: Process,
+        key: str,
+        tell: LineSink,
+        planned: Planned,
+        has_work: Callable[[], bool],
+        still_s: float,
     ) -> None:
-        """still_s: see `_STILL_S`."""
+        """planned: gets the bytes that it is about to take. still_s: see `_STILL_S`."""
         self.url, self.key, self.pid = "", key, process.pid
-        self._process, self._tell = process, tell
+        self._process, self._tell, self._planned = process, tell, planned
         self._n_lines, self._error, self._stood_still = 0, "", False
         self._loop = asyncio.get_running_loop()
         self._is_ready = asyncio.Event()
@@ -196,7 +204,9 @@ class ChildProcess:
             take(line.decode(errors="replace").rstrip())
 
     def _announced(self, line: str) -> None:
-        if (listening := _LISTENING.search(line)) and not self._is_ready.is_set():
+        if planned := PLANNED.fullmatch(line):
+            self._planned(int(planned[1]))
+        elif (listening := _LISTENING.search(line)) and not self._is_ready.is_set():
             self.url = listening[1]
             self._is_ready.set()
 
@@ -224,12 +234,14 @@ class ProcessLauncher:
         self._environ = {name: text for name, text in environ.items() if not _NOT_FOR_MODELS.search(name)}
         self._tell, self._drafts, self._still_s = tell, drafts or FolderDrafts(), still_s
 
-    async def start(self, model: FolderModel, has_work: Callable[[], bool]) -> ChildProcess:
+    async def start(
+        self, model: FolderModel, has_work: Callable[[], bool], planned: Planned = lambda n: None
+    ) -> ChildProcess:
         drafts = await self._chosen(model) if model.drafts else ()
         chosen = (f"--draft={AUTO}", *(f"--draft-from={path}" for path in drafts)) if drafts else ()
         bare = replace(model, words=tuple(word for word in model.words if word != f"--mmproj={AUTO}"))
         try:
-            return await self._start(replace(model, words=(*model.words, *chosen)), has_work)
+            return await self._start(replace(model, words=(*model.words, *chosen)), has_work, planned)
         except ProcessFailedError as error:
             if error.code >= 0 or error.stood_still or (bare.words == model.words and not chosen):
                 raise
@@ -237,7 +249,7 @@ class ProcessLauncher:
                 "%s: its process ended by signal %d, and is started again without the draft and projector nobody named"
             )
             _log.warning(text, model.name, -error.code)
-            return await self._start(bare, has_work)
+            return await self._start(bare, has_work, planned)
 
     async def _chosen(self, model: FolderModel) -> Sequence[Path]:
         """Files that may draft for it, the best first; none where a disk stands still."""
@@ -248,7 +260,7 @@ class ProcessLauncher:
             _log.warning("%s: no draft was chosen within %g s; it is loaded without one", model.name, _CHOOSING_S)
             return ()
 
-    async def _start(self, model: FolderModel, has_work: Callable[[], bool]) -> ChildProcess:
+    async def _start(self, model: FolderModel, has_work: Callable[[], bool], planned: Planned) -> ChildProcess:
         key = secrets.token_urlsafe(32)
         process = await asyncio.create_subprocess_exec(
             *command(model),
@@ -259,7 +271,7 @@ class ProcessLauncher:
             limit=_LONGEST_LINE_BYTES,
             start_new_session=True,  # Ctrl-C is for the router, which stops the others itself
         )
-        child = ChildProcess(process, key, lambda line: self._tell(model.name, line), has_work, self._still_s)
+        child = ChildProcess(process, key, lambda line: self._tell(model.name, line), planned, has_work, self._still_s)
         try:
             await child.ready()
         except BaseException:

@@ -80,10 +80,17 @@ class PooledModel:
     """Requests that wait for it, and since when, the first one first."""
     asked_at: float | None = None
     """Since when it is to be loaded though nobody waits."""
+    planned_bytes: int | None = None
+    """What its last process was about to take, with its context and its draft."""
     failure: Failure | None = None
     n_failures: int = 0
     """In a row."""
     counts: PoolCounts = field(default_factory=PoolCounts)
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that a process of it takes: its files' size until one has said it."""
+        return self.model.n_bytes if self.planned_bytes is None else self.planned_bytes
 
     @property
     def since(self) -> float:

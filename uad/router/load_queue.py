@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from uad.http.apis.problems import Problem
 from uad.router.instances import Instance, PooledModel
-from uad.router.memory import model_bytes
 from uad.router.refusal import later
 
 PATIENCE_S = 5.0
@@ -104,6 +103,13 @@ class LoadQueue:
             self._stop(instance)
         return self.step(now)
 
+    def planned(self, instance: Instance, n_bytes: int, now: float) -> list[Action]:
+        """A process says how much memory it is about to take."""
+        instance.n_bytes = n_bytes
+        if instance.owner.instance is instance:
+            instance.owner.planned_bytes = n_bytes
+        return self.step(now)
+
     def loaded(self, instance: Instance, now: float) -> list[Action]:
         """The process of an instance is ready."""
         instance.is_loaded, instance.loaded_at = True, now
@@ -156,7 +162,7 @@ class LoadQueue:
                 lacking.append(model)
             else:
                 model.asked_at = None
-                model.instance = Instance(model, model.model, model_bytes(model.model), now, next(self._uses))
+                model.instance = Instance(model, model.model, model.n_bytes, now, next(self._uses))
                 self.instances[model.instance] = None
                 self._actions.append(Load(model.instance))
         self._make_room(lacking, now)
@@ -169,7 +175,7 @@ class LoadQueue:
         if not self.instances:
             return True  # alone: its process says itself whether it fits
         loading = sum(instance.n_bytes for instance in self.instances if not instance.is_loaded)
-        return model_bytes(model.model) <= self._memory_left() - loading
+        return model.n_bytes <= self._memory_left() - loading
 
     def _make_room(self, lacking: Sequence[PooledModel], now: float) -> None:
         """Stop idle instances and close busy ones for models that have no room, and open all others."""

@@ -1,4 +1,4 @@
-"""How much memory a model takes, and how much is left beside those that are loaded."""
+"""How much memory is left beside the models that are loaded."""
 
 from __future__ import annotations
 
@@ -7,12 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from uad.base.common.available import available
-from uad.router.folder import FolderModel
-
-
-def model_bytes(model: FolderModel) -> int:
-    """What a model takes: its files. Its context is chosen by its process, so that it fits."""
-    return model.n_bytes
 
 
 def memory_left(pids: Iterable[int], root: Path = Path("/")) -> float:

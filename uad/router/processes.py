@@ -15,17 +15,19 @@ _log = logging.getLogger("uad")
 
 
 class Processes:
-    """on_loaded gets an instance once its process is ready. on_ended gets it once the process is gone, with the reason
-    where that was not asked for; an instance that was started comes there in any case.
+    """on_planned gets an instance, and the bytes of memory that its process is about to take. on_loaded gets it once
+    the process is ready. on_ended gets it once the process is gone, with the reason where that was not asked for; an
+    instance that was started comes there in any case.
     """
 
     def __init__(
         self,
         launcher: Launcher,
+        on_planned: Callable[[Instance, int], None],
         on_loaded: Callable[[Instance], None],
         on_ended: Callable[[Instance, ProcessFailedError | None], None],
     ) -> None:
-        self._launcher, self._on_loaded, self._on_ended = launcher, on_loaded, on_ended
+        self._launcher, self._on_planned, self._on_loaded, self._on_ended = launcher, on_planned, on_loaded, on_ended
         self._running: dict[Instance, asyncio.Task[None]] = {}
         self._stopping: set[asyncio.Task[None]] = set()
 
@@ -50,7 +52,11 @@ class Processes:
 
     async def _run(self, instance: Instance) -> None:
         """From the start of its process to its end. Raises ProcessFailedError where it ends by itself."""
-        child = await self._launcher.start(instance.model, lambda: not instance.is_loaded or instance.n_busy > 0)
+        child = await self._launcher.start(
+            instance.model,
+            lambda: not instance.is_loaded or instance.n_busy > 0,
+            lambda n_bytes: self._on_planned(instance, n_bytes),
+        )
         instance.child = child
         self._on_loaded(instance)
         code = await child.wait()

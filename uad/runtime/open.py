@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -77,9 +77,13 @@ class Parts:
     disk: DiskTexts | None = None
 
 
-def build(config: Config, progress: Report, timing: Timing = TIMING) -> Parts:
-    """Plan, and open what was planned. Raises what both do."""
-    return open_parts(plan(config), progress, timing)
+def build(
+    config: Config, progress: Report, timing: Timing = TIMING, planned: Callable[[Plan], None] = lambda plan: None
+) -> Parts:
+    """Plan, tell `planned`, and open what was planned. Raises what both do."""
+    wanted = plan(config)
+    planned(wanted)
+    return open_parts(wanted, progress, timing)
 
 
 def open_parts(plan: Plan, progress: Report, timing: Timing = TIMING) -> Parts:

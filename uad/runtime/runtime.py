@@ -23,6 +23,8 @@ from uad.runtime.commands import Commands
 from uad.runtime.loaded import Loaded
 from uad.runtime.model_thread import ModelThread
 from uad.runtime.open import build
+from uad.runtime.plan import Plan
+from uad.runtime.timing import TIMING
 from uad.runtime.worker_watch import WorkerWatch
 
 _log = logging.getLogger("uad")
@@ -34,13 +36,15 @@ _LAST_WORDS_S = 10.0  # for clients to get their errors, once llama.cpp has give
 class Runtime(Loaded):
     """A loaded target, perhaps with a draft, and the thread that runs them."""
 
-    def __init__(self, config: Config, progress: Report) -> None:
+    def __init__(self, config: Config, progress: Report, planned: Callable[[Plan], None]) -> None:
         self.config = config
         self._commands = Commands()
         self._numbers = itertools.count(1)
         self._gave_up, self._is_over = threading.Event(), threading.Event()
         built: Future[ModelThread] = Future()
-        self._thread = threading.Thread(target=self._main, args=(built, progress), name="uad-model", daemon=True)
+        self._thread = threading.Thread(
+            target=self._main, args=(built, progress, planned), name="uad-model", daemon=True
+        )
         self._thread.start()
         self._model = built.result()
         super().__init__(self._model.parts)
@@ -49,21 +53,26 @@ class Runtime(Loaded):
         self._workers = WorkerWatch(self._commands) if rpc.connected() else None
 
     @classmethod
-    def open(cls, config: Config, progress: Report | None = None) -> Runtime:
-        """Load everything; progress(what, share) reports long loads.
+    def open(
+        cls,
+        config: Config,
+        progress: Report = lambda what, share: None,
+        planned: Callable[[Plan], None] = lambda plan: None,
+    ) -> Runtime:
+        """Load everything; progress(what, share) reports long loads, `planned` gets the plan before them.
 
         Raises ModelLoadError, MappingError or ConfigError.
         """
-        return cls(config, progress or (lambda what, share: None))
+        return cls(config, progress, planned)
 
-    def _main(self, built: Future[ModelThread], progress: Report) -> None:
+    def _main(self, built: Future[ModelThread], progress: Report, planned: Callable[[Plan], None]) -> None:
         """Everything native happens on this thread, loading and warming up too. Each thread that computes gets its own
         team of OpenMP threads, and as soon as there are more of them than cores they sleep at barriers instead of
         spinning: decodes took 10 % longer.
         """
         try:
             with abort.starting():
-                parts = build(self.config, progress)
+                parts = build(self.config, progress, TIMING, planned)
         except BaseException as error:
             built.set_exception(error)
             return

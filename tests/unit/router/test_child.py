@@ -47,6 +47,17 @@ def test_it_is_ready_once_it_listens_and_ends_when_it_is_asked_to(monkeypatch):
     assert lines == [("m", "hello")]
 
 
+def test_the_memory_that_it_is_about_to_take_is_heard_before_it_listens(monkeypatch):
+    async def then(launcher):
+        planned = []
+        one = await launcher.start(folder_model("m"), busy, planned.append)
+        await one.stop(20)
+        return planned
+
+    program = "print('plans to take 1879048192 bytes'); print('plans to take a nap');" + LISTENS + "sys.stdin.read()"
+    assert started(monkeypatch, program, then)[0] == [1879048192]
+
+
 def test_one_that_does_not_end_is_ended(monkeypatch):
     async def then(launcher):
         one = await launcher.start(folder_model("m"), busy)

@@ -231,7 +231,7 @@ def launched(monkeypatch, model, fails):
     """The words of each process that is started; `fails` says what becomes of it."""
     words = []
 
-    async def start(launcher, model, has_work):
+    async def start(launcher, model, has_work, planned):
         words.append(model.words)
         if (code := fails(model.words)) is not None:
             raise ProcessFailedError("it ended", code)
@@ -270,7 +270,7 @@ def test_an_error_of_the_target_or_of_what_was_named_is_one(monkeypatch, words, 
 def test_a_choice_on_a_disk_that_stands_still_costs_the_draft(monkeypatch, caplog):
     words, is_over = [], threading.Event()
 
-    async def start(launcher, model, has_work):
+    async def start(launcher, model, has_work, planned):
         words.append(model.words)
         is_over.set()
         return FakeChild(model.name)

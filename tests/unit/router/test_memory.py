@@ -3,9 +3,8 @@
 import math
 
 import pytest
-from kit.router_kit import folder_model
 
-from uad.router.memory import memory_left, model_bytes
+from uad.router.memory import memory_left
 
 
 @pytest.mark.parametrize(("available", "mapped", "left"), [(10, 6, 4), (10, 0, 10), (10, 12, -2), (None, 0, math.inf)])
@@ -24,7 +23,3 @@ def test_a_process_that_is_gone_has_mapped_nothing(tmp_path, monkeypatch):
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemAvailable: 1024 kB\n")
     assert memory_left([8], tmp_path) == 1 << 20
-
-
-def test_a_model_takes_all_its_files():
-    assert model_bytes(folder_model("b", files=(("b", 5, 0, 0), ("mmproj", 2, 0, 0)))) == 7

@@ -585,3 +585,27 @@ def test_each_of_those_who_wait_has_an_error_of_its_own():
         assert errors[0] is not errors[1]
 
     run(test)
+
+
+def test_a_model_takes_its_files_size_until_its_process_has_planned():
+    async def sized(pool):
+        files = (("m", 5, 0, 0), ("mmproj", 2, 0, 0))
+        pool.reload({"m": folder_model("m", files=files), "n": folder_model("n", files=files)})
+        m, n = pool.find("m"), pool.find("n")
+        assert m.n_bytes == n.n_bytes == 7
+        pool.launcher.gates |= {"m": asyncio.Event(), "n": asyncio.Event()}
+        first = asyncio.create_task(use(pool, "m"))
+        await settle()
+        assert m.instance.n_bytes == m.n_bytes == 4
+        second = asyncio.create_task(use(pool, "n"))
+        await settle()
+        assert n.is_loading, "7 + 4 of 12: by the files' sizes there was no room for both"
+        for gate in pool.launcher.gates.values():
+            gate.set()
+        assert await asyncio.gather(first, second) == ["m", "n"]
+        pool.reload({"m": folder_model("m", files=(("m", 6, 1, 0),)), "n": n.model})
+        assert (m.n_bytes, n.n_bytes) == (6, 7), "another file is another plan"
+
+    launcher = FakeLauncher()
+    launcher.plans["m"] = 4
+    run(sized, most=4, launcher=launcher, memory_left=lambda pids: 12)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import MutableMapping
 
 PARENT = "UAD_PARENT"
 """Set in the environment of a process that is to end with its parent, which holds the other end of its stdin."""
+PLANNED = re.compile(r"plans to take (\d+) bytes")
+"""The line on stdout by which such a process says how much memory its models are about to take."""
 _FAILED = 1
 
 

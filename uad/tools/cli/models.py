@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import argparse
 
     from uad.http.requests.generation import Backend
+    from uad.runtime.plan import Plan
     from uad.runtime.runtime import Runtime
 
 _log = logging.getLogger("uad")
@@ -84,12 +85,19 @@ def begin_log(config: Config | FolderConfig, log_level: int = logging.INFO) -> N
 
 
 @contextmanager
-def runtime(config: Config, quiet: bool = False, tell: Callable[[str], None] | None = None) -> Iterator[Runtime]:
-    """The loaded models; progress is shown in the terminal, or passed to `tell`. Raises UadError."""
+def runtime(
+    config: Config,
+    quiet: bool = False,
+    tell: Callable[[str], None] | None = None,
+    planned: Callable[[Plan], None] = lambda plan: None,
+) -> Iterator[Runtime]:
+    """The loaded models; progress is shown in the terminal, or passed to `tell`, the plan to `planned`. Raises
+    UadError.
+    """
     from uad.runtime.runtime import Runtime
 
     with progress(sys.stderr, quiet, tell) as report:
-        opened = Runtime.open(fetched(config, report, sees=True), report)
+        opened = Runtime.open(fetched(config, report, sees=True), report, planned)
     with opened:
         yield opened
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from uad.tools.cli.pairs import PLAIN, reason
 
 if TYPE_CHECKING:
     from uad.http.requests.generation import Backend
+    from uad.runtime.plan import Plan
 
 _log = logging.getLogger("uad")
 _DESCRIPTION = (
@@ -51,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
     if folder is not None:
         _serve_folder(folder)
     else:
-        _serve_one(configured(args, has_hints=is_alone))
+        _serve_one(configured(args, has_hints=is_alone), is_alone)
     return 0
 
 
@@ -101,8 +102,8 @@ def _folder_lines(names: Sequence[str], config: FolderConfig) -> Iterator[str]:
         yield PLAIN
 
 
-def _serve_one(config: Config) -> None:
-    """Serve one target. Raises UadError."""
+def _serve_one(config: Config, is_alone: bool) -> None:
+    """Serve one target. is_alone: whether no parent asks how much memory that takes. Raises UadError."""
     from uad.http.server import serve
 
     _warn_of_strangers(config.server)
@@ -112,16 +113,22 @@ def _serve_one(config: Config) -> None:
             _log.log(logging.WARNING if line.startswith(WARNING) else logging.INFO, "%s", line.removeprefix(WARNING))
         print("\n".join(greeting(url, config.server, has_template(opened))), flush=True)
 
-    serve(_watched(config), config.server, ready)
+    def planned(plan: Plan) -> None:
+        if not is_alone and plan.memory is not None:
+            print(f"plans to take {plan.memory.host + plan.memory.mapped} bytes", flush=True)
+
+    serve(_watched(config, planned), config.server, ready)
 
 
 @contextmanager
-def _watched(config: Config) -> Iterator[Backend]:
-    """The loaded models; what a draft gains is kept for `--draft auto`. Raises UadError."""
+def _watched(config: Config, planned: Callable[[Plan], None]) -> Iterator[Backend]:
+    """The loaded models, of which `planned` gets the plan before; what a draft gains is kept for `--draft auto`. Raises
+    UadError.
+    """
     from uad.pairs.conditions import conditions
     from uad.pairs.gains import GainWatch
 
-    with runtime(config, tell=_log.info) as opened, ExitStack() as stack:
+    with runtime(config, tell=_log.info, planned=planned) as opened, ExitStack() as stack:
         target, draft = opened.config.target.path, opened.info.draft
         if draft is None or Path(draft.path) != target:
             try:
