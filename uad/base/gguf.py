@@ -10,7 +10,7 @@ import math
 import mmap
 import re
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
@@ -49,6 +49,7 @@ _WHOLE = frozenset(_FORMATS) - {6, 7, 12}
 _PACKED = {kind: struct.Struct(f"<{letter}") for kind, letter in _FORMATS.items()}
 _U32, _U64, _HEAD = struct.Struct("<I"), struct.Struct("<Q"), struct.Struct("<4sIQQ")
 _DAMAGED = (struct.error, ValueError, LookupError, ArithmeticError, MemoryError)
+_ALIGNMENT = "general.alignment"
 _ALIGNMENT_BYTES, _MOST_DIMENSIONS = 32, 8
 _CHUNK_BYTES = 4 << 20
 
@@ -106,18 +107,19 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.values: dict[str, Value] = {}
-        self._tensors: tuple[Tensor, ...] = ()
-        self._unknown = ""  # what is stored in a way that nobody knows
         self._data = _mapped(path)
         try:
-            self._read()
+            self._header = _header_of(path, self._data)
         except _DAMAGED as error:
             self.close()
             raise ModelLoadError(f"{path}: damaged or truncated GGUF file ({error}); is it complete?") from error
         except BaseException:
             self.close()
             raise
+        self.values: Mapping[str, Value] = self._header.values
+        self.version, self.size = self._header.version, self._header.size
+        self.alignment = self._header.alignment
+        """Tensors begin at multiples of it."""
 
     def __enter__(self) -> Self:
         return self
@@ -131,22 +133,11 @@ class GgufFile:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """All tensors. Raises ModelLoadError where the type of one is not known; the values are there all the same."""
-        if self._unknown:
+        if self._header.unknown:
             raise ModelLoadError(
-                f"{self.path}: {self._unknown}, which is not known here; a newer llama-cpp-python may know it"
+                f"{self.path}: {self._header.unknown}, which is not known here; a newer llama-cpp-python may know it"
             )
-        return self._tensors
-
-    @property
-    def size(self) -> int:
-        """Bytes of the whole file."""
-        return len(self._data)
-
-    @property
-    def alignment(self) -> int:
-        """Tensors begin at multiples of it."""
-        alignment = self.whole("general.alignment")
-        return _ALIGNMENT_BYTES if alignment is None else alignment
+        return self._header.tensors
 
     def bytes_of(self, span: Span) -> bytes:
         """A copy of the bytes of a span; what lies beyond the end of the file is missing."""
@@ -162,7 +153,9 @@ class GgufFile:
     def whole(self, key: str) -> int | None:
         """A single whole number; None if the key has none, or a value of another kind."""
         value = self.values.get(key)
-        return int(self._numbers(value)[0]) if value is not None and value.is_whole and not value.is_array else None
+        return (
+            int(_numbers(self._data, value)[0]) if value is not None and value.is_whole and not value.is_array else None
+        )
 
     def texts(self, key: str, errors: str = "replace") -> list[str]:
         """An array of texts; empty if the key has none. `errors` as in `bytes.decode`."""
@@ -183,7 +176,7 @@ class GgufFile:
     def numbers(self, key: str) -> list[int | float]:
         """An array of numbers; empty if the key has none."""
         value = self.values.get(key)
-        return self._numbers(value) if value is not None and value.is_array and value.kind != STRING else []
+        return _numbers(self._data, value) if value is not None and value.is_array and value.kind != STRING else []
 
     def length(self, key: str) -> int:
         """How many elements an array has; 0 if the key has no array."""
@@ -202,74 +195,83 @@ class GgufFile:
         size = _PACKED[value.kind].size
         return [cursor.skip(size) for _ in range(n)]
 
-    def _numbers(self, value: Value) -> list[int | float]:
-        start = value.span[0] + (_U32.size + _U64.size if value.is_array else 0)
-        return [number for (number,) in _PACKED[value.kind].iter_unpack(self.bytes_of((start, value.span[1])))]
-
-    def _read(self) -> None:
-        magic, self.version, n_tensors, n_values = _HEAD.unpack_from(self._data)
-        if magic != b"GGUF":
-            raise ModelLoadError(f"{self.path}: not a GGUF file")
-        if self.version not in (2, 3):
-            raise ModelLoadError(f"{self.path}: GGUF version {self.version} is not known here; convert the model anew")
-        key, size = (self.path, len(_askable)), len(self._data)
-        header = _headers.get(key)
-        if header is not None and header.size == size and header.digest == self._digest(header.end):
-            self.values, self._tensors, self._unknown = header.values, header.tensors, header.unknown
-            return
-        end = self._parse(n_tensors, n_values)
-        _headers.pop(key, None)
-        while len(_headers) >= _MOST_HEADERS:
-            del _headers[next(iter(_headers))]
-        _headers[key] = _ParsedHeader(size, end, self._digest(end), self.values, self._tensors, self._unknown)
-
-    def _digest(self, end: int) -> bytes:
-        """A hash of the first `end` bytes of the file."""
-        with memoryview(self._data) as view, view[:end] as head:
-            return blake2b(head, digest_size=16).digest()
-
-    def _parse(self, n_tensors: int, n_values: int) -> int:
-        """Read values and tensors; returns where the header ends."""
-        cursor = _Cursor(self._data, _HEAD.size)
-        for _ in range(n_values):
-            key = cursor.name()
-            self.values[key] = cursor.value()
-        infos = [cursor.tensor() for _ in range(n_tensors)]
-        # the weights begin at the next multiple of the alignment: a header of 1,001 bytes ends with 23 of padding
-        start = cursor.at + -cursor.at % self.alignment
-        placed = [self._placed(start + offset, name, shape, kind) for name, shape, kind, offset in infos]
-        self._tensors = tuple(tensor for tensor in placed if tensor is not None)
-        return cursor.at
-
-    def _placed(self, start: int, name: str, shape: tuple[int, ...], kind: int) -> Tensor | None:
-        """The tensor; None where its type is not known."""
-        if (sizes := type_sizes(kind)) is None:
-            self._unknown = self._unknown or f"tensor {name} is of type {kind}"
-            return None
-        block, n_bytes = sizes
-        if not shape or shape[0] % block:
-            raise ValueError(f"tensor {name} has rows of {shape[0] if shape else 0} numbers in blocks of {block}")
-        span = _Cursor(self._data, start).skip(math.prod(shape) // block * n_bytes)
-        return Tensor(name, shape, kind, span)
-
 
 @dataclass(frozen=True, slots=True)
-class _ParsedHeader:
-    """A header that was parsed: the file's size, where the header ends, a hash of its bytes, and what it holds."""
+class _Header:
+    """A header that was parsed: the file's size and version, where the header ends, a hash of its bytes, and what it
+    holds. unknown: what is stored in a way that nobody knows.
+    """
 
     size: int
+    version: int
     end: int
     digest: bytes
     values: dict[str, Value]
     tensors: tuple[Tensor, ...]
+    alignment: int
     unknown: str
 
 
 _MOST_HEADERS = 8
-_headers: dict[tuple[Path, int], _ParsedHeader] = {}
+_headers: dict[tuple[Path, int], _Header] = {}
 """The latest headers, by path and the number of `_askable`: a start reads each a dozen times, and a vocabulary of
 150,000 tokens takes 0.15 s to parse, 0.01 s to hash.
 """
+
+
+def _header_of(path: Path, data: mmap.mmap) -> _Header:
+    """The header of a file, parsed or kept. Raises ModelLoadError, or one of `_DAMAGED`."""
+    key = path, len(_askable)
+    header = _headers.get(key)
+    if header is None or header.size != len(data) or header.digest != _digest(data, header.end):
+        header = _parsed(path, data)
+        _headers.pop(key, None)
+        while len(_headers) >= _MOST_HEADERS:
+            del _headers[next(iter(_headers))]
+        _headers[key] = header
+    return header
+
+
+def _digest(data: mmap.mmap, end: int) -> bytes:
+    """A hash of the first `end` bytes."""
+    with memoryview(data) as view, view[:end] as head:
+        return blake2b(head, digest_size=16).digest()
+
+
+def _parsed(path: Path, data: mmap.mmap) -> _Header:
+    magic, version, n_tensors, n_values = _HEAD.unpack_from(data)
+    if magic != b"GGUF":
+        raise ModelLoadError(f"{path}: not a GGUF file")
+    if version not in (2, 3):
+        raise ModelLoadError(f"{path}: GGUF version {version} is not known here; convert the model anew")
+    cursor = _Cursor(data, _HEAD.size)
+    values = {}
+    for _ in range(n_values):
+        key = cursor.name()
+        values[key] = cursor.value()
+    infos = [cursor.tensor() for _ in range(n_tensors)]
+    aligned = values.get(_ALIGNMENT)
+    is_number = aligned is not None and aligned.is_whole and not aligned.is_array
+    alignment = int(_numbers(data, aligned)[0]) if aligned is not None and is_number else _ALIGNMENT_BYTES
+    # the weights begin at the next multiple of the alignment: a header of 1,001 bytes ends with 23 of padding
+    start = cursor.at + -cursor.at % alignment
+    tensors, unknown = [], ""
+    for name, shape, kind, offset in infos:
+        if (sizes := type_sizes(kind)) is None:
+            unknown = unknown or f"tensor {name} is of type {kind}"
+            continue
+        block, n_bytes = sizes
+        if not shape or shape[0] % block:
+            raise ValueError(f"tensor {name} has rows of {shape[0] if shape else 0} numbers in blocks of {block}")
+        span = _Cursor(data, start + offset).skip(math.prod(shape) // block * n_bytes)
+        tensors.append(Tensor(name, shape, kind, span))
+    end = cursor.at
+    return _Header(len(data), version, end, _digest(data, end), values, tuple(tensors), alignment, unknown)
+
+
+def _numbers(data: mmap.mmap, value: Value) -> list[int | float]:
+    start = value.span[0] + (_U32.size + _U64.size if value.is_array else 0)
+    return [number for (number,) in _PACKED[value.kind].iter_unpack(data[start : value.span[1]])]
 
 
 class _Cursor:
@@ -418,7 +420,7 @@ def write(
     tensors = tuple(tensors)
     align, total = source.alignment, sum(tensor.n_bytes for tensor in tensors)
     with out.open("wb") as file:
-        head = _header(source, replaced, tensors)
+        head = _head(source, replaced, tensors)
         file.write(head + bytes(-len(head) % align))
         done = 0
         for tensor in tensors:
@@ -429,7 +431,7 @@ def write(
             file.write(bytes(-tensor.n_bytes % align))
 
 
-def _header(source: GgufFile, replaced: dict[str, bytes], tensors: Sequence[NewTensor]) -> bytes:
+def _head(source: GgufFile, replaced: dict[str, bytes], tensors: Sequence[NewTensor]) -> bytes:
     parts = [_HEAD.pack(b"GGUF", source.version, len(tensors), len(source.values))]
     for key, value in source.values.items():
         kind = ARRAY if value.is_array else value.kind
