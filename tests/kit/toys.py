@@ -410,7 +410,7 @@ def run(engine: Engine, requests: Sequence[Request], max_rounds: int = 5000, may
     """
     sinks = [Collector() for _ in requests]
     for number, (request, sink) in enumerate(zip(requests, sinks, strict=True), 1):
-        engine.check(request)
+        engine.requests.check(request)
         engine.submit(number, request, sink)
     for _ in range(max_rounds):
         if engine.is_idle:

@@ -46,7 +46,7 @@ def test_who_was_let_in_before_a_fatal_error_is_told_of_it_though_clearing_away_
         real_step()
         opened._commands.put(lambda: engine.cancel(7))
         opened.submit(Request((1,)), second)
-        monkeypatch.setattr(engine._requests, "_close", broken)
+        monkeypatch.setattr(engine.requests, "_close", broken)
         reached.set()
         broken()
 

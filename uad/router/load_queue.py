@@ -123,7 +123,7 @@ class LoadQueue:
         del self.instances[instance]
         if instance.owner.instance is instance:
             instance.owner.instance = None
-        self._refuse(instance.owner, problem)
+        self._actions += _refusals(instance.owner, problem)
         return self.step(now)
 
     def retire(self, model: PooledModel, problem: Problem | None, now: float) -> list[Action]:
@@ -135,12 +135,12 @@ class LoadQueue:
             instance.is_retired = True
             if not instance.n_busy:
                 self._stop(instance)
-        self._refuse(model, problem)
+        self._actions += _refusals(model, problem)
         return self.step(now)
 
     def unload(self, model: PooledModel, problem: Problem, now: float) -> list[Action]:
         """All instances of a model end now, even where they answer, and whoever waits for it has a problem."""
-        self._refuse(model, problem)
+        self._actions += _refusals(model, problem)
         for instance in self.instances:
             if instance.owner is model:
                 self._stop(instance)
@@ -214,9 +214,12 @@ class LoadQueue:
         waiters.clear()
         instance.owner.asked_at = None
 
-    def _refuse(self, model: PooledModel, problem: Problem | None) -> None:
-        """Whoever waits for a model ends with the problem, where there is one, and it is not wanted any more."""
-        if problem is not None:
-            self._actions += [Refuse(request, problem) for request in model.waiters]
-            model.waiters.clear()
-            model.asked_at = None
+
+def _refusals(model: PooledModel, problem: Problem | None) -> list[Action]:
+    """Whoever waits for a model ends with the problem, where there is one, and it is not wanted any more."""
+    if problem is None:
+        return []
+    refused: list[Action] = [Refuse(request, problem) for request in model.waiters]
+    model.waiters.clear()
+    model.asked_at = None
+    return refused

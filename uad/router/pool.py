@@ -47,7 +47,12 @@ class ModelPool:
             most_waiting,
             lambda: memory_left(each.child.pid for each in self._queue.instances if each.child is not None),
         )
-        self._processes = Processes(launcher, self._planned, self._loaded, self._ended)
+        self._processes = Processes(
+            launcher,
+            lambda instance, n_bytes: self._do(self._queue.planned(instance, n_bytes, clock())),
+            self._loaded,
+            self._ended,
+        )
         self._tell, self._clock = tell, clock
         self._alarm: asyncio.TimerHandle | None = None
         self._is_closing = False
@@ -195,9 +200,6 @@ class ModelPool:
         if (due := self._queue.wake_at) is not None and not self._is_closing:
             wait = max(due - self._clock(), 0.0)
             self._alarm = asyncio.get_running_loop().call_later(wait, self.step, context=Context())
-
-    def _planned(self, instance: Instance, n_bytes: int) -> None:
-        self._do(self._queue.planned(instance, n_bytes, self._clock()))
 
     def _loaded(self, instance: Instance) -> None:
         name, now, pooled = instance.model.name, self._clock(), instance.owner

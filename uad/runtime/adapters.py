@@ -77,12 +77,12 @@ class AdapterTurns:
     def fail_all(self, error: UadError) -> None:
         """Every request, here and in the engine, ends with this error."""
         self._tell_waiting(error)
-        self._engine.fail_all(error)
+        self._engine.requests.fail_all(error)
 
     def tell_all(self, error: UadError) -> None:
-        """See `Engine.tell_all`: the target is not touched."""
+        """See `Scheduler.tell_all`: the target is not touched."""
         self._tell_waiting(error)
-        self._engine.tell_all(error)
+        self._engine.requests.tell_all(error)
 
     def _tell_waiting(self, error: UadError) -> None:
         waiting, self._waiting = self._waiting, deque()

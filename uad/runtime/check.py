@@ -392,7 +392,7 @@ class OpenWay(Loaded):
         """Answers to all requests at once, to the end, or until `seconds` are over."""
         answers, is_over = [], _TimeLimit(seconds)
         for number, request in enumerate(requests):
-            self._engine.check(request)
+            self._engine.requests.check(request)
             answers.append(CheckedAnswer())
             self._engine.submit(number, request, answers[-1])
         while not self._engine.is_idle:

@@ -57,7 +57,7 @@ class Loaded:
                 raise no_sight()
             request = self.text.sight.placed(request)
         check_ids(request, self.info.target.n_vocab)
-        self._engine.check(request)
+        self._engine.requests.check(request)
         return request
 
     def snapshot(self) -> EngineSnapshot:

@@ -75,7 +75,7 @@ class ModelThread:
         while engine.is_idle and commands.is_empty() and not self.sleeper.is_unloaded and engine.texts.rest():
             pass
         while True:
-            wait, due = engine.is_stuck, self._due(self.parts.again)
+            wait, due = engine.requests.is_stuck, self._due(self.parts.again)
             try:
                 command = commands.get(block=wait, timeout=due.wait if due is not None else None)
             except queue.Empty:

@@ -9,7 +9,7 @@ from uad.runtime.adapters import AdapterTurns
 class Engine:
     def __init__(self):
         self.running, self.log = [], []
-        self.texts = self
+        self.texts = self.requests = self
 
     @property
     def is_idle(self):

@@ -145,7 +145,7 @@ def test_an_asked_slot_is_given_and_a_missing_one_refused() -> None:
     engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=3))
     assert run(engine, [request(slot=2)])[0].done.slot == 2
     with pytest.raises(InvalidRequestError, match="slots are 0 to 2"):
-        engine.check(request(slot=3))
+        engine.requests.check(request(slot=3))
 
 
 def test_more_requests_than_slots_wait_their_turn_and_get_the_same_text() -> None:
@@ -203,7 +203,7 @@ def test_the_context_is_filled_to_the_last_place_and_not_beyond(speculative: Spe
         assert len(result.ids) == 64 - 20 - exact
         assert (str(result.done.finish), str(result.done.stop_kind), result.done.truncated) == ("length", "limit", True)
     with pytest.raises(ContextOverflowError) as caught:
-        make_engine(target).check(request(64))
+        make_engine(target).requests.check(request(64))
     assert (caught.value.n_prompt_tokens, caught.value.n_ctx) == (64, 64)
 
 
@@ -254,7 +254,7 @@ def test_the_cache_after_a_stop_in_mid_run_is_what_the_kv_holds() -> None:
             )
         ],
     )
-    slot = engine._requests._slots.all[0]
+    slot = engine.requests._slots.all[0]
     assert slot.cached == target.kv[0]
 
 
@@ -294,14 +294,14 @@ def test_fail_all_tells_running_and_waiting() -> None:
     for number, sink in enumerate(sinks):
         engine.submit(number, request(), sink)
     engine.step()
-    engine.fail_all(UnavailableError("down"))
+    engine.requests.fail_all(UnavailableError("down"))
     assert all(isinstance(sink.failed.error, UnavailableError) for sink in sinks)
     assert engine.is_idle
 
 
 def test_empty_prompt_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="empty"):
-        make_engine(ScriptedModel(TARGET_VOCAB)).check(Request(()))
+        make_engine(ScriptedModel(TARGET_VOCAB)).requests.check(Request(()))
 
 
 def test_log_probabilities_are_the_targets_also_for_accepted_ids() -> None:

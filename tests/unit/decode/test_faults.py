@@ -255,7 +255,7 @@ def test_a_drafter_that_fails_leaves_the_others_at_work() -> None:
     broken = Faulty(RandomDrafter(), propose=Fault(1, times=10**9))
     drafting = Drafting([broken, make(Origin.SUFFIX)], AutoPolicy, TARGET_VOCAB.n_vocab, TARGET_VOCAB.eog, clock)
     engine = make_engine(ScriptedModel(TARGET_VOCAB, 2), clock=clock)
-    engine._drafting = engine._requests._drafting = engine._rounds._drafting = drafting
+    engine._drafting = engine.requests._drafting = engine._rounds._drafting = drafting
     results = run(engine, requests(FIXED), may_fail=True)
     assert [one.ids for one in results] == PLAIN[0.0]
     by = {one.origin: one for one in engine.drafters()}
@@ -338,7 +338,7 @@ def both(engine: Engine, asked: Sequence[Request], sinks: Sequence) -> None:
 @pytest.mark.parametrize("what", ["pick", "accept", "close", "start"])
 def test_a_sampler_that_fails_ends_its_request_alone(what: str, n: int) -> None:
     engine = engine_with(make(Origin.MODEL))
-    real = engine._requests._samplers
+    real = engine.requests._samplers
 
     def samplers(request: Request, seed: int):
         if request.stop != ("broken",):
@@ -347,7 +347,7 @@ def test_a_sampler_that_fails_ends_its_request_alone(what: str, n: int) -> None:
             raise ZeroDivisionError("injected")
         return Broken(real(request, seed), n, what)
 
-    engine._requests._samplers = samplers
+    engine.requests._samplers = samplers
     one, other = requests(FIXED, n=2)
     first, second, third = Collector(), Collector(), Collector()
     both(engine, [replace(one, stop=("broken",)), other, one], [first, second, third])
@@ -412,7 +412,7 @@ def test_a_target_that_fails_for_good_is_said_to_everyone_and_ends_the_engine(n_
     sinks = [Collector() for _ in range(2)]
     with pytest.raises(DecodeError, match="injected"):
         both(engine, requests(FIXED, n=2), sinks)
-    engine.fail_all(UadError("over"))
+    engine.requests.fail_all(UadError("over"))
     assert all(str(one.failed.error) in ("injected", "over") for one in sinks)
 
 
@@ -422,7 +422,7 @@ def test_fail_all_tells_everyone_though_a_drafter_cannot_end() -> None:
     for number, sink in enumerate(sinks):
         engine.submit(number, requests(FIXED)[0], sink)
     engine.step()
-    engine.fail_all(UadError("down"))
+    engine.requests.fail_all(UadError("down"))
     assert all(str(sink.failed.error) == "down" for sink in sinks)
     assert engine.is_idle
 
@@ -434,7 +434,7 @@ def test_fail_all_tells_everyone_though_a_drafter_cannot_end() -> None:
 def test_a_request_that_cannot_start_leaves_no_sampler_open(owner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither where its text cannot be set up, nor where those that draft for it cannot be told of it."""
     engine = engine_with(make(Origin.MODEL))
-    real, n_open = engine._requests._samplers, []
+    real, n_open = engine.requests._samplers, []
 
     def samplers(request: Request, seed: int):
         sampler = real(request, seed)
@@ -451,7 +451,7 @@ def test_a_request_that_cannot_start_leaves_no_sampler_open(owner: str, monkeypa
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("injected")
 
-    engine._requests._samplers = samplers
+    engine.requests._samplers = samplers
     asked = requests(FIXED, n=2)
     with monkeypatch.context() as patched:
         if owner == "Running":
@@ -461,6 +461,6 @@ def test_a_request_that_cannot_start_leaves_no_sampler_open(owner: str, monkeypa
         for sink in run(engine, asked):
             assert "ZeroDivisionError" in str(sink.failed.error)
     assert not n_open
-    assert not engine._requests._matchers
+    assert not engine.requests._matchers
     assert [sink.ids for sink in run(engine, asked)] == PLAIN[0.0][:2]
     assert not n_open

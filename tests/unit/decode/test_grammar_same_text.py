@@ -253,7 +253,7 @@ def test_a_step_beyond_the_limits_ends_its_request_alone() -> None:
     bound, free = requests(schema(PERSON), 2, 0.0, SpeculativeParams(enabled=False))
     broken = make_engine(target(2), grammars=GRAMMARS)
     free = Request(free.prompt, free.sampling, free.speculative, max_tokens=N_TOKENS)
-    sampler = broken._requests._samplers
+    sampler = broken.requests._samplers
 
     def failing(request: Request, seed: int) -> object:
         made = sampler(request, seed)
@@ -261,7 +261,7 @@ def test_a_step_beyond_the_limits_ends_its_request_alone() -> None:
             made.matcher._native.consume_token(START)  # an error from which llguidance's matcher never comes back
         return made
 
-    broken._requests._samplers = failing
+    broken.requests._samplers = failing
     failed, well = run(broken, [bound, free])
     assert failed.failed.error.code == "grammar_failed"
     assert well.done.finish is not None

@@ -115,10 +115,10 @@ def test_a_request_that_is_cancelled_inside_an_image_leaves_nothing_of_it() -> N
 
 def test_cells_of_images_count_in_the_context() -> None:
     engine = make_engine(seeing(n_ctx=27 + 3))
-    engine.check(request(5, 4))
+    engine.requests.check(request(5, 4))
     assert run(engine, [request(5, 4)])[0].done.truncated
     with pytest.raises(ContextOverflowError):
-        make_engine(seeing(n_ctx=27)).check(request(5, 4))
+        make_engine(seeing(n_ctx=27)).requests.check(request(5, 4))
 
 
 @pytest.mark.parametrize("n_free", [0, 1 << 30])

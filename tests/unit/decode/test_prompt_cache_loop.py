@@ -150,7 +150,7 @@ def test_who_runs_and_who_waits_hears_that_the_target_is_lost(n_rounds: int) -> 
         own.submit(number, replace(asked(A), max_tokens=50), sink)
     for _ in range(n_rounds):
         own.step()
-    own.tell_all(UadError("lost"))
+    own.requests.tell_all(UadError("lost"))
     for sink in sinks:
         assert isinstance(sink.end, Failed)
         assert str(sink.end.error) == "lost"

@@ -143,6 +143,18 @@ def public_methods(node: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef
     return [one for one in body if isinstance(one, FUNCTIONS) and not one.name.startswith("_")]
 
 
+def test_no_class_has_more_than_fifteen_methods() -> None:
+    """Where it would, it does two things: each gets a class, or functions."""
+    large = {
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path in sorted((ROOT / "uad").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        and sum(isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) for member in node.body) > 15
+    }
+    assert large == set()
+
+
 def test_every_public_name_has_a_docstring() -> None:
     """A method needs none where a protocol documents a method of that name."""
     found = list(public_classes_and_functions())

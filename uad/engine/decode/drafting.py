@@ -225,13 +225,6 @@ class Drafting:
         views = [DrafterView(origin, *known) if known is not None else DrafterView(origin) for origin, known in worth]
         return policy, self.tally.lengths(), tuple(views)
 
-    def plain_ms(self, depth: int) -> float | None:
-        """Milliseconds that the target takes for a single token after `depth` others; None where that was not measured
-        well.
-        """
-        policy, *_ = self.view(depth)
-        return policy.curve[0] if policy.plain else None
-
     def begin(self, text: DraftedText) -> None:
         """A sequence starts (again) with this text. Nothing is remembered where only a constraint or a prediction could
         draft for it, and it has neither.

@@ -8,7 +8,7 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
-from uad.base.errors import AbortedError, UadError
+from uad.base.errors import AbortedError
 from uad.base.events import CacheCounts, EngineView, Sink, SlotInfo, Totals
 from uad.base.stats import DrafterStats
 from uad.base.types import READ_AGAIN, Clock, Origin, PlacedImage, Request, Rows
@@ -27,8 +27,8 @@ PROMPT_ROWS = 64  # of a prompt at once whose probabilities are asked for: as ma
 
 
 class Engine:
-    """Runs requests on a target. Everything here happens on one thread; events go to each request's sink. `texts` are
-    what its slots hold.
+    """Runs requests on a target. Everything here happens on one thread; events go to each request's sink. `requests`
+    are those that run or wait, `texts` what its slots hold.
 
     least: no pass over the weights may be smaller; dummy rows fill up (see `layout.padding`). matchers: see
     `Scheduler`; cache: see `SlotTexts`.
@@ -54,7 +54,7 @@ class Engine:
         matchers = {} if matchers is None else matchers
         self._slots = slots = Slots(target)
         self.texts = texts = SlotTexts(slots, target, cache, lambda: self._reader.prefill.rate)
-        self._requests = requests = Scheduler(
+        self.requests = requests = Scheduler(
             target, drafting, samplers, seeds, self.limit, clock, matchers, slots, texts
         )
         self._rounds = Rounds(target, drafting, requests, self._least, clock)
@@ -63,25 +63,13 @@ class Engine:
 
     # --- requests
 
-    def check(self, request: Request) -> None:
-        """Raises InvalidRequestError or ContextOverflowError where the request cannot be answered. From any thread."""
-        self._requests.check(request)
-
     def submit(self, number: int, request: Request, sink: Sink) -> None:
         """The request, which was checked, waits for a slot. The sink gets its events."""
-        self._requests.waiting.add(number, request, sink)
+        self.requests.waiting.add(number, request, sink)
 
     def cancel(self, number: int, why: str = "cancelled") -> None:
         """The slot of the request is free now. No event follows; the log says why."""
-        self._requests.cancel(number, why)
-
-    def fail_all(self, error: UadError) -> None:
-        """Every request ends with this error, and its slot is free."""
-        self._requests.fail_all(error)
-
-    def tell_all(self, error: UadError) -> None:
-        """Every request ends with this error. Nothing else happens: the target must not be touched any more."""
-        self._requests.tell_all(error)
+        self.requests.cancel(number, why)
 
     def interrupt(self, wanted: bool = True) -> None:
         """See `PromptReader.interrupt`. From any thread."""
@@ -101,12 +89,7 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs or waits."""
-        return self._requests.is_idle
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether a step would do nothing: nothing runs, and what waits needs texts that are still read from a disk."""
-        return self._requests.is_stuck
+        return self.requests.is_idle
 
     def leave(self) -> None:
         """The models are about to be unloaded, for sleep or at the end: what slots and the prompt cache hold goes to a
@@ -131,7 +114,7 @@ class Engine:
         rounds = self._rounds
         n_policy_failures = self._drafting.policy.n_failures if self._drafting is not None else 0
         cache = self._cache.counts if self._cache is not None else CacheCounts()
-        totals = replace(self._requests.totals, n_decodes=rounds.n_decodes, n_busy_slots=rounds.n_busy_slots)
+        totals = replace(self.requests.totals, n_decodes=rounds.n_decodes, n_busy_slots=rounds.n_busy_slots)
         return replace(totals, n_policy_failures=n_policy_failures, cache=cache)
 
     def view(self) -> EngineView:
@@ -153,11 +136,11 @@ class Engine:
         tokens. A failure ends the requests that it concerns; an exception raised from here says that the engine cannot
         go on.
         """
-        self._requests.admit()
+        self.requests.admit()
         if self._least.rows > 1:
             self._catch_up()
         writing = self._writing()
-        reads = len(writing) < len(self._requests.running)
+        reads = len(writing) < len(self.requests.running)
         if writing:
             self._rounds.write(writing, never if reads else go_on)
         if reads:
@@ -165,7 +148,7 @@ class Engine:
 
     def _writing(self) -> list[Running]:
         """Requests whose prompts are read, in the order of slots."""
-        return [running for running in self._requests.running if not running.is_prefilling]
+        return [running for running in self.requests.running if not running.is_prefilling]
 
     def _catch_up(self) -> None:
         """Ids of texts that must be decoded again are decoded before the passes of the round are laid out, where they

@@ -193,20 +193,10 @@ class Scheduler:
         self.release(running)
         self.totals += Totals.of(done)
         with about(running.request.name):
-            _log.info("%s", summary(done, self._saved_ms(done)))
+            _log.info("%s", summary(done, saved_ms(done, self._drafting)))
             if done.timings.draft.n_drafts:
                 _log.debug("%s", details(done))
             deliver(running.sink, done)
-
-    def _saved_ms(self, done: Done) -> float:
-        """Milliseconds that the answer would have taken without drafts, less those it took; 0 where the costs are not
-        known well.
-        """
-        t = done.timings
-        if self._drafting is None or not t.draft.n_drafts:
-            return 0.0
-        plain_ms = self._drafting.plain_ms(t.n_cached + t.n_prompt + t.n_predicted // 2)
-        return (t.n_predicted - 1) * plain_ms - t.predicted_ms if plain_ms else 0.0
 
     def release(self, running: Running) -> None:
         """The slot is free; what its KV holds stays for the next prompt."""
@@ -252,6 +242,17 @@ class Scheduler:
         self._matchers.pop(slot, None)
         if self._drafting is not None:
             self._drafting.end(slot)
+
+
+def saved_ms(done: Done, drafting: Drafting | None) -> float:
+    """Milliseconds that the answer would have taken without drafts, less those it took; 0 where the costs are not
+    known well.
+    """
+    t = done.timings
+    if drafting is None or not t.draft.n_drafts:
+        return 0.0
+    policy, *_ = drafting.view(t.n_cached + t.n_prompt + t.n_predicted // 2)
+    return (t.n_predicted - 1) * policy.curve[0] - t.predicted_ms if policy.plain else 0.0
 
 
 def summary(done: Done, saved_ms: float = 0.0) -> str:

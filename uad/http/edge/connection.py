@@ -60,19 +60,18 @@ class Connection(web.RequestHandler):
             read_bufsize=_READ_AHEAD_BYTES,
         )
         self._patience, self._is_hurried = patience, False
-        self._stalled: asyncio.TimerHandle | None = None
+        self._stalled, self._arriving = _Deadline(self._loop), _Deadline(self._loop)
         self._head = b""  # how the request that is arriving begins
-        self._arriving: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
         super().connection_made(transport)
-        self._wait_for_head()
+        self._arriving.set(HEAD_S, self._give_up)
 
     def limit_write_time(self, seconds: float) -> None:
         """From now on the client has so long to take what it is sent, whether it takes some of it or not."""
         self._patience, self._is_hurried = seconds, True
-        if self._stalled is not None:
+        if self._stalled.is_set:
             self._wait_for_reader()
 
     def pause_writing(self) -> None:
@@ -83,12 +82,12 @@ class Connection(web.RequestHandler):
     def resume_writing(self) -> None:
         """It takes it again."""
         super().resume_writing()
-        self._forget_reader()
+        self._stalled.forget()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """It is gone."""
-        self._forget_reader()
-        self._forget_head()
+        self._stalled.forget()
+        self._arriving.forget()
         super().connection_lost(exc)
 
     async def shutdown(self, timeout: float | None = 15.0) -> None:
@@ -116,25 +115,16 @@ class Connection(web.RequestHandler):
             reading.content.set_exception(web.RequestPayloadError())
             reading.content.feed_eof()
         if not self._is_waiting():
-            self._forget_head()
-        elif self._arriving is None:
-            self._wait_for_head()
+            self._arriving.forget()
+        elif not self._arriving.is_set:
+            self._arriving.set(HEAD_S, self._give_up)
 
     def _is_waiting(self) -> bool:
         """Whether no head of a request is whole that is not answered yet."""
         return not self._messages and self._current_request is None
 
-    def _wait_for_head(self) -> None:
-        self._arriving = self._loop.call_later(HEAD_S, self._give_up)
-
-    def _forget_head(self) -> None:
-        if self._arriving is not None:
-            self._arriving.cancel()
-            self._arriving = None
-
     def _give_up(self) -> None:
         """The head is late: a part of one is answered, and a connection that never sent anything is closed."""
-        self._arriving = None
         if not self._is_waiting():
             return
         if self._head and self._waiter is not None and not self._waiter.done():
@@ -175,21 +165,12 @@ class Connection(web.RequestHandler):
         return response
 
     def _wait_for_reader(self) -> None:
-        self._forget_reader()
-        self._stalled = self._loop.call_later(self._patience, self._look, self._n_unread())
-
-    def _forget_reader(self) -> None:
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
-
-    def _n_unread(self) -> int:
-        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+        self._stalled.set(self._patience, self._look, _n_unread(self.transport))
 
     def _look(self, n_before: int) -> None:
         """Close the connection unless the client has read since it had `n_before` bytes to read."""
         # A phone on a slow line takes little, but some: only one that took nothing at all is gone.
-        if self._n_unread() < n_before and not self._is_hurried:
+        if _n_unread(self.transport) < n_before and not self._is_hurried:
             self._wait_for_reader()
         elif self.transport is not None:
             log.info(
@@ -197,6 +178,39 @@ class Connection(web.RequestHandler):
                 self.transport.get_extra_info("peername"),
             )
             self.transport.abort()
+
+
+class _Deadline:
+    """A call that is made once, unless it is put off or forgotten before."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the call is still to be made."""
+        return self._timer is not None
+
+    def set(self, seconds: float, work: Callable[..., None], *args: object) -> None:
+        """Call `work` with these arguments so long from now, in place of what was set before."""
+        self.forget()
+
+        def due() -> None:
+            self._timer = None
+            work(*args)
+
+        self._timer = self._loop.call_later(seconds, due)
+
+    def forget(self) -> None:
+        """Make no call."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _n_unread(transport: asyncio.Transport | None) -> int:
+    return 0 if transport is None else transport.get_write_buffer_size()
 
 
 def limit_write_time(request: web.Request, seconds: float) -> None:

@@ -79,16 +79,16 @@ class WholeReader:
     def doubled(self) -> Wait[None]:
         """One call in doubled braces. Raises MalformedError where braces are left over after it."""
         call = yield from self._call()
-        if (yield from self._json.next()) == "}":
+        if (yield from self._json.lexer.next()) == "}":
             raise MalformedError("a brace too many")
         call.emit(self._emitter)
 
     def _calls(self) -> Wait[list[WholeCall]]:
         """An object, or a list of at least one."""
-        if (yield from self._json.next()) != "[":
+        if (yield from self._json.lexer.next()) != "[":
             return [(yield from self._call())]
         calls: list[WholeCall] = []
-        yield from self._json.expect("[")
+        yield from self._json.lexer.expect("[")
         while not calls or (yield from self._json.goes_on("]")):
             calls.append((yield from self._call()))
         return calls
@@ -103,7 +103,7 @@ class WholeReader:
         while is_first or (yield from self._json.goes_on(close)):
             is_first = False
             key = yield from self._json.one_of(left)
-            yield from self._json.expect(":")
+            yield from self._json.lexer.expect(":")
             left -= self._alike(key)
             if key in self._names:
                 tool = self._emitter.tools.get((yield from self._json.one_of(self._emitter.tools)))
@@ -126,7 +126,7 @@ class WholeReader:
 
     def _object(self, tool: Tool | None) -> Wait[str]:
         """Arguments, judged as they come where the tool's name is known; or a string that holds them."""
-        char = yield from self._json.next()
+        char = yield from self._json.lexer.next()
         if char not in ("{", '"'):
             raise MalformedError("arguments are an object")
         schema: ToolSchema = tool.parameters if char == "{" and tool is not None and self._judges else {}
