@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from uad.base.config import Config
 from uad.base.console import Report
 from uad.base.errors import ConfigError, InvalidRequestError, NotSupportedError
 from uad.base.events import ModelInfo, RuntimeInfo
-from uad.base.types import BY_REQUEST, Request
+from uad.base.types import BY_REQUEST, ConstraintKind, Request
 from uad.drafts.lookup.lookup_drafter import GrammarDrafter, LookupDrafter
 from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.decode.drafting import Drafting
@@ -46,6 +47,7 @@ from uad.runtime.target import LoadedTarget, open_target
 from uad.runtime.timing import TIMING, Timing
 from uad.text.grammar.grammars import Grammars
 from uad.text.grammar.protocol import Matcher
+from uad.text.grammar.schema_words import unread_words
 from uad.text.grammar.vocabulary import GrammarVocabulary
 from uad.text.mapping.recognise import bos_name, eos_name
 from uad.text.prompts import TextService
@@ -213,6 +215,10 @@ def _grammars(config: Config, model: Model, encoder: Encoder) -> Grammars:
     if config.constraint is not None:
         try:
             grammars.check(config.constraint)
+            is_schema = config.constraint.kind is ConstraintKind.JSON_SCHEMA
+            given = json.loads(config.constraint.text) if is_schema else None
+            words = unread_words(given) if isinstance(given, dict) else []
+            grammars.notes += tuple(f"--json-schema: the word {word!r} has no effect" for word in words)
         except (InvalidRequestError, NotSupportedError) as error:
             raise ConfigError(f"the {config.constraint.kind} given for all requests: {error}") from None
     return grammars

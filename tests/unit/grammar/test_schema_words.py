@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
 import llguidance
 import pytest
-from kit.grammar_kit import GRAMMARS, fits, schema
+from kit.fake_runtime import CONFIG
+from kit.grammar_kit import ENCODER, GRAMMARS, TABLE, fits, schema
 
-from uad.base.errors import InvalidRequestError
+from uad.base.errors import ConfigError, InvalidRequestError
+from uad.runtime.open import _grammars
+from uad.text.grammar import grammars, patterns
 from uad.text.grammar.schema_words import FORMATS, WORDS, drop_idle_words, loosened
 
 OBJECT = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False}
@@ -153,3 +158,73 @@ def test_a_loosened_list_has_no_more_items_than_can_differ(asked: dict[str, Any]
 def test_a_schema_whose_items_may_repeat_is_not_copied() -> None:
     schema_ = {"type": "array", "items": {"enum": [1]}, "uniqueItems": False}
     assert loosened(schema_) is schema_
+
+
+def test_a_choice_whose_parts_overlap_has_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    grammars._say_any_of.cache_clear()
+    for least in (2, 3):
+        GRAMMARS.check(schema({"oneOf": [{"type": "integer"}, {"type": "number", "minimum": least}]}))
+    (line,) = caplog.messages
+    assert "oneOf in a schema is read as anyOf" in line
+
+
+def test_a_list_of_names_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="propertyOrdering must be a list of names"):
+        GRAMMARS.check(schema({"propertyOrdering": "a"}))
+
+
+def test_a_schema_for_all_requests_says_at_start_which_words_have_no_effect() -> None:
+    bound = schema({"type": "string", "minLenght": 3, "nullable": True, "title": "t"})
+    model: Any = SimpleNamespace(vocab=TABLE)
+    assert _grammars(replace(CONFIG, constraint=bound), model, ENCODER).notes == (
+        "--json-schema: the word 'minLenght' has no effect",
+        "--json-schema: the word 'nullable' has no effect",
+    )
+    with pytest.raises(ConfigError, match="did you mean minLength"):
+        _grammars(replace(CONFIG, constraint=schema({"min_length": 3})), model, ENCODER)
+
+
+TEXTS = {
+    "date": ["2020-02-29", "0001-12-31"],
+    "time": ["00:00:00Z", "23:59:60.25+02:30"],
+    "date-time": ["2020-02-29T12:00:00Z"],
+    "duration": ["P1W", "P1Y2M3DT4H5M6S", "PT5M", "P3D"],
+    "email": ["a@b.c", "first.last+x@mail.example.com"],
+    "hostname": ["a", "a-1.example.com"],
+    "ipv4": ["0.0.0.0", "255.249.199.9"],
+    "ipv6": ["::", "::1", "fe80::1", "1:2:3:4:5:6:7:8", "1:2:3:4:5:6::"],
+    "uri": ["http://a.b/c?d=e#f", "mailto:a@b.c", "urn:isbn:0"],
+    "uuid": ["123e4567-e89b-12d3-a456-426614174000"],
+}
+BROKEN = [
+    "",
+    " ",
+    "2020-13-01",
+    "2020-1-1",
+    "24:00:00Z",
+    "12:00",
+    "P",
+    "PT",
+    "P1S",
+    "a@",
+    "@b",
+    "-a",
+    "a..b",
+    "256.1.1.1",
+]
+BROKEN += ["1.2.3", ":::", "1::2::3", "1:2:3:4:5:6:7", "a b", "//a", "123e4567", "1:2:3:4:5:6:7::", "::1:2:3:4:5:6:7"]
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_formats_of_arguments_are_within_those_of_json(name: str) -> None:
+    """Arguments in tags hold what the same argument could be in JSON."""
+    known = schema({"type": "string", "format": name})
+    for text in TEXTS[name]:
+        assert re.fullmatch(patterns.FORMATS[name], text), text
+        assert fits(known, json.dumps(text)), text
+    for text in [*BROKEN, *(text for texts in TEXTS.values() for text in texts)]:
+        assert fits(known, json.dumps(text)) or not re.fullmatch(patterns.FORMATS[name], text), text
+
+
+def test_every_format_that_json_keeps_to_is_kept_to_in_arguments() -> None:
+    assert patterns.FORMATS.keys() == TEXTS.keys() == FORMATS - {"unknown"}

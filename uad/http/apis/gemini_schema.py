@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 from uad.base.checkpoint import checkpoint
 from uad.base.errors import InvalidRequestError
 from uad.http.requests.left_out import leave_out
-from uad.text.grammar.schema_words import Schema, schemas_in
+from uad.text.grammar.schema_words import Schema, put_in_order, schemas_in
 
 MAX_DEPTH = 64
 """Schemas in each other."""
@@ -78,12 +78,10 @@ def _schema(value: object, where: str, depth: int) -> Any:
             raise InvalidRequestError.at(f"{where}.{name[:64]}", "is no word of schemas; leave it out")
         leave_out("generateContent", f"the word {name[:64]!r} of a schema", "schemas have no such word")
     out = {name: _word(name, given[name], f"{where}.{name}", depth) for name in words}
-    is_nullable, order = out.pop("nullable", False), out.pop("propertyOrdering", [])
+    is_nullable = out.pop("nullable", False)
     if out.get("type") == "type_unspecified":
         del out["type"]
-    if "properties" in out:
-        members = out["properties"]
-        out["properties"] = {name: members[name] for name in dict.fromkeys([*order, *members]) if name in members}
+    put_in_order(out)
     return _nullable(out) if is_nullable else out
 
 

@@ -12,13 +12,15 @@ from uad.base.types import Constraint, ConstraintKind
 from uad.http.requests.fields import ChatBody, GenerationBody
 from uad.http.requests.generation import Backend
 from uad.http.requests.left_out import leave_out
+from uad.http.requests.no_effect import NO_EFFECT
 from uad.text.calls.constraint import after_thoughts, call_constraint
 from uad.text.calls.parser import Start
 from uad.text.calls.tools import Calls, Tool
-from uad.text.grammar.schema_words import Schema, loosened
+from uad.text.grammar.schema_words import Schema, loosened, unread_words
 from uad.text.prompts import Text
 
 _JSON, _GRAMMAR, _REGEX, _CHOICE = ConstraintKind
+_MOST_WORDS = 16  # of a schema that the log names
 
 
 def asked_constraint(body: GenerationBody) -> tuple[str, Constraint] | None:
@@ -80,24 +82,32 @@ def _with_calls(engine: Backend, own: Constraint | None, calls: Calls, start: St
     text = engine.text
     is_bound = calls.are_required or answer is not None
     if is_bound or any(tool.strict for tool in calls.tools):
-        calls = replace(calls, tools=tuple(_loosened_tool(i, tool) for i, tool in enumerate(calls.tools)))
+        calls = replace(calls, tools=tuple(_settled_tool(i, tool) for i, tool in enumerate(calls.tools)))
     bound = call_constraint(text.vocab, text.answers, calls, start, tail, {} if answer is True else answer)
     if bound is None:
         return own
     try:
         _check(text, "tools", bound)
     except InvalidRequestError:
-        # The grammar of all tools says not which of them is wrong: each schema by itself does
-        for i, tool in enumerate(calls.tools):
-            name = f"tools.{i}.function.parameters"
-            _check(text, name, Constraint(_JSON, json.dumps({"type": "object", **tool.parameters})))
+        _check_tools(text, calls)  # the grammar of all tools says not which of them is wrong
         raise
+    if text.answers.calls[0].body not in ("json", "list"):
+        _check_tools(text, calls)  # where arguments are written one by one, not every word gets into the grammar
     return bound
 
 
-def _loosened_tool(i: int, tool: Tool) -> Tool:
-    name = f"tools.{i}.function.parameters"
-    return tool if tool.strict else replace(tool, parameters=_loosened(name, dict(tool.parameters)))
+def _settled_tool(i: int, tool: Tool) -> Tool:
+    return replace(tool, parameters=_settled(_place(i), dict(tool.parameters), tool.strict))
+
+
+def _place(i: int) -> str:
+    return f"tools.{i}.function.parameters"
+
+
+def _check_tools(text: Text, calls: Calls) -> None:
+    """Compile each tool's schema by itself."""
+    for i, tool in enumerate(calls.tools):
+        _check(text, _place(i), Constraint(_JSON, json.dumps({"type": "object", **tool.parameters})))
 
 
 def _check(text: Text, name: str, constraint: Constraint) -> None:
@@ -144,28 +154,40 @@ def _schema(name: str, value: object, is_strict: bool = False) -> Constraint | N
     if value is None or value == "":
         return None
     if isinstance(value, str):
-        return Constraint(_JSON, value if is_strict else _loosened_text(name, value))
+        return Constraint(_JSON, _settled_text(name, value, is_strict))
     if not isinstance(value, dict) and value is not True:
         raise InvalidRequestError.at(name, "must be a JSON schema, which is an object")
     try:
-        return Constraint(_JSON, json.dumps(value if is_strict or value is True else _loosened(name, value)))
+        return Constraint(_JSON, json.dumps(value if value is True else _settled(name, value, is_strict)))
     except RecursionError:
         raise InvalidRequestError.at(name, "the schema is nested too deeply") from None
 
 
-def _loosened_text(name: str, text: str) -> str:
+def _settled_text(name: str, text: str, is_strict: bool) -> str:
     """The same for a schema in a text. One that cannot be read is refused later."""
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    loose = _loosened(name, schema) if isinstance(schema, dict) else schema
-    return text if loose is schema else json.dumps(loose)
+    settled = _settled(name, schema, is_strict) if isinstance(schema, dict) else schema
+    return text if settled is schema else json.dumps(settled)
 
 
-def _loosened(name: str, schema: Schema) -> Schema:
-    """Loosen a schema that is not strict, which stands at `name`: repeated items are allowed."""
-    loose = loosened(schema)
+def _settled(name: str, schema: Schema, is_strict: bool) -> Schema:
+    """The schema that stands at `name`, where items may repeat if it is not strict; the log has a line for each word
+    that is left out. Raises InvalidRequestError.
+    """
+    try:
+        unread = unread_words(schema)
+    except InvalidRequestError as error:
+        raise InvalidRequestError.at(name, str(error)) from None
+    for word in unread[:_MOST_WORDS]:
+        leave_out(
+            name, f"the word {word[:64]!r} of a schema", NO_EFFECT.get(f"schema.{word}", "schemas have no such word")
+        )
+    if len(unread) > _MOST_WORDS:
+        leave_out(name, "a number of other words of a schema", "schemas have no such words")
+    loose = schema if is_strict else loosened(schema)
     if loose is not schema:
         leave_out(name, "uniqueItems", "repeated items cannot be ruled out; a schema with strict: true is refused")
     return loose

@@ -69,6 +69,10 @@ NO_EFFECT: Mapping[str, str] = {
     "json_schema.description": _NO_PLACE,
     "format.name": "the schema says what the answer is",
     "format.description": _NO_PLACE,
+    "schema.format": "schemas have it for a note; dates, times, addresses, URIs and UUIDs are kept to",
+    "schema.nullable": 'schemas have no such word; send a type such as ["string", "null"]',
+    "schema.required": "a member is required by the list of its object; true says nothing",
+    **dict.fromkeys((f"schema.content{word}" for word in ("Encoding", "MediaType", "Schema")), "texts are not decoded"),
 }
 """From `parent.member`, or `member` at the top, to why it has no effect."""
 CONTENT = frozenset(

@@ -12,6 +12,7 @@ from typing import Any
 
 from uad.base.errors import InvalidRequestError
 from uad.text.calls.format import QUOTE, CallFormat, Tags
+from uad.text.calls.judge import fits
 from uad.text.calls.lark import (
     AnyRow,
     Argument,
@@ -25,7 +26,7 @@ from uad.text.calls.lark import (
     slashed,
 )
 from uad.text.calls.tools import Tool, ToolSchema, listed, resolved, type_of, types_in
-from uad.text.grammar.patterns import whole_match
+from uad.text.grammar.patterns import FORMATS, whole_match
 
 _CDATA = "<![CDATA["
 _PLAIN_NAME = re.compile(r"[^\s=,:(){}\[\]\"'<>]{1,256}")
@@ -164,18 +165,20 @@ def _one_of(rows: list[tuple[GrammarPart, ...]]) -> tuple[GrammarPart, ...]:
 
 def _text(kind: ValueKind, until: str, without: str, never: tuple[str, ...] = ()) -> Iterator[GrammarPart]:
     """A string of this kind, up to what ends it; nothing where none can be written."""
+    must = tuple(_conditions(kind.schema))
     if kind.values is None:
-        yield FreeText(until, without, tuple(_conditions(kind.schema)), never)
+        yield FreeText(until, without, must, never)
         return
-    writable = [text for text in map(str, kind.values) if without not in text]
+    fitting = [text for text in map(str, kind.values) if all(re.fullmatch(regex, text) for regex in must)]
+    writable = [text for text in fitting if without not in text]
     texts = [text for text in writable if not any(re.fullmatch(regex, text) for regex in never)]
     if texts:
         yield FreeText(until, without, ("|".join(map(slashed, texts)),)) if never else OneOf(tuple(texts))
 
 
 def _conditions(schema: ToolSchema) -> Iterator[str]:
-    """Regular expressions for the length and the pattern of a text. A pattern that needs more than they can is left
-    out.
+    """Regular expressions for the length, the pattern and the format of a text. A pattern that needs more than they
+    can is left out; a request with one is refused.
     """
     low, high = schema.get("minLength", 0), schema.get("maxLength")
     if low or high is not None:
@@ -183,6 +186,8 @@ def _conditions(schema: ToolSchema) -> Iterator[str]:
     pattern = schema.get("pattern")
     if isinstance(pattern, str) and (regex := whole_match(pattern)):
         yield regex
+    if schema.get("format") in FORMATS:
+        yield FORMATS[schema["format"]]
 
 
 def _read_as_others(kinds: list[ValueKind]) -> tuple[str, ...]:
@@ -390,32 +395,27 @@ def kinds_of(schema: ToolSchema, root: ToolSchema) -> list[ValueKind] | None:
         return None
     kinds: list[ValueKind] = []
     for part in parts:
-        own = list(_own_kinds(part))
+        own = list(_own_kinds(part, root))
         if not own:
             return None
         kinds += own
     return kinds
 
 
-def _own_kinds(schema: ToolSchema) -> Iterator[ValueKind]:
+def _own_kinds(schema: ToolSchema, root: ToolSchema) -> Iterator[ValueKind]:
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     named = [kind for kind in listed(schema.get("type")) if isinstance(kind, str)]
     if not schema.keys() - set(_SAY_NOTHING):
         named = ["string", "number", "boolean", "null", "object", "array"]
     if isinstance(values, list):
         for kind in dict.fromkeys(map(type_of, values)):
-            fitting = [value for value in values if type_of(value) == kind and _fits(value, named)]
+            fitting = [value for value in values if type_of(value) == kind and fits(value, schema, root)]
             if fitting:
-                yield ValueKind(kind, {"enum": fitting}, fitting)
+                note = {"format": schema["format"]} if kind == "string" and "format" in schema else {}
+                yield ValueKind(kind, {"enum": fitting, **note}, fitting)
         return
     for kind in named:
         yield ValueKind(kind, {**{name: value for name, value in schema.items() if name not in _NOTES}, "type": kind})
-
-
-def _fits(value: object, types: list[str]) -> bool:
-    kind = type_of(value)
-    is_whole = isinstance(value, int | float) and value == int(value)
-    return not types or kind in types or (kind == "number" and "integer" in types and is_whole)
 
 
 def _parts(schema: ToolSchema, root: ToolSchema, depth: int) -> list[dict[str, Any]] | None:

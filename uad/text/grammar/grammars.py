@@ -8,7 +8,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import NamedTuple, TypeVar
@@ -118,6 +118,8 @@ class Grammars:
 
     def _compile_here(self, constraint: Constraint) -> Compiled:
         native = self._made(source(constraint))
+        if any("oneOf" in note for note in native.get_grammar_warnings()):
+            _say_any_of()
         trial = native.deep_copy()
         for _ in range(_TRIAL_IDS):
             n_vocab = self._vocabulary.table.n_vocab
@@ -150,6 +152,11 @@ class Grammars:
             return start + words
         place = culprit(parsed(constraint.text), lambda part: self._made(schema_source(part)).is_error())
         return f"the schema cannot be compiled: {words} (at {place})"
+
+
+@cache
+def _say_any_of() -> None:
+    _log.warning("oneOf in a schema is read as anyOf where its parts may overlap; an answer may fit several of them")
 
 
 # --- work that may take too long, or call too deeply for usual threads

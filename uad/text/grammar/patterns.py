@@ -9,6 +9,35 @@ import llguidance
 
 from uad.text.grammar.grammars import LIMITS
 
+_DATE = r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
+_TIME = r"(?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60)(?:\.\d+)?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
+_HOURS = r"T(?:\d+H(?:\d+M(?:\d+S)?)?|\d+M(?:\d+S)?|\d+S)"
+_LABEL = "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+_HOST = rf"{_LABEL}(?:\.{_LABEL})*"
+_WORD = r"[a-zA-Z0-9!#$%&'*+=?^_`{|}~-]+"
+_BYTE = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_HEX = "[0-9a-fA-F]"
+_GROUP = f"{_HEX}{{1,4}}"
+FORMATS = {
+    "date": _DATE,
+    "time": _TIME,
+    "date-time": f"{_DATE}T{_TIME}",
+    "duration": rf"P(?:\d+W|(?:\d+D|\d+M(?:\d+D)?|\d+Y(?:\d+M(?:\d+D)?)?)(?:{_HOURS})?|{_HOURS})",
+    "email": rf"{_WORD}(?:\.{_WORD})*@{_HOST}",
+    "hostname": _HOST,
+    "ipv4": rf"{_BYTE}(?:\.{_BYTE}){{3}}",
+    "ipv6": "|".join(
+        (
+            f"(?:{_GROUP}:){{7}}{_GROUP}",
+            *(f"(?:{_GROUP}(?::{_GROUP}){{0,{n}}})?::(?:{_GROUP}(?::{_GROUP}){{0,{5 - n}}})?" for n in range(6)),
+        )
+    ),
+    "uri": r"[a-zA-Z][a-zA-Z0-9+.-]*:(?:[a-zA-Z0-9._~:\/?#\[\]@!$&'()*+,;=-]|%[0-9a-fA-F]{2})+",
+    "uuid": f"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}",
+}
+"""Regular expressions for the whole of texts of these formats, none of which holds more than llguidance's own for JSON
+strings.
+"""
 MAX_BYTES = 1 << 12
 """Size of a text in which a pattern is looked for: a microsecond or two each."""
 

@@ -1,14 +1,16 @@
-"""Words of JSON schemas that forbid nothing where they stand. llguidance refuses some of them; they are left out.
+"""Words of JSON schemas, decided here for every door: a word forbids nothing where it stands and is left out, or it is
+obeyed, or it stays and llguidance refuses it with its place; but see `loosened`. `unread_words` names the rest.
 
-JSON Schema has `format` for a note unless a validator says otherwise, so one that llguidance does not know is such a
-word. A word that forbids something and is not known stays, and is refused with its place; but see `loosened`.
+JSON Schema has `format` for a note unless a validator says otherwise, so one that llguidance does not know is unread.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
+
+from uad.base.errors import InvalidRequestError
 
 Schema = dict[str, Any]
 
@@ -16,7 +18,6 @@ FORMATS = frozenset(
     ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid", "unknown")
 )
 """Words that llguidance keeps to."""
-_DRAFTS = ("http://json-schema.org/", "https://json-schema.org/")
 _NAMED = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
 _LISTED = ("prefixItems", "anyOf", "oneOf", "allOf", "items")
 _ONE = ("items", "additionalItems", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else")
@@ -31,6 +32,14 @@ _ASSERTIONS = frozenset(
         *("dependencies", "unevaluatedProperties"),
     )
 )
+_NOTES = frozenset(
+    (
+        *("title", "description", "default", "example", "examples", "deprecated", "readOnly", "writeOnly", "$comment"),
+        *("discriminator", "externalDocs", "xml", "propertyOrdering", "then", "else"),
+        *("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary", *_NAMED),
+    )
+)
+"""Words that bind nothing by themselves, as their specifications say: nobody misses them."""
 
 
 class IdleWord(NamedTuple):
@@ -63,7 +72,7 @@ def _all_values(value: object, is_idle: Callable[[object], bool]) -> bool:
 
 
 WORDS: Mapping[str, IdleWord] = {
-    "$schema": IdleWord("", lambda value, _: not str(value).startswith(_DRAFTS)),
+    "$schema": IdleWord("", lambda *_: True),  # with an old draft llguidance passes over words of newer ones
     "$dynamicAnchor": IdleWord("", lambda *_: True),
     "$recursiveAnchor": IdleWord("", lambda *_: True),
     "format": IdleWord("string", lambda value, _: isinstance(value, str) and value not in FORMATS),
@@ -121,11 +130,58 @@ def _has_few_members(schema: Schema, most: object) -> bool:
 
 
 def drop_idle_words(root: Schema) -> Schema:
-    """The same schema, from which idle words were taken."""
+    """The same schema, from which idle words were taken. Its members have the order that `propertyOrdering` gives, and
+    `$id: "#a"` of old drafts is an anchor. Raises InvalidRequestError.
+    """
     for schema in schemas_in(root):
         for name in [name for name, value in schema.items() if _is_idle(name, value, schema)]:
             del schema[name]
+        for name in ("$id", "id"):
+            if isinstance(place := schema.get(name), str) and place.startswith("#"):
+                schema["$anchor"] = schema.pop(name)[1:]
+        put_in_order(schema)
     return root
+
+
+def put_in_order(schema: Schema) -> None:
+    """Put a schema's members in the order that its own `propertyOrdering` gives. Raises InvalidRequestError."""
+    order, members = schema.pop("propertyOrdering", []), schema.get("properties")
+    if not isinstance(order, list) or not all(isinstance(name, str) for name in order):
+        raise InvalidRequestError("propertyOrdering must be a list of names")
+    if isinstance(members, dict):
+        schema["properties"] = {name: members[name] for name in (*order, *members) if name in members}
+
+
+def unread_words(root: Schema) -> list[str]:
+    """The words of a schema that have no effect though they may be meant to have one, once each. Raises
+    InvalidRequestError for a word that is spelled in another case.
+    """
+    unread: dict[str, None] = {}
+    pointed = {ref.split("/")[1] for schema in schemas_in(root) if _is_pointer(ref := schema.get("$ref"))}
+    for schema in schemas_in(root):
+        for name, value in schema.items():
+            if value in (None, False) or name.startswith("x-") or name in _NOTES:
+                continue
+            if name in _ASSERTIONS:
+                is_unread = (name == "format" and value not in FORMATS) or (name == "required" and value is True)
+            else:
+                is_unread = not (schema is root and name in pointed)
+                if right := _SPELLED.get(_plain(name)):
+                    raise InvalidRequestError(f"schemas have no word {name[:64]}; did you mean {right}?")
+            if is_unread:
+                unread[name] = None
+    return [*unread]
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
+
+
+_SPELLED = {_plain(word.removeprefix("$")): word for word in sorted(_ASSERTIONS, reverse=True)}
+
+
+def _is_pointer(ref: object) -> TypeGuard[str]:
+    return isinstance(ref, str) and ref.startswith("#/")
 
 
 def loosened(root: Schema) -> Schema:
@@ -178,7 +234,7 @@ def schemas_in(root: Schema) -> Iterator[Schema]:
 def target_of(root: Schema, schema: Schema) -> object:
     """The value that a schema's local `$ref` names; None where it has no such reference."""
     ref = schema.get("$ref")
-    if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
+    if not (_is_pointer(ref) or ref == "#"):
         return None
     value: object = root
     for step in ref.split("/")[1:]:
