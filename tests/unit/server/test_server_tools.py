@@ -104,7 +104,7 @@ def test_the_name_comes_before_the_arguments_are_whole():
     assert len(pieces) > 5
 
 
-@pytest.mark.parametrize("body", [{"tools": [], "tool_choice": "required"}, {"tools": [TOOL], "tool_choice": "none"}])
+@pytest.mark.parametrize("body", [{"tools": []}, {"tools": [TOOL], "tool_choice": "none"}])
 def test_without_a_tool_to_call_the_text_is_content(body: dict[str, Any]):
     found = choice(CALL, **body)
     assert (found["finish_reason"], found["message"]) == ("stop", {"role": "assistant", "content": CALL})
@@ -361,7 +361,6 @@ def test_a_required_call_is_constrained():
         assert "%json" in found.text
         assert not found.triggers
     assert bound_by() is None
-    assert bound_by(tools=[], tool_choice="required") is None
     assert bound_by(tool_choice="none", tools=[STRICT]) is None
 
 

@@ -20,7 +20,6 @@ from uad.http.apis.api import BODY_ONLY, AnswerRoute, Api, Called, CountRoute
 from uad.http.apis.blocks import Added, Block, BlockDialect, BlockKind, BlockStep, Closed, Opened
 from uad.http.apis.choice import Choice
 from uad.http.apis.dialect import (
-    NOTHING_TO_CALL,
     Frame,
     JsonMembers,
     Served,
@@ -39,8 +38,9 @@ from uad.http.apis.problems import KINDS, OVERFLOW, Problem
 from uad.http.requests.chat import Reading
 from uad.http.requests.fields import MAX_MESSAGES, Body, ChatBody, Count, Effort, Length, StopTexts, account_for_request
 from uad.http.requests.job import Job
-from uad.http.requests.left_out import leave_out
+from uad.http.requests.left_out import account_for, leave_out
 from uad.http.requests.message_fields import MAX_NAME, MAX_PARTS, MAX_TOOLS, FunctionBody
+from uad.http.requests.no_effect import NO_EFFECT
 
 ROUTE = "/v1/messages"
 OLDEST_VERSION = "2023-06-01"
@@ -235,8 +235,6 @@ def read_message(members: Mapping[str, object], called: Called = BODY_ONLY) -> T
     chat = {**rest_of(members, own), "messages": talk.messages, "tools": tools}
     chat |= {"stop": own.stop_sequences} if own.stop_sequences else {}
     chat |= {**_choice(own), **_thinking(own), **_form(own), **_TELEMETRY}
-    if chat.get("tool_choice") == "required" and own.tools and not tools:
-        raise InvalidRequestError.at("tool_choice", NOTHING_TO_CALL)
     if own.max_tokens is not None:
         chat["max_tokens"] = own.max_tokens
     return Translated(own, chat_of(chat, spelling), spelling, places=talk.places)
@@ -322,6 +320,7 @@ def _form(own: MessagesBody) -> Json:
         return out
     if given.get("type") != "json_schema" or not isinstance(given.get("schema"), dict):
         raise InvalidRequestError.at(name, "must be of type json_schema, with a schema that is an object")
+    account_for(given, ("type", "schema", "strict"), NO_EFFECT, ROUTE, name)
     return {
         **out,
         "response_format": {"type": "json_schema", "json_schema": {"schema": given["schema"], "strict": True}},

@@ -38,7 +38,6 @@ from uad.http.requests.prompt_ids import split_prompts
 _ALPHABET = string.ascii_letters + string.digits
 _SEVERAL = ("n", "n_cmpl")
 _FOREIGN = (*_SEVERAL, "n_probs", "logprobs")
-NOTHING_TO_CALL = "a call is required, and none of the tools can be called here; send a function"
 P = TypeVar("P", bound=CompletionBody | NativeBody)
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)

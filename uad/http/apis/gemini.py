@@ -137,7 +137,7 @@ def read_content(
     chat: Json = {**rest_of(members, own), "messages": talk.messages, "stream": stream, "tools": given}
     settings = config.model_dump(include=set(_SETTINGS), exclude_none=True)
     chat |= {_SETTINGS[name]: value for name, value in settings.items()}
-    chat |= {**_choice(calling, given), **_thinking(config.thinking_config), **_form(config)}
+    chat |= {**_choice(calling), **_thinking(config.thinking_config), **_form(config)}
     chat |= {"logprobs": config.response_logprobs} | (
         {} if config.logprobs is None else {"top_logprobs": config.logprobs}
     )
@@ -250,14 +250,12 @@ def _tool(declaration: DeclarationBody, where: str, is_strict: bool) -> dict[str
     return {"type": "function", "function": {name: value for name, value in function.items() if value is not None}}
 
 
-def _choice(config: CallingConfig, tools: Sequence[object]) -> Json:
+def _choice(config: CallingConfig) -> Json:
     words = {"AUTO": "auto", "VALIDATED": "auto", "MODE_UNSPECIFIED": "auto", "ANY": "required", "NONE": "none"}
     mode = words.get(config.mode.upper())
     if mode is None:
         where = f"{_CHOICE}.mode"
         raise InvalidRequestError.at(where, f"must be AUTO, ANY, VALIDATED or NONE, not {config.mode[:64]!r}")
-    if mode == "required" and not tools:
-        raise InvalidRequestError.at(_CHOICE, "a call is required, and there is no function; declare one")
     if mode == "none" or not config.allowed_function_names:
         return {"tool_choice": mode}
     allowed = [{"type": "function", "function": {"name": name}} for name in config.allowed_function_names]

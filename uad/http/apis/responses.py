@@ -18,7 +18,6 @@ from uad.http.apis.api import BODY_ONLY, AnswerRoute, Api, Called, CountRoute
 from uad.http.apis.blocks import Added, Block, BlockDialect, BlockKind, BlockStep, Closed, Opened
 from uad.http.apis.choice import Choice, logprobs_json, prediction_json, stats_json
 from uad.http.apis.dialect import (
-    NOTHING_TO_CALL,
     Frame,
     JsonMembers,
     Served,
@@ -223,8 +222,6 @@ def _tools(own: ResponsesBody) -> tuple[list[tuple[int, FunctionBody]], Json]:
         tools, choice = [tool for tool in tools if tool[1].name in allowed], choice.get("mode", "auto")
         if choice not in ("auto", "required"):
             raise InvalidRequestError.at("tool_choice.mode", "must be auto or required")
-    if choice == "required" and own.tools and not tools:
-        raise InvalidRequestError.at("tool_choice", NOTHING_TO_CALL)
     return tools, {"tool_choice": _choice(choice)}
 
 

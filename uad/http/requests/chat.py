@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from uad.base.errors import InvalidRequestError
 from uad.base.types import Constraint
 from uad.http.requests.fields import ChatBody
 from uad.http.requests.generation import Backend
@@ -45,8 +44,6 @@ PLAIN = Reading(AnswerFormat(), Calls(), Start(), shows_thoughts=True)
 def calls_of(body: ChatBody) -> Calls:
     """Settings of calls, as the request gives them. A call that is required comes alone, unless several are asked
     for: a small model would write the same one again and again.
-
-    Raises InvalidRequestError for a choice of a tool that is not there.
     """
     tools = tuple(
         Tool(function.name, function.parameters or {}, bool(function.strict))
@@ -54,10 +51,8 @@ def calls_of(body: ChatBody) -> Calls:
     )
     choice, parallel, answered = body.tool_choice, body.parallel_tool_calls, tuple(_answered(body.messages))
     if isinstance(choice, NamedTool):
-        _check_names(body, [choice.name])
         return Calls(tools, choice.name, True, parallel is not False, answered)
     if isinstance(choice, AllowedTools):
-        _check_names(body, choice.names)
         choice = choice.mode
     return Calls(tools, choice, False, choice != "required" if parallel is None else parallel, answered)
 
@@ -88,13 +83,6 @@ def _arguments_of(call: CallBody) -> object:
         return json.loads(given or "{}") if given is None or isinstance(given, str) else given
     except (ValueError, RecursionError):
         return given
-
-
-def _check_names(body: ChatBody, names: Sequence[str]) -> None:
-    known = {tool.function.name for tool in body.tools}
-    for name in names:
-        if name not in known:
-            raise InvalidRequestError.at("tool_choice", f"tools has no function {name!r}")
 
 
 def reading_of(engine: Backend, body: ChatBody, tail: str, own: Constraint | None, default: str) -> Reading:

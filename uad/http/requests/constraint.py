@@ -11,7 +11,7 @@ from uad.base.errors import InvalidRequestError, RequestError
 from uad.base.types import Constraint, ConstraintKind
 from uad.http.requests.fields import ChatBody, GenerationBody
 from uad.http.requests.generation import Backend
-from uad.http.requests.left_out import leave_out
+from uad.http.requests.left_out import account_for, leave_out
 from uad.http.requests.no_effect import NO_EFFECT
 from uad.text.calls.constraint import after_thoughts, call_constraint
 from uad.text.calls.parser import Start
@@ -121,6 +121,8 @@ def _response_format(name: str, value: object) -> Constraint | None:
     if value is None:
         return None
     given = _object(name, value)
+    member = {"json_object": "schema", "json_schema": "json_schema"}.get(str(given.get("type")), "type")
+    account_for(given, ("type", member), NO_EFFECT, name, name)
     match given.get("type", "text"):
         case "text":
             return None

@@ -42,6 +42,7 @@ from uad.http.requests.message_fields import (
     CalledBody,
     Continued,
     FunctionBody,
+    NamedTool,
     ReasoningFormat,
     ToolBody,
     ToolChoice,
@@ -407,6 +408,22 @@ class TemplateBody(Body):
     )
     add_special_tokens: StrictBool = row(True, "see **How a prompt begins**")
 
+    @model_validator(mode="after")
+    def _has_tools(self) -> TemplateBody:
+        """Raises InvalidRequestError for two tools of one name, and a choice of what is not there."""
+        choice, names = self.tool_choice, dict[str, None]()
+        for i, name in enumerate(tool.function.name for tool in self.tools):
+            if name in names:
+                raise InvalidRequestError.at(f"tools.{i}.function.name", f"two tools have the name {name[:64]!r}")
+            names[name] = None
+        if choice == "required" and not names:
+            raise InvalidRequestError.at("tool_choice", "a call is required, and there is no tool to call; send one")
+        asked = [choice.name] if isinstance(choice, NamedTool) else getattr(choice, "names", ())
+        for name in asked:
+            if name not in names:
+                raise InvalidRequestError.at("tool_choice", f"tools has no function {name[:64]!r}")
+        return self
+
     @property
     def offered(self) -> list[ToolBody]:
         """The tools that may be called, by what `tool_choice` says of that."""
@@ -586,7 +603,7 @@ def _check_message(message: Mapping[str, Any], where: str) -> None:
     content = message.get("content")
     for k, part in enumerate(content if isinstance(content, list) else ()):
         kind = part.get("type") if isinstance(part, dict) else None
-        if isinstance(kind, str) and kind not in ("text", "image_url"):
+        if isinstance(kind, str) and kind not in ("text", "image_url", "refusal"):
             raise NotSupportedError.at(
                 f"{where}.content",
                 "this server reads text and images (image_url) only; leave audio and files out of the conversation",

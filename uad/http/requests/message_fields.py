@@ -129,7 +129,7 @@ def _continued(value: object) -> object:
     return value
 
 
-def _text_parts(value: object) -> object:
+def _text_parts(value: object) -> list[Any]:
     if isinstance(value, str):
         return [{"type": "text", "text": value}]
     if not isinstance(value, list):
@@ -138,7 +138,11 @@ def _text_parts(value: object) -> object:
 
 
 def _marked(part: dict[str, Any]) -> dict[str, Any]:
-    """A part with a picture has the marker for its text. One with a text has no picture, whatever else it holds."""
+    """A part with a picture has the marker for its text. One with a text has no picture, whatever else it holds. A
+    refusal is a text of the assistant.
+    """
+    if part.get("type") == "refusal":
+        return {"type": "text", "text": part.get("refusal")}
     if part.get("type") == "image_url":
         url = part.get("image_url") or {}
         return {**part, "text": IMAGE_PLACE, "image_url": {"url": url} if isinstance(url, str) else url}
@@ -214,7 +218,9 @@ class TextPart(Body):
 
 
 class MessageBody(Body):
-    """One chat message. Further members known to chat templates travel along."""
+    """One chat message. Further members known to chat templates travel along. `refusal` is read as text after the
+    content.
+    """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: (
@@ -224,6 +230,16 @@ class MessageBody(Body):
     reasoning_content: StrictStr | None = Field(None, validation_alias=AliasChoices("reasoning_content", "reasoning"))
     tool_call_id: StrictStr | None = None
     tool_calls: Annotated[list[CallBody], Field(max_length=MAX_CALLS)] | None = None
+    refusal: StrictStr | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_refusal(cls, value: Any) -> Any:
+        refusal = value.get("refusal") if isinstance(value, dict) else None
+        if not refusal or not isinstance(refusal, str):
+            return value
+        content = _text_parts(value.get("content") or [])
+        return {**value, "content": [*content, {"type": "text", "text": refusal}]}
 
     @model_validator(mode="after")
     def _has_content(self) -> MessageBody:

@@ -11,7 +11,7 @@ from uad.base.config import ServerConfig
 from uad.base.errors import InvalidRequestError
 from uad.base.token_ids import check_ids
 from uad.base.types import Image, Request, SamplingParams
-from uad.http.requests.chat import PLAIN, Reading, calls_of, reading_of
+from uad.http.requests.chat import PLAIN, Reading, reading_of
 from uad.http.requests.constraint import asked_constraint, chat_constraint, constraint_of
 from uad.http.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody
 from uad.http.requests.generation import Backend
@@ -40,7 +40,6 @@ def prepared(
     prompts: of a completion; images: of each prompt, of which a chat is one.
     """
     if isinstance(body, ChatBody):
-        calls_of(body)  # a tool that is not there is refused before anything is rendered
         encoded = [encode_chat(engine.text, body, images[0])]
         if body.verbose or engine.config.verbose:
             encoded = [replace(prompt, text=text_of(engine.text, prompt.ids)) for prompt in encoded]
@@ -76,7 +75,6 @@ def check_prepared(engine: Backend, body: AnsweredBody) -> None:
     check_ids(replace(request, sampling=bound), engine.info.target.n_vocab)
     check_sampling(body)
     if isinstance(body, ChatBody):
-        calls_of(body)
         check_begun(body)
         kwarg_budget(body)
 

@@ -25,6 +25,7 @@ from uad.http.edge.replies import FAILED, begin_stream, reply
 from uad.http.requests.fields import GenerationBody, TemplateBody
 from uad.http.requests.generation import Backend, Generation
 from uad.http.requests.job import check_counts
+from uad.http.requests.left_out import leave_out
 from uad.http.requests.pictures import PictureSource, chat_sources, check_sight, has_pictures, prompted_sources
 from uad.http.requests.prepare import AnsweredBody, check_prepared, prepared
 from uad.http.requests.prompt_ids import check_begun, check_prompts, encode_chat, encode_completion
@@ -133,6 +134,7 @@ def _dialect(state: State, route: AnswerRoute, asked: Translated[Any], images: S
     except InvalidRequestError as error:
         if asked.relaxed is None or not (error.param or "").startswith("tools"):
             raise
+        leave_out("/v1/responses", "strict, which tools have unless they say otherwise,", str(error))
         job, reading = prepared(state.engine, asked.relaxed, (), images, state.config)
     return route.dialect(job, state.served, reading, asked.own)
 
