@@ -4,16 +4,19 @@ target answers. What was named ends with an error. See `tests/unit/house/test_he
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from kit.models import DRAFTS, TARGET, config, finish
+from kit.tiny_models import make
+from kit.tiny_vision import make_projector
 
 from uad.base.common.available import Limit
-from uad.base.config import Config
-from uad.base.errors import ConfigError, MappingError, ModelLoadError, UadError
+from uad.base.config import Config, VisionConfig
+from uad.base.errors import ConfigError, MappingError, ModelLoadError, UadError, UnavailableError
 from uad.base.types import GREEDY, Request
 from uad.llama.kernels import use as kernels
 from uad.runtime import draft_model, sight
@@ -149,3 +152,58 @@ def test_whatever_the_kernels_proof_raises_llama_cpp_computes(
     found = kernels.started.__wrapped__()
     assert found.library is None
     assert found.reason
+
+
+@pytest.mark.parametrize("spoil", FILES, ids=lambda one: one.__name__)
+def test_a_chosen_draft_that_is_damaged_in_sleep_costs_a_line_and_drafts_again_once_it_is_back(
+    spoil: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    draft, away = tmp_path / "draft.gguf", tmp_path / "away.gguf"
+    shutil.copy(GOOD, draft)
+    asked = replace(config(draft=draft), draft_from=(draft,))
+    with Runtime.open(asked) as runtime:
+        assert answers(runtime)
+        draft.rename(away)
+        for spoiled in (True, False):
+            runtime.fall_asleep()
+            if spoiled:
+                spoil(draft)
+            else:
+                shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)
+                away.rename(draft)
+            before = runtime.snapshot().drafters
+            assert answers(runtime)
+            assert runtime._sleeper.lacks_draft is spoiled
+            assert (runtime.snapshot().drafters == before) is spoiled
+            assert runtime.sleep.n_failed == 0
+    lines = [one for one in caplog.messages if "was chosen, and cannot be loaded again" in one]
+    assert len(lines) == 1
+
+
+def test_a_draft_that_was_named_and_is_gone_after_sleep_is_an_error(tmp_path: Path) -> None:
+    draft = tmp_path / "draft.gguf"
+    shutil.copy(GOOD, draft)
+    with Runtime.open(config(draft=draft)) as runtime:
+        runtime.fall_asleep()
+        draft.unlink()
+        with pytest.raises(UnavailableError, match="cannot be loaded again after sleep"):
+            runtime.wake().result(60)
+
+
+def test_a_found_projector_that_is_gone_after_sleep_is_left_out_until_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = make("qwen2vl", tmp_path)
+    projector, away = make_projector("qwen2vl", tmp_path), tmp_path / "away"
+    found = VisionConfig(path=projector, is_found=True)
+    with Runtime.open(replace(config(target, None, n_ctx=768, types=()), vision=found)) as runtime:
+        assert runtime.sees_images
+        projector.rename(away)
+        for is_there in (False, True):
+            if is_there:
+                away.rename(projector)
+            runtime.fall_asleep()
+            runtime.wake().result(60)
+            assert runtime.sees_images is is_there
+            assert answers(runtime)
+    assert len([one for one in caplog.messages if "the projector was found, and cannot be loaded again" in one]) == 1

@@ -105,8 +105,12 @@ class _NativeMemory:
 
     def reopen(self, handle: ctypes.c_void_p) -> None:
         """Use this context's memory from now on."""
-        self._handle = handle
-        self._memory = lib.llama_get_memory(handle)
+        self._handle: Any = handle
+        self._memory: Any = lib.llama_get_memory(handle)
+
+    def close(self) -> None:
+        """The context is freed: what is asked after that raises ctypes.ArgumentError."""
+        self._handle = self._memory = object()
 
     def n_snapshots(self) -> int:
         """Earlier values of a recurrent state that are kept after a decode."""
@@ -228,6 +232,10 @@ class Memory:
         """The context was made anew, as it was, and holds nothing."""
         self.states.reopen(handle)
         self.points[:] = [_Points() for _ in self.points]
+
+    def close(self) -> None:
+        """The context is freed."""
+        self.states.close()
 
     def probe(self, decode: Decode, logits: LogitsOf) -> None:
         """Find out how ids are taken back. Decodes some ids in sequence 0, which is empty afterwards."""

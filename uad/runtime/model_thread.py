@@ -94,7 +94,7 @@ class ModelThread:
             command()
 
     def _due(self, again: Remeasurement | None) -> Remeasurement | None:
-        return None if self.sleeper.is_unloaded else again
+        return None if self.sleeper.is_unloaded or self.sleeper.lacks_draft else again
 
     def _measure(self, again: Remeasurement) -> None:
         """Measure costs again, until there is other work: that puts a command first, and then sets `hurry`."""

@@ -104,7 +104,12 @@ def _planned(config: Config, limits: tuple[Limit, ...]) -> Plan:
         asked = target.n_ctx
         fit = fitted(sizes, asked, limits) if config.fit else Fitted(asked or of_target.n_ctx_train, target.n_snapshots)
         if draft is not None:
-            draft = replace(draft, n_ctx=sizes.draft_positions(fit.n_ctx))
+            n_asked, draft = draft.n_ctx, replace(draft, n_ctx=sizes.draft_positions(fit.n_ctx))
+            if draft.n_ctx < n_asked // config.n_parallel * config.n_parallel:
+                bound = (
+                    f"--ctx-size-draft: {n_asked} tokens are more than the draft was trained for; it has {draft.n_ctx}"
+                )
+                files = replace(files, notes=(*files.notes, bound))
     target = replace(target, n_ctx=fit.n_ctx, n_snapshots=fit.n_snapshots)
     may_need_plain = config.drafting.exact and rearranged(target).is_on
     drafting = replace(config.drafting, types=files.types)

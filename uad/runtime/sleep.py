@@ -7,14 +7,18 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 
 from uad.base.errors import ModelLoadError, UadError, UnavailableError
 from uad.base.events import SleepState
 from uad.base.model_files import fingerprint
-from uad.engine.decode.guard import reason
+from uad.base.types import Origin
+from uad.engine.decode.guard import reason, warn
 from uad.llama.backend import abort, native
+from uad.llama.context import Context
 from uad.runtime.commands import Commands
 from uad.runtime.open import Parts
 from uad.runtime.slots.actions import SlotActions
@@ -32,6 +36,9 @@ class Sleeper:
         self._slots, self._commands = slots, commands
         self._models = tuple(dict.fromkeys(context.model for context in self._contexts))
         self._projectors = tuple(context.projector for context in self._contexts if context.projector is not None)
+        drafter = parts.drafter if parts.config.draft_from else None
+        self._chosen = None if drafter is None else self._contexts[-1]
+        self._text, self._sight = parts.text, parts.text.sight if parts.config.vision.is_found else None
         files = [path for model in self._models for path in model.files]
         self._prints = {
             path: fingerprint(path) for path in [*files, *(projector.path for projector in self._projectors)]
@@ -40,6 +47,8 @@ class Sleeper:
         self._lock = threading.Lock()
         self.is_unloaded = False
         """Whether the models are unloaded, or being so; from then on only `load` changes that."""
+        self.lacks_draft = False
+        """Whether the draft was chosen, and could not be loaded again."""
         self.state = SleepState()
 
     # --- from any thread
@@ -127,15 +136,48 @@ class Sleeper:
         _log.info("awake: the models were loaded again in %.1f s", now - began)
 
     def _open(self) -> None:
-        for path, known in self._prints.items():
-            if fingerprint(path) != known:
-                raise ModelLoadError(f"{path} is another file than the one that was unloaded; restart the server")
-        for model in self._models:
+        self._reopen([context for context in self._contexts if context is not self._chosen])
+        if self._sight is None:
+            self._see()
+        else:
+            self._text.sight = self._sight if self._helped(self._see, "the projector was found") else None
+        if (chosen := self._chosen) is not None:
+            what = f"the draft {chosen.model.path.name} was chosen"
+            self.lacks_draft = not self._helped(lambda: self._reopen([chosen]), what)
+            if self.lacks_draft:
+                chosen.close()
+                chosen.model.close()
+            self._engine.hold(Origin.MODEL, self.lacks_draft)
+
+    def _reopen(self, contexts: Sequence[Context]) -> None:
+        """These contexts with their models. Raises ModelLoadError, and what decoding does."""
+        models = dict.fromkeys(context.model for context in contexts)
+        self._check_files([path for model in models for path in model.files])
+        for model in models:
             model.reopen(lambda: not self._commands.is_closed)
+        for context in contexts:
+            context.reopen()
+
+    def _see(self) -> None:
+        self._check_files([projector.path for projector in self._projectors])
         for projector in self._projectors:
             projector.reopen()
-        for context in self._contexts:
-            context.reopen()
+
+    def _check_files(self, files: Sequence[Path]) -> None:
+        for path in files:
+            if fingerprint(path) != self._prints[path]:
+                raise ModelLoadError(f"{path} is another file than the one that was unloaded; restart the server")
+
+    def _helped(self, work: Callable[[], None], what: str) -> bool:
+        """Whether an optional help is there again; where it is not, a line says so. Raises while the server closes."""
+        try:
+            work()
+        except Exception as error:
+            if self._commands.is_closed:
+                raise
+            warn(_log, error, "%s, and cannot be loaded again (%s): answers go on without it", what, reason(error))
+            return False
+        return True
 
     def _close(self) -> None:
         for context in reversed(self._contexts):

@@ -8,25 +8,33 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from uad.base.common import files
+from uad.base.common import available, files
 from uad.base.common.once import warn_once
-from uad.base.config import load_config
+from uad.base.config import DraftingConfig, load_config
 from uad.base.errors import ConfigError
+from uad.drafts.lookup import store
+from uad.drafts.lookup.store import StoreFile
+from uad.llama.footprint import NeedUnknownError
 from uad.llama.kernels import proven
 from uad.pairs import choose, costs, header, records
 from uad.pairs import files as model_files
 from uad.pairs.conditions import Conditions
 from uad.pairs.records import PairRecord
-from uad.router import drafts
-from uad.runtime.costs import profile_store
+from uad.router import drafts, memory
+from uad.runtime import lookups
+from uad.runtime.costs import fit, profile_store
+from uad.runtime.slots import disk_files
 from uad.tools.cli import cost_plot
 from uad.tools.cli.pairs import with_helps
 from uad.tools.hub import fetch
@@ -254,6 +262,74 @@ def _proof(cache: Cache) -> Iterator[str]:
         assert proven._read(cache.folder / "kernels" / "any.json", ("Q8_0",)) is None
         cache.said.append(name)  # it is tried again
         yield name
+
+
+@helps("the look at how much memory is left")
+def _memory_left(cache: Cache) -> Iterator[str]:
+    for name in ("_table", "_groups", "_own"):
+        for error in ERRORS:
+            with cache.patch.context() as patch:
+                patch.setattr(available, name, raises(error))
+                assert available.available() == ()
+                assert memory.memory_left([os.getpid()]) == math.inf
+            yield f"{name}: {error!r}"
+
+
+@helps("what contexts would take, for --fit")
+def _fit(cache: Cache) -> Iterator[str]:
+    sizes: Any = SimpleNamespace(target=SimpleNamespace(n_snapshots=0, n_ctx_train=2048, n_seq=1, has_state=False))
+    for error in [*ERRORS, NeedUnknownError("no")]:
+        if not isinstance(error, ConfigError):  # the user's
+            sizes.of = raises(error)
+            assert fit.fitted(sizes, 512, [available.Limit(1 << 40, "here")]) == fit.Fitted(512, 0)
+            yield repr(error)
+
+
+@helps("what look-ups learned, in a file")
+def _learned(cache: Cache) -> Iterator[str]:
+    file = StoreFile(cache.folder / "learned", "suffix", 3, "v")
+    for name in damaged(file.path):
+        assert file.load() is None
+        yield name
+    vocab: Any = SimpleNamespace(pieces=(), special_names={})
+    config = DraftingConfig(types=("suffix",))
+    for error in ERRORS:
+        with cache.patch.context() as patch:
+            patch.setattr(lookups, "build_one", raises(error))
+            assert lookups.build_lookups(config, vocab, 1) == ()
+        yield repr(error)
+
+
+@helps("keeping what look-ups learned")
+def _learned_kept(cache: Cache) -> Iterator[str]:
+    file = StoreFile(cache.folder / "learned", "suffix", 3, "v")
+    drafter: Any = SimpleNamespace(origin="suffix", close=lambda: file.save(np.zeros((1, 3), np.int32)))
+    for error in ERRORS:
+        with cache.patch.context() as patch:
+            patch.setattr(store, "write_atomically", raises(error))
+            lookups.close_lookup(drafter)
+        yield repr(error)
+    file.path.mkdir()
+    lookups.close_lookup(drafter)
+    yield "a folder in its place"
+
+
+@helps("the prompt cache on a disk")
+def _texts_on_disk(cache: Cache) -> Iterator[str]:
+    name = disk_files.name_of({}, np.ones(1, np.int32))
+    for way in damaged(cache.folder / name):
+        if way != "a folder":  # nothing of the cache's own
+            files = disk_files.DiskFiles(cache.folder, None, {})
+            files.look()
+            assert all(outline is None for outline in files.texts.values()) or not files.texts
+            yield way
+    for error in ERRORS:
+        files = disk_files.DiskFiles(cache.folder, None, {})
+        with cache.patch.context() as patch:
+            patch.setattr(disk_files.os, "scandir", raises(error))
+            files.look()
+        assert not files.texts
+        yield repr(error)
 
 
 @pytest.mark.parametrize("what", HELPS)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from uad.base.common.files import is_folder
+from uad.base.common.once import warn_once
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _CACHES = ("inactive_file", "active_file", "total_inactive_file", "total_active_file")
@@ -29,8 +30,16 @@ def available(root: Path = Path("/")) -> tuple[Limit, ...]:
     """All limits that are known, the machine's first. `root` holds proc and what proc says is mounted.
 
     A control group's cache of files counts as free: the system drops it for a process that needs memory. Swap does not
-    count.
+    count. None are known where looking fails, with a line in the log.
     """
+    try:
+        return _available(root)
+    except Exception as error:
+        warn_once(f"how much memory is left cannot be seen ({type(error).__name__}: {error}); nothing is bounded by it")
+        return ()
+
+
+def _available(root: Path) -> tuple[Limit, ...]:
     left = _table(root / "proc/meminfo").get("MemAvailable:")
     machine = () if left is None else (Limit(left * 1024, "available in this machine"),)
     if limits := (*machine, *_groups(root), *_own(root)):

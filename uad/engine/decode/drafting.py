@@ -268,6 +268,12 @@ class Drafting:
             if drafter.part.origin in WRITERS:
                 drafter.do(lambda drafter: drafter.reset())
 
+    def hold(self, origin: Origin, is_held: bool) -> None:
+        """Ask a drafter no more, or again. While nothing runs."""
+        for drafter in self._drafters:
+            if drafter.part.origin is origin:
+                drafter.hold(is_held)
+
     def propose(self, wishes: Sequence[Wish]) -> tuple[Mapping[int, Chosen], int]:
         """The choice for each sequence in this round; those that are missing write one id. Also how many ids each of
         them may write before this is to be asked again: as long as the same ones write, and if nothing is submitted.

@@ -100,6 +100,11 @@ class Engine:
         if self._drafting is not None:
             self._drafting.leave()
 
+    def hold(self, origin: Origin, is_held: bool) -> None:
+        """Draft without this drafter, or with it again: see `Drafting.hold`."""
+        if self._drafting is not None:
+            self._drafting.hold(origin, is_held)
+
     def learn(self, seq: int, ids: Sequence[int], n_held: Mapping[Origin, int]) -> None:
         """A text came back into a free slot: see `Drafting.restored`."""
         if self._drafting is not None:

@@ -36,6 +36,8 @@ class Guarded(Generic[T]):
         self.part = part
         self.is_on = True
         self.n_failures = 0
+        self.is_held = False
+        """Whether it stays off, whatever its pause: what it needs is not loaded."""
         self._name = name
         self._clock = clock
         self._pause = 0.0
@@ -52,13 +54,18 @@ class Guarded(Generic[T]):
 
     def bring_back(self, work: Callable[[T], None]) -> bool:
         """Turn it on where its pause is over; `work` makes it ready. Whether it came back."""
-        if self.is_on or self._clock() < self._since + self._pause:
+        if self.is_on or self.is_held or self._clock() < self._since + self._pause:
             return False
         self.is_on, self._since = True, self._clock()
         self.do(work)
         if self.is_on:
             _log.info("%s is asked again", self._name)
         return self.is_on
+
+    def hold(self, is_held: bool) -> None:
+        """Keep it off from now on, or let it go again."""
+        if is_held or self.is_held:
+            self.is_held, self.is_on, self._since = is_held, not is_held, self._clock()
 
     def _failed(self, error: Exception) -> None:
         now = self._clock()

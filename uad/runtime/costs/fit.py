@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from uad.base.common.available import Limit, available
 from uad.base.common.files import size_text
 from uad.base.config import ModelConfig
-from uad.base.errors import ConfigError
+from uad.base.errors import ConfigError, UadError
 from uad.llama.backend import native
 from uad.llama.footprint import Footprint, NeedUnknownError
+from uad.llama.model import UNKNOWN_CTX
 
 GRAIN_POSITIONS = 256  # llama.cpp's step of contexts, in positions of a sequence
 # positions that are chosen though weights have to be read from the file again and again, as in llama-server's --fit-ctx
@@ -89,8 +90,8 @@ def room(limit: Limit) -> int:
 
 class ContextSizes:
     """Bytes that target, draft and head take together, by the target's context. The head may be part of the target, and
-    is the same object then. n_ctx_draft: positions of the draft's context in all; 0: as many per slot as the target, up
-    to those of its training. device_room: bytes free on devices.
+    is the same object then. n_ctx_draft: positions of the draft's context in all, up to those of its training;
+    0: as many per slot as the target, up to those. device_room: bytes free on devices.
     """
 
     def __init__(
@@ -117,8 +118,10 @@ class ContextSizes:
         if self._draft is None:
             return 0
         n_seq = self.target.n_seq
-        # beside 4 slots of 8,192 a draft that was trained on 2,048 has 4 times 2,048
-        return self._n_ctx_draft or max(min(slot_positions(n_ctx, n_seq), self._draft.n_ctx_train), 1) * n_seq
+        # beside 4 slots of 8,192 a draft that was trained on 2,048 has 4 times 2,048, whatever -cd says beyond that
+        own = self._n_ctx_draft // n_seq or slot_positions(n_ctx, n_seq)
+        trained = self._draft.n_ctx_train
+        return max(own if self._n_ctx_draft and trained == UNKNOWN_CTX else min(own, trained), 1) * n_seq
 
     def _parts(self, n_ctx: int) -> list[MemoryPart]:
         contexts = [("target", self.target, n_ctx, False)]
@@ -171,12 +174,17 @@ def fitted(sizes: ContextSizes, asked: int, limits: Sequence[Limit]) -> Fitted:
                     raise
                 # snapshots take as much as the state each: 30 of 50 MB for 4 slots are 6 GB. Half of them are tried
                 target.n_snapshots //= 2
-    except NeedUnknownError as error:
+        memory = sizes.of(n_ctx)
+    except NoRoomError:
+        raise
+    except Exception as error:
+        if isinstance(error, UadError) and not isinstance(error, NeedUnknownError):
+            raise
         _warn(error)
         return Fitted(n, wanted)
     if target.n_snapshots < wanted:
         notes = (*notes, f"memory: snapshots of {target.n_snapshots} tokens instead of {wanted}: more do not fit")
-    return Fitted(n_ctx, target.n_snapshots, sizes.of(n_ctx), notes)
+    return Fitted(n_ctx, target.n_snapshots, memory, notes)
 
 
 def fitted_beside(model: ModelConfig, role: str, n_seq: int, is_bounded: bool, n_ctx: int = 0) -> ModelConfig:
@@ -195,7 +203,7 @@ def fitted_beside(model: ModelConfig, role: str, n_seq: int, is_bounded: bool, n
     return replace(model, n_ctx=model.n_ctx or n_ctx)
 
 
-def _warn(error: NeedUnknownError) -> None:
+def _warn(error: Exception) -> None:
     _log.warning(
         "llama-cpp-python %s does not say in known words how much memory a context takes (missing: %s): contexts are "
         "not fitted into memory; --ctx-size N bounds them, --fit off leaves this line out",

@@ -110,9 +110,9 @@ class DiskFiles:
                         n_parts += _part(entry)
                     elif _OWN.fullmatch(entry.name) and (own := self._own(entry, refused)) is not None:
                         files[entry.name] = own
-        except OSError as error:
+        except Exception as error:
             self.is_readable = False
-            self.warn(f"cannot be read ({error.strerror})")
+            self.warn(f"cannot be read ({getattr(error, 'strerror', None) or reason(error)})")
         self._files, self._n_parts = files, n_parts
         self._bad = {name: stamp for name, stamp in self._bad.items() if name in files}
         for why, names in refused.items():

@@ -62,7 +62,9 @@ class Grammars:
 
     def __init__(self, vocabulary: GrammarVocabulary) -> None:
         self._vocabulary = vocabulary
-        self.notes: tuple[str, ...] = (f"answers cannot be constrained: {vocabulary.reason}",) if vocabulary.reason else ()
+        self.notes: tuple[str, ...] = (
+            (f"answers cannot be constrained: {vocabulary.reason}",) if vocabulary.reason else ()
+        )
         self._known: OrderedDict[Constraint, Compiled] = OrderedDict()
         self._lock = threading.Lock()
 
