@@ -137,15 +137,14 @@ def test_a_model_of_a_hub_is_not_here(capsys):
     assert "uad serve" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("slots", "asked", "n_ctx"), [(1, 4096, 2048), (2, 99_999, 4096), (2, 1024, 1024), (1, 0, 512)]
-)
-    ("slots", "asked", "n_ctx"), [(1, 4096, 2048), (2, 99_999, 4096), (2, 1024, 1024), (1, 0, 512)]
-)
+@pytest.mark.parametrize(("slots", "asked", "n_ctx"), [(1, 99_999, 0), (2, 99_999, 0), (2, 1024, 1024), (1, 0, 512)])
 def test_the_drafts_context_ends_at_its_training_whatever_is_asked_for(slots: int, asked: int, n_ctx: int) -> None:
+    """0: what it was trained for, for each slot."""
     own = config(n_ctx=512, slots=slots)
     assert own.draft is not None
     planned = plan(replace(own, draft=replace(own.draft, n_ctx=asked)))
     assert planned.config.draft is not None
-    assert planned.config.draft.n_ctx == n_ctx
-    assert any("--ctx-size-draft" in note for note in planned.notes) is (asked > n_ctx)
+    with Model(own.draft, has_weights=False) as model:
+        trained = model.info.n_ctx_train * slots
+    assert planned.config.draft.n_ctx == (n_ctx or trained)
+    assert any("--ctx-size-draft" in note for note in planned.notes) is (n_ctx == 0)

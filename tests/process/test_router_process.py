@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -347,3 +348,56 @@ def disturb(router: Server, folder: Path, files: dict[str, Path], chance: random
         name = chance.choice(NAMES)
         put(files[name], folder, name)
         assert ask(router.url, "GET", "/models?reload=1")[0] == 200
+
+
+def spoil(folder: Path) -> list[str]:
+    """Put what is no model into a folder. Returns the names of the models that cannot be loaded."""
+    head = DRAFTS["gemma"].read_bytes()[:4096]
+    damaged = {"nothing": b"", "half": head, "cut": head[:20], "text": b"no model", "magic": b"GGUF" + bytes(4096)}
+    for name, content in damaged.items():
+        (folder / f"{name}.gguf").write_bytes(content)
+    (folder / "folder.gguf").mkdir()
+    (folder / "dead.gguf").symlink_to("nowhere.gguf")
+    (folder / "loop.gguf").symlink_to("loop.gguf")
+    (folder / "round").symlink_to(folder)
+    os.mkfifo(folder / "pipe.gguf")
+    with socket.socket(socket.AF_UNIX) as listening:
+        here = os.open(folder, os.O_PATH)  # names of sockets have 107 bytes at most
+        listening.bind(f"/proc/self/fd/{here}/socket.gguf")
+        os.close(here)
+    (folder / "line\nend.gguf").write_bytes(head)
+    Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.gguf")).write_bytes(head)
+    if os.geteuid():  # root reads everything
+        (folder / "locked.gguf").write_bytes(head)
+        (folder / "locked.gguf").chmod(0)
+        return [*damaged, "locked"]
+    return [*damaged]
+
+
+@pytest.mark.parametrize("is_running", [False, True], ids=["before the start", "while it runs"])
+def test_a_folder_of_odd_files_serves_its_models(is_running: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    shutil.copy(DRAFTS["gemma"], folder / "good.gguf")
+    bad = [] if is_running else spoil(folder)
+    with Server(tmp_path / "log", ["--models-dir", str(folder), "--draft", "auto", *FLAGS]) as server:
+        bad = spoil(folder) if is_running else bad
+        assert ask(server.url, "GET", "/models?reload=1")[0] == 200
+        assert states(server.url).keys() == {"good", *bad}
+        assert text_of(server.url, "good", "Count")
+        for name in bad:
+            status, answer = ask(server.url, "POST", "/v1/completions", completion(name, "Count"))
+            assert status in (400, 502, 503), answer
+            assert name in answer["error"]["message"]
+        for path in ("/v1/models", "/api/tags", "/v1beta/models", "/health"):
+            assert ask(server.url, "GET", path)[0] == 200, path
+        (folder / "later.gguf").symlink_to(DRAFTS["gemma"])
+        until(lambda: "later" in states(server.url))
+        assert text_of(server.url, "good", "Count")
+        log = server.log.read_text("utf-8")
+        assert "Traceback" not in log
+        for name in ("dead", "loop", "pipe", "socket", "caf"):
+            assert (
+                log.count(f"{name}.gguf is left out") + log.count(f"{name}\N{REPLACEMENT CHARACTER}.gguf is left out")
+                == 1
+            )

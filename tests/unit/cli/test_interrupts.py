@@ -40,7 +40,19 @@ def run(module: str, *words: str, folder: Path) -> subprocess.CompletedProcess[s
         ("uad.router.serving", SERVE),
         ("aiohttp", SERVE),
         ("uad.http.server.lifecycle", ("serve", "-m", str(SAMPLE), "--no-draft", "--port", "0")),
-        pytest.param("uad.llama.backend.rpc", ("rpc-worker",), marks=pytest.mark.llama),
+        *(
+            pytest.param(module, words, marks=pytest.mark.llama)
+            for module, words in (
+                ("uad.llama.backend.rpc", ("rpc-worker",)),
+                ("llama_cpp", ("rpc-worker",)),
+                ("uad.runtime.check", ("check", "--target", str(SAMPLE))),
+                ("llama_cpp", ("check", "--target", str(SAMPLE))),
+                ("uad.runtime.plan", ("plan", str(SAMPLE))),
+                ("llama_cpp", ("plan", str(SAMPLE))),
+            )
+        ),
+        ("uad.tools.bench.requests", ("bench", "http://127.0.0.1:9")),
+        ("uad.tools.bench.client", ("bench", "requests", "http://127.0.0.1:9")),
     ],
 )
 def test_an_interrupt_while_modules_are_imported_is_one_line(
