@@ -105,6 +105,16 @@ def parsed_tool() -> None:
     is_bob(call.function.parsed_arguments)
 
 
+@check("answers that were parsed or refused, sent back")
+def sent_back() -> None:
+    asked: Any = {"role": "user", "content": PERSON}
+    answer = client.chat.completions.parse(messages=[asked], response_format=Person, **COMMON)
+    message = answer.choices[0].message
+    refused = {"role": "assistant", "content": None, "refusal": "I will not."}
+    for said in (message, message.model_dump(warnings=False), refused):
+        assert client.chat.completions.create(messages=[asked, said, asked], **COMMON).choices
+
+
 @check("json_object")
 def json_object() -> None:
     answer = client.chat.completions.create(
