@@ -54,9 +54,19 @@ def test_what_the_assistant_said_is_read(message: dict[str, Any], content: objec
     assert "refusal" not in messages[1]
 
 
-@pytest.mark.parametrize("path", ["/v1/responses"])
-def test_a_refusal_of_responses_is_read(path: str) -> None:
-    fake = FakeRuntime()
+def test_items_that_clients_of_responses_and_messages_have_parsed_are_taken() -> None:
+    said = {"type": "output_text", "text": "{}", "parsed": {"a": 1}, "annotations": []}
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "parsed_arguments": {"a": 1}}
+    result = {"type": "function_call_output", "call_id": "c", "output": "18"}
+    items = [USER, {"type": "message", "role": "assistant", "content": [said]}, call, result]
+    assert post("/v1/responses", {"input": items}, saying("Hi"))[0] == 200
+    block = {"type": "text", "text": "{}", "parsed_output": {"a": 1}}
+    talk = [USER, {"role": "assistant", "content": [block]}, USER]
+    assert post("/v1/messages", {"messages": talk}, saying("Hi"))[0] == 200
+
+
+def test_a_refusal_of_responses_is_read() -> None:
+    path, fake = "/v1/responses", FakeRuntime()
     item = {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": NO}]}
     assert post(path, {"input": [USER, item, USER]}, fake)[0] == 200
     assert fake.chats[0][0][1]["content"] == NO
