@@ -105,8 +105,8 @@ def _place(i: int) -> str:
 
 
 def _check_tools(text: Text, calls: Calls) -> None:
-    """Compile each tool's schema by itself."""
-    for i, tool in enumerate(calls.tools):
+    """Compile the schema of each tool that may be called by itself."""
+    for i, tool in ((i, tool) for i, tool in enumerate(calls.tools) if tool in calls.allowed()):
         _check(text, _place(i), Constraint(_JSON, json.dumps({"type": "object", **tool.parameters})))
 
 
