@@ -47,11 +47,6 @@ class Kernels:
         return tuple(part for part in self.parts if part not in OF_PASSES)
 
     @property
-    def wrong_types(self) -> dict[str, str]:
-        """Types of weights that are left to llama.cpp, and why."""
-        return {part: why for part, why in self.wrong.items() if part not in OF_PASSES}
-
-    @property
     def facts(self) -> dict[str, str]:
         """Facts that change how long passes take, and their bits; empty where llama.cpp's kernels compute."""
         if self.library is None:
