@@ -75,7 +75,7 @@ import llama_server  # noqa: E402
 
 DESCRIPTION = """Measure README's table of speeds on this machine, and print it in Markdown.
 
-What is finished is kept: run it again to go on. --quick takes half an hour on two cores, the whole a night; --plan says
+Finished cells are kept: run it again to go on. --quick takes half an hour on two cores, the whole a night; --plan says
 what it would do, and how long that takes."""
 DOCUMENTS = ROOT / "lab" / "speed"
 QUICK = Settings(rivals=("ngram-simple", "ngram-mod"), prompts=1, passes=1, predict=48, lengths=(400, 2000))
@@ -165,7 +165,7 @@ def _numbers(flag: str, given: str, most: int) -> tuple[int, ...]:
 def _words(flag: str, given: str, known: tuple[str, ...]) -> tuple[str, ...]:
     words = tuple(dict.fromkeys(word.strip() for word in given.split(",")))
     if unknown := [word for word in words if word not in known]:
-        raise ConfigError(f"{flag}: {unknown[0]!r} is none of {', '.join(known)}")
+        raise ConfigError(f"{flag}: {unknown[0]!r} is not one of {', '.join(known)}")
     return words
 
 

@@ -145,7 +145,7 @@ def first_tokens(document: Document) -> str:
         return ""
     names = [name for name in document.servers() if name not in document.rivals]
     heads = ["weights", "prompt", *names, f"{SERVER} over uad"]
-    result = ["Seconds to the first token of prompts of about so many tokens:", ""]
+    result = ["Seconds to the first token by the length of the prompt in tokens, about:", ""]
     result += [_row(heads), "|" + "---|" * len(heads)]
     for weights, name, seconds in rows:
         ratio = f"**{seconds[SERVER] / seconds[UAD]:.2f}**"

@@ -1,4 +1,4 @@
-"""What the crossing between two vocabularies loses and costs; no model runs.
+"""The losses and costs of crossing from one vocabulary to another; no model runs.
 
     python lab/translate.py TARGET.gguf DRAFT.gguf [--contexts 1024 8192] [--rounds 400]
 

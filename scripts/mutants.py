@@ -377,7 +377,7 @@ VOCABS = (
         "|'[dD])",
         "|'d)",
         ("vocab_quick",),
-        "a contraction in capitals is none",
+        "a contraction in capitals is cut otherwise",
     ),
     Mutant(
         "text/vocab/quick.py",

@@ -10,7 +10,7 @@ from uad.router.folder import FolderModel
 
 
 class LoadState(StrEnum):
-    """What a model is doing, in llama-server's words."""
+    """The state of a model, in llama-server's words."""
 
     UNLOADED = "unloaded"
     LOADING = "loading"
@@ -29,7 +29,7 @@ class Failure:
 
 @dataclass(slots=True)
 class PoolCounts:
-    """What a model's processes have done."""
+    """Counts of what a model's processes have done."""
 
     n_requests: int = 0
     n_loads: int = 0

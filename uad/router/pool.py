@@ -75,7 +75,7 @@ class ModelPool:
         raise unknown(name, [each for pooled in self.models.values() for each in pooled.model.names])
 
     def reload(self, models: Mapping[str, FolderModel]) -> None:
-        """From now on there are these. What answers for one that is gone or changed ends after its last answer."""
+        """From now on there are these models. A process of one that is gone or changed ends after its last answer."""
         for name, pooled in self.models.items():
             new = models.get(name)
             if new == pooled.model:

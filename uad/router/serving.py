@@ -124,8 +124,8 @@ class FolderWatch:
             return await self._step() is not None
 
     async def watch(self, pause: float) -> None:
-        """Look again and again. What changed between two looks is taken at the next one where it is the same: a file
-        that is being copied grows.
+        """Look again and again. A change counts once two looks agree: a file that is being copied
+        grows.
         """
         before: Models = self._last
         while True:

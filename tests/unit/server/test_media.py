@@ -178,7 +178,7 @@ def image(seed: int) -> Image:
 
 
 HEADERS = {"Host", "Accept", "Accept-Encoding", "User-Agent", "Connection"}
-REFUSAL = "here.0: its address cannot be reached, or is none of the public internet"
+REFUSAL = "here.0: its address cannot be reached, or is not one of the public internet"
 
 
 @pytest.mark.parametrize(

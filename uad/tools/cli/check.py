@@ -73,7 +73,7 @@ def _parser() -> Parser:
         "--seconds",
         metavar="N",
         type=typed(_SECONDS),
-        help="compare for about so many seconds, loading aside (default: 60, no limit with --full)",
+        help="about how long to compare, in seconds, without loading (default: 60, no limit with --full)",
     )
     parser.add_argument("--text", metavar="FILE", help="compare on this text (default: one of prose and code)")
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of tables")
