@@ -26,7 +26,7 @@ from uad.tools.cli import main
 GOLDEN = Path(__file__).parent / "golden"
 CASES = (GOLDEN / "values.txt").read_text(encoding="utf-8").splitlines()
 MAPPING = [f"mapping {name}" for name in ("list", "show", "derive", "check", "lint")]
-COMMANDS = ("", "serve", "generate", "profile", "kernels", "trim", "rpc-worker", "mapping", *MAPPING)
+COMMANDS = ("", "serve", "generate", "profile", "trim", "rpc-worker", "mapping", *MAPPING)
 MODELS = ("-m", "t.gguf", "-md", "d.gguf")
 FILES = {
     "keys": "# none\n",
