@@ -97,7 +97,7 @@ class Arm:
         return self.tokens / self.seconds if self.seconds else 0.0
 
     def forget(self) -> None:
-        """Measure anew."""
+        """Measure again."""
         self.tokens, self.seconds = 0, 0.0
 
     def chosen(self) -> str:

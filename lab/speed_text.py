@@ -252,7 +252,7 @@ def _and(words: Sequence[str]) -> str:
 
 
 def with_section(page: str, made: str, begin: str = BEGIN, end: str = END) -> str:
-    """The page, README for example, with what stands between the two marks made anew. Raises ConfigError where they are
+    """The page, README for example, with what stands between the two marks made again. Raises ConfigError where they are
     missing.
     """
     before, found, rest = page.partition(begin)
@@ -288,7 +288,7 @@ def report(document: Document) -> str:
         return "\n\n".join([*parts, "Nothing is measured yet."])
     parts.append(_details(document, found))
     if document.sittings > 1:
-        parts.append(f"Measured in {document.sittings} sittings; servers were started anew in each.")
+        parts.append(f"Measured in {document.sittings} sittings; servers were started again in each.")
     return "\n\n".join(parts)
 
 

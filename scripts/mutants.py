@@ -75,7 +75,7 @@ ENGINE = (
         "            if kind is not None:\n                break\n",
         "            if kind is not None and n == last:\n                break\n",
         ("stops",),
-        "ids that were accepted behind a stop are written",
+        "ids that were accepted after a stop are written",
     ),
     Mutant(
         "engine/decode/rounds.py",

@@ -43,7 +43,7 @@ def serve_folder(
     config: FolderConfig, environ: Mapping[str, str], tell: Callable[[str, str], None], ready: Ready
 ) -> None:
     """Serve until SIGINT or SIGTERM; what runs then has `shutdown_timeout` seconds to end, and a second signal ends the
-    process at once. SIGHUP reads the folder anew, unless it is that of a terminal that was closed. Main thread only.
+    process at once. SIGHUP reads the folder again, unless it is that of a terminal that was closed. Main thread only.
 
     `tell` gets what processes of models write, `ready` the names of models and the base URL. Raises ConfigError.
     """

@@ -235,7 +235,7 @@ def telling_first(widths: Sequence[int]) -> list[int]:
 
 
 def compare_prompts(alone: Passes, beside: Passes, ids: IdSequence, n: int, until: Until) -> list[PromptCompared]:
-    """A prompt of n ids read at once, in pieces, anew and from what a slot holds of it, alone and beside another text;
+    """A prompt of n ids read at once, in pieces, again and from what a slot holds of it, alone and beside another text;
     no further ones once it is time to stop: they have no ids.
     Raises what decoding does.
     """
@@ -268,7 +268,7 @@ def compare_prompts(alone: Passes, beside: Passes, ids: IdSequence, n: int, unti
         (f"from cache, {n - half} ids left", n - half < _GRAIN, lambda: cached(half)),
         (f"from cache, {min(_SMALL, half)} ids left", True, lambda: cached(n - min(_SMALL, half))),
         (f"in slot {last} beside another text", False, lambda: cleared(beside, last)),
-        ("anew", False, lambda: cleared(alone)),
+        ("again", False, lambda: cleared(alone)),
     ]
     compared = [
         PromptCompared(how, is_small, *((0, 0, 0.0) if until() else differences(read(), wanted)))

@@ -411,7 +411,7 @@ SAMPLING_FLAGS = {
         ),
     ),
     "dry_sequence_breakers": flag(
-        "text after which DRY lets a repetition begin anew, or none; repeatable",
+        "text after which DRY lets a repetition begin again, or none; repeatable",
         "--dry-sequence-breaker",
         kind=kinds.BREAKER,
         default_text="line end, colon, double quote, asterisk",
