@@ -252,8 +252,8 @@ def _and(words: Sequence[str]) -> str:
 
 
 def with_section(page: str, made: str, begin: str = BEGIN, end: str = END) -> str:
-    """The page, README for example, with what stands between the two marks made again. Raises ConfigError where they are
-    missing.
+    """The page, README for example, with what stands between the two marks made again. Raises ConfigError where they
+    are missing.
     """
     before, found, rest = page.partition(begin)
     _, ended, after = rest.partition(end)

@@ -282,8 +282,8 @@ class Context(native.Owner):
         return self._whole.read(self._handle)
 
     def reopen(self) -> None:
-        """Make a closed context again, as it was, with nothing in it; its model must be open. Raises ModelLoadError, and
-        what decoding does.
+        """Make a closed context again, as it was, with nothing in it; its model must be open. Raises ModelLoadError,
+        and what decoding does.
         """
         if self._handle:
             return

@@ -1,5 +1,5 @@
 """What people see of the settings, whole: every help text, and what becomes of some hundred words, variables and lines
-of YAML, right and wrong ones. `python tests/unit/config/test_golden.py` writes the files again after an intended change.
+of YAML, right and wrong ones. `python tests/unit/config/test_golden.py` writes them again after an intended change.
 
 golden/values.txt has a case in each line: words of `uad serve`, `NAME=value` for a variable or `yaml: …` for a file
 (⏎ is a line break in it), then ` => ` and the error, or the values that differ from those without it.
