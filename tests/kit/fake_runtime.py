@@ -159,7 +159,7 @@ class FakeRuntime:
             self._is_closed = True
             self._lock.notify()
         self.go.set()
-        self._thread.join(5)
+        self._thread.join(120)
 
     @property
     def text(self) -> FakeRuntime:

@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def client(server: Server) -> openai.OpenAI:
-    return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=60)
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=240)
 
 
 def post(server: Server, path: str, body: object) -> tuple[int, dict]:
@@ -48,12 +48,12 @@ def post(server: Server, path: str, body: object) -> tuple[int, dict]:
 
 
 def get(server: Server, path: str):
-    with urllib.request.urlopen(server.url + path, timeout=30) as answer:
+    with urllib.request.urlopen(server.url + path, timeout=240) as answer:
         return json.load(answer)
 
 
 def counted(server: Server, name: str) -> float:
-    with urllib.request.urlopen(server.url + "/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(server.url + "/metrics", timeout=240) as answer:
         (line,) = [line for line in answer.read().decode().splitlines() if line.startswith(f"{name} ")]
     return float(line.split()[1])
 
@@ -218,7 +218,7 @@ def test_facts(server: Server, client: openai.OpenAI) -> None:
     assert client.models.list().data[0].id == client.models.retrieve("target-chatml.gguf").id == "target-chatml.gguf"
     props = get(server, "/props")
     assert (props["total_slots"], props["default_generation_settings"]["n_ctx"]) == (4, 2048)
-    with urllib.request.urlopen(server.url + "/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(server.url + "/metrics", timeout=240) as answer:
         assert b"llamacpp:" in answer.read()
 
 
