@@ -106,7 +106,7 @@ def run_loading(body: str, ignored: Sequence[signal.Signals] = ()) -> subprocess
     )
     program += LOADS.format(body=body)
     return subprocess.Popen(
-        [sys.executable, "-c", program], cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[3], stderr=subprocess.PIPE, text=True
     )
 
 

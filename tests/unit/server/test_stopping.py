@@ -288,7 +288,7 @@ serve(opened(), ServerConfig(port=0), ready)
 def test_a_terminal_that_is_closed_and_hangs_up_more_than_once_cuts_nothing_short(tmp_path: Path) -> None:
     """Also not while files are written, when no loop runs any more."""
     command = [sys.executable, "-c", CLOSED, str(tmp_path / "file")]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], timeout=240, check=False)
+    done = subprocess.run(command, cwd=Path(__file__).parents[3], timeout=240, check=False)
     assert done.returncode == 0
     assert (tmp_path / "file").read_text() == "whole"
 
