@@ -325,7 +325,7 @@ class FakeRuntime:
             return self._end(one, Failed(one.id, self.fail))
         data, n = one.answer, len(range(len(one.answer))[: one.request.max_tokens])
         for word in one.request.stop:
-            if 0 <= (at := data.find(word.encode(), 0, n)):
+            if (at := data.find(word.encode(), 0, n)) >= 0:
                 return self._end(one, *self._finale(one, data[:at], StopKind.WORD, word))
         if one.n_sent + self.step >= n:
             kind = StopKind.LIMIT if n < len(data) else StopKind.EOS

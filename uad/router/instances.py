@@ -81,7 +81,7 @@ class PooledModel:
     asked_at: float | None = None
     """Since when it is to be loaded though nobody waits."""
     planned_bytes: int | None = None
-    """What its last process was about to take, with its context and its draft."""
+    """The memory that its last process was about to take, with its context and its draft."""
     failure: Failure | None = None
     n_failures: int = 0
     """In a row."""

@@ -36,7 +36,7 @@ class Command:
     module: str
 
     def run(self, argv: Sequence[str]) -> int:
-        """What it does with the words after its name; returns an exit code. Raises UadError."""
+        """Run it with the words after its name; returns an exit code. Raises UadError."""
         return int(importlib.import_module(f"uad.tools.cli.{self.module}").main(argv))
 
 
