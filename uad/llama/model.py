@@ -144,7 +144,7 @@ def model_params(config: ModelConfig) -> Any:
     params.kv_overrides = vocab_overrides(replaced=config.overrides)
     place(params, config)
     order = rearranged(config)
-    kernels.load(config)
+    kernels.before_load(config)
     params.use_extra_bufts = order.is_on
     placement.put(params, config.places, order.plain)
     if config.with_head:

@@ -240,7 +240,7 @@ class OpenWay(Loaded):
         share = weights.of(target.config, target.model.buffers)
         self.kernels = weights.note(target.config, share)
         self._promised = has_effect or (not exact and are_alike(target.config, context, share))
-        self.any_batch = has_effect or (not exact and share.are_ours and kernels.is_whole(target.config))
+        self.any_batch = has_effect or (not exact and share.are_ours and kernels.keep_rows(target.config))
         longest = min(
             longest_draft(context.n_alike, context.n_batch, context.n_seq, each.least)
             for each in (self.alone, self.beside)
