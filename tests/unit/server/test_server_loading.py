@@ -120,23 +120,21 @@ def test_what_does_not_load_ends_the_process_with_its_words():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_a_load_at_once(number):
-    process = run_loading("time.sleep(60)")
+    process = run_loading("time.sleep(600)")
     try:
         line = process.stderr.readline()
         assert "answers 503" in line
-        began = time.monotonic()
         process.send_signal(number)
         _, err = process.communicate(timeout=240)
     finally:
         process.kill()
     assert process.returncode == 0
     assert err == "uad: stopped while loading\n"
-    assert time.monotonic() - began < 30  # of the 60 of the load
 
 
 def test_ctrl_c_ends_a_server_that_a_script_started_in_its_background():
     """A shell has SIGINT ignored there. A terminal that `nohup` had ignored stays so."""
-    process = run_loading("time.sleep(60)", ignored=(signal.SIGINT, signal.SIGHUP))
+    process = run_loading("time.sleep(600)", ignored=(signal.SIGINT, signal.SIGHUP))
     try:
         assert "answers 503" in process.stderr.readline()
         process.send_signal(signal.SIGHUP)
