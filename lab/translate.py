@@ -31,15 +31,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=400)
     given = parser.parse_args(argv)
     texts = [path.read_bytes() for path in TEXTS]
-    vocabs = [load_vocab(path) for path in given.files]
-    sides = [[ideal.Side.of(Encoder(vocab), text) for vocab in vocabs] for text in texts]
-    results = [ideal.run(*each, text, given.rounds, str(text[:9])) for each, text in zip(sides, texts, strict=True)]
+    target, draft = (load_vocab(path) for path in given.files)
+    results = [
+        ideal.run(ideal.Side.of(Encoder(target), text), ideal.Side.of(Encoder(draft), text), text, given.rounds, "")
+        for text in texts
+    ]
     total = reduce(add, results)
     for name, score in (("naive", total.naive), ("trusted ids", total.ours), ("every id", total.all)):
         print(f"{name}: {score.share:.4f} accepted, {score.per_drafted:.3f} bytes per draft token")
     seen, text = (b"".join(half) for half in zip(*((t[: len(t) // 2], t[len(t) // 2 :]) for t in texts), strict=True))
     for n_ctx in given.contexts:
-        cost = crossing.measure(*map(Encoder, vocabs), seen, text, n_ctx, given.rounds)
+        cost = crossing.measure(Encoder(target), Encoder(draft), seen, text, n_ctx, given.rounds)
         print(f"after {n_ctx}: {cost.us:.0f} µs, warm {cost.warm_us:.0f}, cold {cost.cold_us:.0f}")
         print(f"after {n_ctx}, naive: {cost.naive_us:,.0f} µs")
 
