@@ -119,7 +119,7 @@ class ModelPool:
             self._do(self._queue.done(instance, self._clock()))
 
     def load(self, pooled: PooledModel) -> None:
-        """Load it, though nobody asks, and at once after a failure, too. Raises RoutingError."""
+        """Load it now, ignoring the pause after a failure. Raises RoutingError."""
         if pooled.is_wanted or (pooled.instance is not None and not pooled.instance.is_stopping):
             raise wrong("model is already running")
         pooled.failure = None
