@@ -26,7 +26,7 @@ from uad.base.events import Delta
 from uad.base.types import Origin
 runtime = test_cli.FakeRuntime((Delta(5, (8, 1), (Origin.TARGET, Origin.TARGET), {TEXT!a}), test_cli.DONE))
 module = ModuleType("uad.runtime.runtime")
-def opened(config, report):
+def opened(config, report, planned):
     runtime.config = config
     return runtime
 module.Runtime = type("Runtime", (), {{"open": staticmethod(opened)}})
