@@ -63,7 +63,7 @@ def share(cells: list[Cell], same: bool = False) -> str:
 
 
 def own_words(name: str) -> str:
-    """What a template tells of its own, besides the conversation."""
+    """The text that a template adds of its own, besides the conversation."""
     found = derived()[name]
     family, said = recognised()[name], []
     if found.family.no_system.strip():

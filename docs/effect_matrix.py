@@ -1,4 +1,4 @@
-"""What template rules are worth: acceptance on the bundled chat prompts, for both bundled drafts, greedy and sampled.
+"""The worth of template rules: acceptance on the bundled chat prompts, for both bundled drafts, greedy and sampled.
 
     .venv/bin/python docs/effect_matrix.py
 

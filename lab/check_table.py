@@ -1,7 +1,7 @@
 """The table of docs/same-text.md, made of what `uad check … --json` said.
 
     uad check TARGET.gguf DRAFT.gguf --json > found.json
-    python lab/check_table.py found.json …      keeps the sums in lab/checks.jsonl, and renders the table anew
+    python lab/check_table.py found.json …      keeps the sums in lab/checks.jsonl, and renders the table
     python lab/check_table.py                   only renders it
 
 A target that is there already, with the same weights on the same processor, is replaced.
@@ -127,7 +127,10 @@ def table(kept: Sequence[Kept]) -> str:
     days: dict[str, list[str]] = {}
     for one in kept:
         days.setdefault(one.processor, []).append(one.date)
-    lines += ["", "Numbers are of what was compared; where some differ, it says how many. What is promised is bold."]
+    lines += [
+        "",
+        "The numbers are compared rows, prompts and texts, and how many of them differ. Promised ones are bold.",
+    ]
     lines += [f"Checked on {name}, {_span(some)}." for name, some in days.items()]
     return "\n".join(lines)
 

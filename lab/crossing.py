@@ -9,7 +9,6 @@ import random
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 
@@ -23,17 +22,14 @@ _AHEAD = 80
 _N_TAIL = 48
 _MOST_PER_ROUND = _AHEAD + 32  # bytes: guesses, and the target's own token
 _NAIVE_SECONDS = 1.0
-REFERENCE = (1024, 32768)
-"""Lengths of context, in draft tokens, whose costs show how cost grows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Medians in microseconds per round.
 
-    us: a text read for the first time, after a context of the same kind; cache_hit: share of the words that were known
-    then. warm_us: the same rounds again. cold_us: every cache emptied before every round. naive_us: everything
-    re-encoded in every round.
+    us: a text read for the first time, after a context of the same kind. warm_us: the same rounds again. cold_us: every
+    cache emptied before every round. naive_us: everything re-encoded in every round.
     """
 
     n_ctx: int
@@ -41,39 +37,6 @@ class Cost:
     warm_us: float
     cold_us: float
     naive_us: float
-    cache_hit: float
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Cost by context of one pair."""
-
-    pair: str
-    costs: tuple[Cost, ...]
-
-    @property
-    def flatness(self) -> float:
-        """Cost at the longer reference context over cost at the shorter; at the ends where those were not measured."""
-        by_n = {cost.n_ctx: cost.us for cost in self.costs}
-        low, high = (n if n in by_n else end for n, end in zip(REFERENCE, (min(by_n), max(by_n)), strict=True))
-        return by_n[high] / by_n[low]
-
-
-@dataclass(frozen=True, slots=True)
-class Kinship:
-    """How alike two vocabularies cut a text."""
-
-    bytes_per_target_token: float
-    bytes_per_draft_token: float
-    one_to_one: float
-
-
-def kinship(target: Side, draft: Side) -> Kinship:
-    """one_to_one: share of draft tokens that are one target token in the same place."""
-    spans = [set(zip([0, *side.ends], side.ends, strict=False)) for side in (target, draft)]
-    return Kinship(
-        target.ends[-1] / len(target.ids), draft.ends[-1] / len(draft.ids), len(spans[0] & spans[1]) / len(draft.ids)
-    )
 
 
 def measure(target: Encoder, draft: Encoder, seen: bytes, text: bytes, n_ctx: int, n_rounds: int) -> Cost:
@@ -85,45 +48,22 @@ def measure(target: Encoder, draft: Encoder, seen: bytes, text: bytes, n_ctx: in
     translator = Translator(target, draft)
     text = _long_enough(text, n_rounds)
     first = Rounds(translator, target, draft, context, text)
-    before = _hits(target, draft)
     us = first.median_us(n_rounds)
-    hits, words = (now - then for now, then in zip(_hits(target, draft), before, strict=True))
     warm_us = Rounds(translator, target, draft, context, text).median_us(n_rounds)
     cold_us = Rounds(translator, target, draft, context, text, is_cold=True).median_us(n_rounds)
-    return Cost(n_ctx, us, warm_us, cold_us, _naive(target, draft, context, text), hits / max(words, 1))
+    return Cost(n_ctx, us, warm_us, cold_us, _naive(target, draft, context, text))
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """Of one function in an average round: how often it is called, and microseconds in it and what it calls, under the
-    profiler.
-    """
-
-    n_calls: float
-    us: float
-
-
-def profile(target: Encoder, draft: Encoder, seen: bytes, text: bytes, n_ctx: int, n_rounds: int) -> dict[str, Spent]:
-    """cProfile's view of rounds that write text for the first time, by module and function; "all" has all calls, and
-    their own time.
-    """
+def calls(target: Encoder, draft: Encoder, seen: bytes, text: bytes, n_ctx: int, n_rounds: int) -> float:
+    """Calls of functions per round, in rounds that write text for the first time."""
     for encoder in (target.prepare(), draft.prepare()):
         encoder.forget()
-    rounds = Rounds(
-        Translator(target, draft), target, draft, context_of(draft, seen, n_ctx), _long_enough(text, n_rounds + 3)
-    )
+    text = _long_enough(text, n_rounds + 3)
+    rounds = Rounds(Translator(target, draft), target, draft, context_of(draft, seen, n_ctx), text)
     rounds.median_us(3)
     profiler = cProfile.Profile()
     profiler.runcall(rounds.median_us, n_rounds)
-    found = {"all": Spent(0.0, 0.0)}
-    for entry in profiler.getstats():
-        calls, own = entry.callcount / n_rounds, 1e6 * entry.inlinetime / n_rounds
-        found["all"] = Spent(found["all"].n_calls + calls, found["all"].us + own)
-        if not isinstance(entry.code, str):
-            name = f"{Path(entry.code.co_filename).stem}.{entry.code.co_name}"
-            before = found.get(name, Spent(0.0, 0.0))
-            found[name] = Spent(before.n_calls + calls, before.us + 1e6 * entry.totaltime / n_rounds)
-    return found
+    return sum(entry.callcount for entry in profiler.getstats()) / n_rounds
 
 
 def context_of(draft: Encoder, seen: bytes, n_ctx: int) -> bytes:
@@ -136,11 +76,6 @@ def context_of(draft: Encoder, seen: bytes, n_ctx: int) -> bytes:
 def _long_enough(text: bytes, n_rounds: int) -> bytes:
     """text, or text twice and so on: n_rounds rounds can go on in it, though each is right as far as it can be."""
     return text * -(-(n_rounds + 1) * _MOST_PER_ROUND // (2 * len(text)))
-
-
-def _hits(*encoders: Encoder) -> tuple[int, int]:
-    hits = sum(encoder.hits for encoder in encoders)
-    return hits, hits + sum(encoder.misses for encoder in encoders)
 
 
 def _naive(target: Encoder, draft: Encoder, context: bytes, text: bytes) -> float:

@@ -1,4 +1,4 @@
-"""GGUF files as `scale.py` and `scramble.py` read and write them, by the optional package gguf."""
+"""GGUF files as `scale.py` reads and writes them, by the optional package gguf."""
 
 from __future__ import annotations
 

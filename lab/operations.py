@@ -203,7 +203,7 @@ def pairs(node: Node, one: Pass, alone: Sequence[Node], is_end: bool) -> Iterato
         return
     changed = [d for d in range(4) if node.sizes[d] != ref.sizes[d]]
     offset = next((d for d in changed if node.sizes[d] - ref.sizes[d] == n - 1 > 0 and ref.sizes[d] > 1), None)
-    if offset is not None and node.op == "CONCAT":  # states, and tokens behind them
+    if offset is not None and node.op == "CONCAT":  # states, and tokens after them
         bits = _first(node.bits, [d for d in changed if d != offset], n_seq)
         for j in range(n):
             yield Pair(j, np.take(bits, range(j, j + ref.sizes[offset]), offset), _of(alone, one.first + j))

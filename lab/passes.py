@@ -1,5 +1,5 @@
 """Times passes of a model by their rows, compares rows with those of single rows, and times a prompt: uad's kernels, or
-llama.cpp's own with --no-kernels. The table of docs/kernels.md is made of two such runs.
+llama.cpp's own with --no-kernels. The table of lab/kernels.md is made of two such runs.
 
     python lab/passes.py MODEL.gguf [--no-kernels] [-fa off] [--depth 64] [--rows 1 2 4 8 16] [--prompt 512]
 """

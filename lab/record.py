@@ -98,7 +98,7 @@ def record(
             guesses = {str(one.origin): tuple(guesses_along(one, ids, written, sampling)) for one in asked}
             right = sum(one.n_right for one in guesses.get(Origin.MODEL, ())) / max(len(written), 1)
             print(
-                f"{i} of {len(prompts)}: {category}, {prompt.name}, {len(written)} ids, {right:.2f} right behind each",
+                f"{i} of {len(prompts)}: {category}, {prompt.name}, {len(written)} ids, {right:.2f} right after each",
                 file=sys.stderr,
                 flush=True,
             )

@@ -122,7 +122,7 @@ async def _stream(session: ClientSession, port: int) -> float:
 
 
 async def _streams(port: int, n: int) -> None:
-    """So many streams, 16 at a time."""
+    """n streams, 16 at a time."""
     async with ClientSession() as session:
         for _ in range(n // _AT_ONCE):
             await asyncio.gather(*(_stream(session, port) for _ in range(_AT_ONCE)))

@@ -97,7 +97,7 @@ class Arm:
         return self.tokens / self.seconds if self.seconds else 0.0
 
     def forget(self) -> None:
-        """Measure anew."""
+        """Measure again."""
         self.tokens, self.seconds = 0, 0.0
 
     def chosen(self) -> str:
@@ -172,7 +172,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--first", type=int, default=25, help="requests to the router alone (%(default)s)")
     parser.add_argument("-n", type=int, default=60, help="requests to all in turns (%(default)s)")
     parser.add_argument("--max-tokens", type=int, default=64)
-    parser.add_argument("--minutes", type=float, default=30, help="after so many it ends early (%(default)s)")
+    parser.add_argument("--minutes", type=float, default=30, help="the most it takes (%(default)s)")
     parser.add_argument("words", nargs="*", help="flags of `uad serve` for all, after -- (--ctx-size 4096)")
     args = parser.parse_args(argv)
     until = time.monotonic() + 60 * args.minutes

@@ -7,7 +7,6 @@ without large weights. Knows only files and tensors: nothing of llama.cpp or of 
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,15 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import scramble
 from geometry import Geometry, parse_params, plan, short
 from gguf_files import copy_field, quantizable, read_gguf, replacing
 from numpy.typing import NDArray
 
 from uad.base.common.files import check_room, path_of
 from uad.base.common.names import did_you_mean
-from uad.base.config.argv import Parser, typed
-from uad.base.config.kinds import integer
+from uad.base.config.argv import Parser
 from uad.base.console import progress
 from uad.base.errors import ConfigError, ModelLoadError
 from uad.tools.cli import run
@@ -331,9 +328,7 @@ _PARAMS, _TYPE = "1b", "bf16"
 DESCRIPTION = """Write a target that computes the same function as SRC at the cost of a larger model.
 
 Width is padded with zeros and layers are added that change nothing, so that speed can be measured without large
-weights. The text is SRC's: what such a model shows is cost, not quality.
-
-With --random-weights it is SRC with other weights instead, of the same size: a deliberately bad draft."""
+weights. The text is SRC's: what such a model shows is cost, not quality."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -343,17 +338,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("out", metavar="OUT", type=path_of, help="GGUF file to write; replaced if it exists")
     parser.add_argument("--params", metavar="N", help=f"size to reach, such as 600m or 1b (default: {_PARAMS})")
     parser.add_argument("--type", metavar="TYPE", help=f"weight type, such as bf16, f16 or q8_0 (default: {_TYPE})")
-    seed, random = typed(integer(0)), "draw all weights at random from this seed, at SRC's size and type"
-    parser.add_argument("--random-weights", metavar="SEED", type=seed, help=random)
-    parser.add_argument(
-        "--confident", action="store_true", help="with --random-weights: nonsense with high probabilities"
-    )
     args = parser.parse(argv)
-    if args.random_weights is not None:
-        print(_scrambled(args))
-        return 0
-    if args.confident:
-        raise ConfigError("--confident needs --random-weights SEED")
     with progress(sys.stderr) as report:
         scaled = scale(
             args.src,
@@ -364,12 +349,6 @@ def main(argv: Sequence[str]) -> int:
         )
     print(sentence(scaled))
     return 0
-
-
-def _scrambled(args: argparse.Namespace) -> str:
-    if args.params is not None or args.type is not None:
-        raise ConfigError("--random-weights keeps the size and the type of SRC; leave out --params and --type")
-    return scramble.sentence(scramble.scramble(args.src, args.out, args.random_weights, args.confident))
 
 
 if __name__ == "__main__":

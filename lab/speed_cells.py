@@ -173,7 +173,7 @@ class Kept:
         try:
             return [Record.of(json.loads(line)) for line in whole.splitlines()]
         except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"{self._path} is damaged ({error!r}); --fresh sets it aside and starts anew") from error
+            raise ConfigError(f"{self._path} is damaged ({error!r}); --fresh sets it aside and starts again") from error
 
     def add(self, record: Record) -> None:
         """One more."""
@@ -182,7 +182,7 @@ class Kept:
             file.write(json.dumps(record.as_json()) + "\n")
 
     def set_aside(self) -> Path | None:
-        """Start anew; what was measured stays beside, under another name, which is returned."""
+        """Start again; what was measured stays beside, under another name, which is returned."""
         if not self._path.exists():
             return None
         n = 1 + sum(1 for _ in self.folder.glob("records-*.jsonl"))

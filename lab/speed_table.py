@@ -75,7 +75,7 @@ import llama_server  # noqa: E402
 
 DESCRIPTION = """Measure README's table of speeds on this machine, and print it in Markdown.
 
-What is finished is kept: run it again to go on. --quick takes half an hour on two cores, the whole a night; --plan says
+Finished cells are kept: run it again to go on. --quick takes half an hour on two cores, the whole a night; --plan says
 what it would do, and how long that takes."""
 DOCUMENTS = ROOT / "lab" / "speed"
 QUICK = Settings(rivals=("ngram-simple", "ngram-mod"), prompts=1, passes=1, predict=48, lengths=(400, 2000))
@@ -121,7 +121,7 @@ def _parser() -> Parser:
     add("--predict", metavar="N", type=typed(integer(8)), help="most tokens of an answer (default: 96)")
     add("--lengths", metavar="LIST", help="tokens of prompts whose first token is timed (default: 32,400,2000,8000)")
     add("--minutes", metavar="N", type=whole, default=720, help="measure no longer than this (default: %(default)s)")
-    add("--fresh", action="store_true", help="measure anew; what was measured is set aside, not deleted")
+    add("--fresh", action="store_true", help="measure again; what was measured is set aside, not deleted")
     add("--llama-server", metavar="PATH", dest="program", help="a llama-server that is there, instead of a new build")
     add("--ik", metavar="PATH", help="a llama-server of ik_llama.cpp to measure beside (lab/ik_server.py builds one)")
     add("--out", metavar="FILE", help="where the document goes (default: lab/speed; with --quick the work folder)")
@@ -165,7 +165,7 @@ def _numbers(flag: str, given: str, most: int) -> tuple[int, ...]:
 def _words(flag: str, given: str, known: tuple[str, ...]) -> tuple[str, ...]:
     words = tuple(dict.fromkeys(word.strip() for word in given.split(",")))
     if unknown := [word for word in words if word not in known]:
-        raise ConfigError(f"{flag}: {unknown[0]!r} is none of {', '.join(known)}")
+        raise ConfigError(f"{flag}: {unknown[0]!r} is not one of {', '.join(known)}")
     return words
 
 
@@ -192,7 +192,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def write_pages(root: Path, folder: Path) -> int:
-    """Render the sections of README and docs/bench.md anew from all documents. Raises ConfigError."""
+    """Render the sections of README and docs/bench.md again from all documents. Raises ConfigError."""
     documents = read(list(folder.glob("*.json")))
     if not documents:
         raise ConfigError(f"there are no documents in {folder}; make table writes one")

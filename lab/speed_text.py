@@ -145,7 +145,7 @@ def first_tokens(document: Document) -> str:
         return ""
     names = [name for name in document.servers() if name not in document.rivals]
     heads = ["weights", "prompt", *names, f"{SERVER} over uad"]
-    result = ["Seconds to the first token of prompts of about so many tokens:", ""]
+    result = ["Seconds to the first token by the length of the prompt in tokens, about:", ""]
     result += [_row(heads), "|" + "---|" * len(heads)]
     for weights, name, seconds in rows:
         ratio = f"**{seconds[SERVER] / seconds[UAD]:.2f}**"
@@ -252,8 +252,8 @@ def _and(words: Sequence[str]) -> str:
 
 
 def with_section(page: str, made: str, begin: str = BEGIN, end: str = END) -> str:
-    """The page, README for example, with what stands between the two marks made anew. Raises ConfigError where they are
-    missing.
+    """The page, README for example, with what stands between the two marks made again. Raises ConfigError where they
+    are missing.
     """
     before, found, rest = page.partition(begin)
     _, ended, after = rest.partition(end)
@@ -288,7 +288,7 @@ def report(document: Document) -> str:
         return "\n\n".join([*parts, "Nothing is measured yet."])
     parts.append(_details(document, found))
     if document.sittings > 1:
-        parts.append(f"Measured in {document.sittings} sittings; servers were started anew in each.")
+        parts.append(f"Measured in {document.sittings} sittings; servers were started again in each.")
     return "\n\n".join(parts)
 
 

@@ -1,5 +1,5 @@
 """The tables of request fields in docs/http.md, made of the rows in `http/requests/fields.py` and `base/types/`, and
-random values for them: `python scripts/http_fields.py` writes the tables anew.
+random values for them: `python scripts/http_fields.py` writes the tables again.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ ENGINE = (
         "            if kind is not None:\n                break\n",
         "            if kind is not None and n == last:\n                break\n",
         ("stops",),
-        "ids that were accepted behind a stop are written",
+        "ids that were accepted after a stop are written",
     ),
     Mutant(
         "engine/decode/rounds.py",
@@ -377,7 +377,7 @@ VOCABS = (
         "|'[dD])",
         "|'d)",
         ("vocab_quick",),
-        "a contraction in capitals is none",
+        "a contraction in capitals is cut otherwise",
     ),
     Mutant(
         "text/vocab/quick.py",

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Make .venv and install uad into it. Usage: scripts/setup.sh VENV REQUIREMENT [kernels], for example: scripts/setup.sh .venv '.[dev]'
-# With "kernels" behind it only the kernels (kernels/) are compiled anew, where all else is installed already.
+# With "kernels" as the last word only the kernels (kernels/) are compiled again, where all else is installed already.
 # With the requirement "unit" the environment gets all but llama.cpp and uad itself: what `make unit` and `make lint` need, no compiler.
 # Says in one line what is missing, before anything is built. PYTHON=… chooses the interpreter.
 set -eu

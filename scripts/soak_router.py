@@ -96,7 +96,7 @@ def children(pid: int) -> list[int]:
 
 @dataclass
 class Soak:
-    """What all threads share. `held_by` has what each name's file was: since when, and which file of `texts`."""
+    """Facts that all threads share. held_by: each name's files, since when, and which of `texts` they are."""
 
     url: str
     pid: int
@@ -117,7 +117,7 @@ class Soak:
         return time.monotonic() > self.end or self.outcomes.total() >= self.most
 
     def may_be(self, name: str, since: float) -> set[str]:
-        """What this name's file was from then on; a file counts until the router has taken the next."""
+        """The files of this name from then on; a file counts until the router has taken the next."""
         with self.lock:
             rows = self.held_by[name]
         last = max((n for n, (time_of, _) in enumerate(rows) if time_of <= since), default=0)
@@ -209,7 +209,7 @@ class Soak:
 
 
 def texts_of(files: dict[str, Path], folder: Path) -> Texts:
-    """What each model says, served alone."""
+    """The text of each model, served alone."""
     texts = {}
     for name, file in files.items():
         with Server(folder / f"{name}.log", ["--model", str(file), *FLAGS]) as server:
@@ -219,7 +219,7 @@ def texts_of(files: dict[str, Path], folder: Path) -> Texts:
 
 
 def sampled(soak: Soak) -> list[Held]:
-    """What the router holds, now and then, until it is over."""
+    """The memory that the router holds, now and then, until the soak is over."""
     rows = []
     while not soak.is_over():
         time.sleep(SAMPLE_S)

@@ -120,7 +120,7 @@ def opencode_words(folder: Path) -> str:
 
 
 def opencode_edit(folder: Path) -> str:
-    """Its last words, behind an edit of the file."""
+    """Its last words, after an edit of the file."""
     said, file = opencode(folder, EDIT)
     assert file == GREETING.replace("Hello", "Goodbye"), f"the file is {file!r}, and it said {said!r}"
     return said

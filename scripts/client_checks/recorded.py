@@ -131,7 +131,7 @@ def codex() -> None:
 
 
 def claude_code() -> None:
-    """A turn of `claude -p`: a stamp in front of the system, a system message behind the user's, a deferred tool."""
+    """A turn of `claude -p`: a stamp in front of the system, a system message after the user's, a deferred tool."""
     cached = {"cache_control": {"type": "ephemeral"}}
     tool = {"name": "get_weather", "description": FUNCTION["description"], "input_schema": PARAMETERS}
     stamp = "x-anthropic-billing-header: cc_version=2.1.332.c5a; cc_entrypoint=sdk-cli; cch=a5145;"

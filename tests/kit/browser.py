@@ -64,7 +64,7 @@ def served(fake: FakeRuntime, config: ServerConfig = CONFIG) -> Iterator[str]:
                 done(runner.cleanup())
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(120)
         loop.close()
 
 

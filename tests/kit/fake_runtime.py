@@ -159,7 +159,7 @@ class FakeRuntime:
             self._is_closed = True
             self._lock.notify()
         self.go.set()
-        self._thread.join(5)
+        self._thread.join(120)
 
     @property
     def text(self) -> FakeRuntime:
@@ -323,13 +323,13 @@ class FakeRuntime:
     def _round(self, one: Running) -> None:
         if self.fail is not None and one.n_sent >= self.fail_after:
             return self._end(one, Failed(one.id, self.fail))
-        data = one.answer[: one.request.max_tokens]
+        data, n = one.answer, len(range(len(one.answer))[: one.request.max_tokens])
         for word in one.request.stop:
-            if word.encode() in data:
-                return self._end(one, *self._finale(one, data[: data.index(word.encode())], StopKind.WORD, word))
-        if one.n_sent + self.step >= len(data):
-            is_cut = len(data) < len(one.answer)
-            return self._end(one, *self._finale(one, data, StopKind.LIMIT if is_cut else StopKind.EOS, ""))
+            if (at := data.find(word.encode(), 0, n)) >= 0:
+                return self._end(one, *self._finale(one, data[:at], StopKind.WORD, word))
+        if one.n_sent + self.step >= n:
+            kind = StopKind.LIMIT if n < len(data) else StopKind.EOS
+            return self._end(one, *self._finale(one, data[:n], kind, ""))
         self._emit(one, self._delta(one, data[one.n_sent : one.n_sent + self.step]))
         return None
 

@@ -37,7 +37,7 @@ ENV = {
 }
 
 
-def uad(*args: str, timeout: float = 60, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def uad(*args: str, timeout: float = 240, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """`uad …` run to its end."""
     command = [sys.executable, "-m", "uad", *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=ENV, check=False, cwd=cwd)
@@ -49,7 +49,7 @@ class Server:
     """
 
     def __init__(
-        self, log: Path, args: Sequence[str], timeout: float = 60, program: Sequence[str] = ("-m", "uad")
+        self, log: Path, args: Sequence[str], timeout: float = 240, program: Sequence[str] = ("-m", "uad")
     ) -> None:
         self.log = log
         self._file = log.open("w")
@@ -72,10 +72,10 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(20)
+                self.process.wait(120)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-                self.process.wait(10)
+                self.process.wait(120)
         self._file.close()
         return self.process.returncode
 

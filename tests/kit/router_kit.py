@@ -240,7 +240,7 @@ def routed(test: Callable[[Routed], Awaitable[T]], models: Mapping[str, FolderMo
     """What a test finds out about a router of these models."""
 
     async def run() -> T:
-        async with asyncio.timeout(20), routing(models or folder_of("a", "b", "c"), **more) as one:
+        async with asyncio.timeout(120), routing(models or folder_of("a", "b", "c"), **more) as one:
             return await test(one)
 
     return asyncio.run(run())

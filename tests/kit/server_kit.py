@@ -41,7 +41,7 @@ def with_server(
     test: Callable[[ClientSession], Awaitable[T]], fake: FakeRuntime | None = None, config: ServerConfig = CONFIG
 ) -> T:
     async def run() -> T:
-        async with asyncio.timeout(20), serving(fake or FakeRuntime(), config) as session:
+        async with asyncio.timeout(120), serving(fake or FakeRuntime(), config) as session:
             return await test(session)
 
     return asyncio.run(run())

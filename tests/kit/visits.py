@@ -12,7 +12,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 
-WAIT_S = 20.0
+WAIT_S = 120.0
 
 
 class Visits:

@@ -29,7 +29,7 @@ class WorkerProcess:
         self.log = Path(tempfile.mkdtemp(prefix="uad-test-worker-"), "log")
         with self.log.open("w") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=ENV)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while self.process.poll() is None and time.monotonic() < deadline:
             try:
                 socket.create_connection(("127.0.0.1", port), 1).close()
@@ -41,7 +41,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(120)
 
     def __enter__(self) -> WorkerProcess:
         return self

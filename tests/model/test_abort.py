@@ -21,7 +21,7 @@ ggml.lib._lib.ggml_abort(b"/src/ggml-x.cpp", 12, b"out of wits")
 
 
 def test_giving_up_tells_the_listeners_and_ends_with_a_code() -> None:
-    done = subprocess.run([sys.executable, "-c", GIVES_UP], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", GIVES_UP], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == abort.EXIT_CODE == 1
     assert done.stdout == "told: llama.cpp gave up: out of wits (ggml-x.cpp:12)\n"
     assert done.stderr == "uad: error: llama.cpp gave up: out of wits (ggml-x.cpp:12)\n"

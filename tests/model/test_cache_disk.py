@@ -104,7 +104,7 @@ def test_four_conversations_at_once_have_their_own_texts_after_a_restart(tmp_pat
         for prompt in prompts:
             waiters.append(Waiter())
             runtime.submit(Request(prompt, WARM, FIXED, max_tokens=16), waiters[-1])
-        assert all(waiter.over.wait(60) for waiter in waiters)
+        assert all(waiter.over.wait(120) for waiter in waiters)
         assert counts(runtime).n_from_disk == 4
     assert [waiter.ids for waiter in waiters] == first
     assert [waiter.done.usage.n_cached for waiter in waiters] == [len(prompt) - 2 for prompt in prompts]
@@ -147,7 +147,7 @@ def test_what_runs_when_the_server_stops_is_kept_as_far_as_it_was_written(tmp_pa
     with Runtime.open(own) as runtime:
         prompt, began = ids(runtime), threading.Event()
         runtime.submit(Request(prompt, WARM, OFF, max_tokens=300, min_tokens=300), lambda _: began.set())
-        assert began.wait(60)
+        assert began.wait(120)
     with Runtime.open(own) as runtime:
         again = say(runtime, prompt)
         assert counts(runtime).n_from_disk == 1
@@ -351,7 +351,7 @@ class SlowReads:
 
         def held(disk: _DiskReader, *args) -> object:
             self.began.set()
-            self.go.wait(60)
+            self.go.wait(120)
             return read(disk, *args)
 
         monkeypatch.setattr(_DiskReader, "read", held)
@@ -370,11 +370,11 @@ def test_while_a_text_is_read_others_are_answered(tmp_path: Path, monkeypatch) -
     with Runtime.open(own) as runtime:
         late = Waiter()
         runtime.submit(Request(ids(runtime), WARM, OFF, max_tokens=16), late)
-        assert slow.began.wait(60)
+        assert slow.began.wait(120)
         say(runtime, ids(runtime, OTHER))
         assert not late.over.is_set()
         slow.go.set()
-        assert late.over.wait(60)
+        assert late.over.wait(120)
         assert runtime._engine.is_idle
     assert (late.ids, late.done.usage.n_cached) == (expected, late.done.usage.n_prompt - 2)
 
@@ -386,9 +386,9 @@ def test_two_requests_for_one_text_read_it_once(tmp_path: Path, monkeypatch) -> 
         waiters = [Waiter(), Waiter()]
         for waiter in waiters:
             runtime.submit(Request(ids(runtime), WARM, OFF, max_tokens=16), waiter)
-        assert slow.began.wait(60)
+        assert slow.began.wait(120)
         slow.go.set()
-        assert all(waiter.over.wait(60) for waiter in waiters)
+        assert all(waiter.over.wait(120) for waiter in waiters)
         assert counts(runtime).n_disk_read == texts_in(tmp_path)[0].stat().st_size
     assert [(one.ids, one.done.usage.n_cached) for one in waiters] == [(expected, len(ids_of(waiters[0])) - 2)] * 2
 
@@ -399,7 +399,7 @@ def test_who_leaves_while_its_text_is_read_leaves_nothing_behind(tmp_path: Path,
     with Runtime.open(own) as runtime:
         gone = Waiter()
         number = runtime.submit(Request(ids(runtime), WARM, OFF, max_tokens=16), gone)
-        assert slow.began.wait(60)
+        assert slow.began.wait(120)
         runtime.cancel(number)
         assert say(runtime, ids(runtime, OTHER)).ids
         slow.go.set()
@@ -415,7 +415,7 @@ def test_a_server_that_stops_while_a_text_is_read_ends(tmp_path: Path, monkeypat
     with Runtime.open(own) as runtime:
         waiter = Waiter()
         runtime.submit(Request(ids(runtime), WARM, OFF, max_tokens=16), waiter)
-        assert slow.began.wait(60)
+        assert slow.began.wait(120)
         threading.Timer(0, slow.go.set).start()
     assert waiter.over.is_set()
 
@@ -425,7 +425,7 @@ def test_more_than_may_wait_to_be_written_is_left_out(tmp_path: Path, monkeypatc
     go, write = threading.Event(), _DiskWriter._write
 
     def held(disk: _DiskWriter, text) -> None:
-        go.wait(60)
+        go.wait(120)
         write(disk, text)
 
     monkeypatch.setattr(_DiskWriter, "_write", held)

@@ -63,7 +63,7 @@ class World:
             waiter = Waiter()
             number = server.submit(Request(rng.choice(self.prompts), WARM, FIXED, max_tokens=64), waiter)
             if rng.random() < 0.5:
-                assert waiter.over.wait(60)
+                assert waiter.over.wait(120)
             server.cancel(number)
         elif action == "settle":
             disk.settle()
@@ -126,7 +126,7 @@ class World:
         """What lies on the disk is whole, but for what was damaged on purpose, and is not too much."""
         looked = threading.Event()
         self.server.look(lambda _: looked.set())  # after that nothing is copied while it rests
-        assert looked.wait(60)
+        assert looked.wait(120)
         self.server._parts.disk.settle()
         names = {path.name for path in (self.folder / "cache").iterdir()}
         texts = texts_in(self.folder)

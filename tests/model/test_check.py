@@ -62,7 +62,7 @@ def checked(path: Path, plan: CheckPlan = SMALL, draft: Path | None = None, kern
     return check(own, bundled_text(), plan, lambda what, share: None)
 
 
-ARE_OURS = kernels.is_whole(ModelConfig(Path("any.gguf")))
+ARE_OURS = kernels.keep_rows(ModelConfig(Path("any.gguf")))
 """Whether uad's kernels compute these models, F16, on this machine: then texts are the same by default."""
 
 
@@ -79,8 +79,6 @@ def test_what_is_promised_holds_on_every_memory(name: str, folder: Path) -> None
     assert all(row.n_ids >= SMALL.n_ids and not row.n_other for row in exact.rows)
     assert all(text.n_same == text.n_texts for text in exact.texts)
     assert sum(text.n_drafted for text in exact.texts) > 0
-    assert (found.effect is None) == ARE_OURS
-    assert found.effect is None or found.effect.n_ids >= SMALL.n_ids
 
 
 @pytest.mark.parametrize("family", ["qwen35", "deepseek2"])
@@ -120,18 +118,6 @@ def test_json_has_every_width_and_a_draft_model_is_used(small: None, capsys: pyt
         assert set(way["rows"][0]) == {"n_slots", "width", "n_ids", "n_other", "most"}
         assert len(way["rows"]) == 2 * (SMALL.n_max + 1)
         assert sum(text["n_accepted"] for text in way["texts"]) > 0
-    assert all(one["ratio"] > 0 for one in found["costs"])
-
-
-def test_without_room_for_the_weights_twice_costs_are_left_out_and_the_rest_is_compared(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checking, "room", lambda mapped, limits: 1000)
-    found = checked(make("llama", folder), kernels_on=False)
-    assert found.costs == ()
-    assert found.broken == ()
-    assert found.effect is not None
-    assert found.effect.n_ids >= SMALL.n_ids
 
 
 def test_when_time_is_up_widths_are_left_out_and_that_is_said(

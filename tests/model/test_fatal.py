@@ -85,7 +85,7 @@ def post(server: Server, body: object) -> tuple[int, dict]:
     data = json.dumps(body).encode()
     request = urllib.request.Request(server.url + "/v1/chat/completions", data, {"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=240) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
@@ -100,7 +100,7 @@ def test_a_target_that_fails_for_good_ends_the_process_with_an_exit_code_when_it
 ) -> None:
     server = Server(tmp_path / "log", PAIR, program=breaking("target", for_good=True))
     status, answer = post(server, CHAT)
-    code = server.process.wait(30)
+    code = server.process.wait(120)
     server.stop()
     assert status == 500
     assert "injected" in answer["error"]["message"]
@@ -126,7 +126,7 @@ def test_a_draft_that_fails_for_good_is_a_line_and_a_metric_and_the_text_is_the_
         assert [status for status, _ in answers] == [200] * 3
         texts = {answer["choices"][0]["message"]["content"] for _, answer in answers}
         assert len(texts) == 1
-        with urllib.request.urlopen(server.url + "/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(server.url + "/metrics", timeout=240) as answer:
             metrics = answer.read().decode()
         assert 'uad:drafter_failures_total{type="draft-simple"} ' in metrics
         assert 'uad:drafter_failures_total{type="draft-simple"} 0' not in metrics
@@ -150,7 +150,7 @@ def test_who_waits_for_the_end_is_told_once_all_requests_were(monkeypatch: pytes
     opened.when_stopped(lambda: 1 / 0)
     opened.when_stopped(over.set)
     opened.submit(Request((1, 2, 3)), sink)
-    assert over.wait(10)
+    assert over.wait(120)
     opened.close()
     assert str(sink.failed.error) == "gone"
     assert told == [sink.end]

@@ -21,7 +21,7 @@ from uad.runtime.adapters import AdapterTurns
 from uad.runtime.runtime import Runtime
 
 IDS = tuple(TARGET_VOCAB.tokenize(SCRIPT * 8))
-WAIT_S = 10.0
+WAIT_S = 120.0
 
 
 def request(n_prompt: int, n_tokens: int = 1, begin: int = 0) -> Request:

@@ -257,7 +257,7 @@ def test_tokens_are_counted_as_cells_and_progress_follows_images(plain: Opened) 
     one = request(runtime, *PROMPTS["between"], progress=True, cache_prompt=False)
     result = Whole()
     runtime.submit(one, result)
-    assert result.over.wait(60)
+    assert result.over.wait(120)
     part = next(part for part in runtime.text.sight.layout(PICTURES[0]) if part.n_rows)
     assert part.n_rows > len(part.ids)
     n_tokens = len(one.prompt) + part.n_rows - len(part.ids)
@@ -359,7 +359,7 @@ def test_an_image_that_cannot_be_encoded_ends_its_request_alone(plain: Opened, m
     monkeypatch.setattr(Projector, "rows", fail)
     waiter = Waiter()
     runtime.submit(request(runtime, *PROMPTS["before"], cache_prompt=False), waiter)
-    assert waiter.over.wait(60)
+    assert waiter.over.wait(120)
     assert "no room" in str(waiter.end.error)
     assert finish(runtime, [request(runtime, *PROMPTS["none"])])[0].ids == expected
 

@@ -185,7 +185,7 @@ def test_functions_are_handed_over_in_order_and_a_missing_one_is_named(made) -> 
     with pytest.raises(NoKernelsError, match=r"^no luck"):
         made(wrong=b"no luck").register("avx2")
     with pytest.raises(ValueError, match="no part 'q9'"):
-        one.put("q9", True)
+        one.set_part("q9", True)
 
 
 # --- proving
@@ -467,10 +467,10 @@ def test_what_is_proven_is_switched_on_and_named_at_start(made, children) -> Non
 def test_who_wants_none_gets_llama_cpps_and_nothing_is_tried(change, why, made, children) -> None:
     made()
     config = replace(CONFIG, **change)
-    use.load(config)
+    use.before_load(config)
     assert use.of(config).note() == f"kernels: llama.cpp's own ({why})"
     assert use.of(config).facts == {}
-    assert not use.of_passes(config)
+    assert not use.parts_of_passes(config)
     assert children[1] == []
     assert use.counts() == {}
 
@@ -478,16 +478,16 @@ def test_who_wants_none_gets_llama_cpps_and_nothing_is_tried(change, why, made, 
 def test_models_of_one_process_may_want_different_kernels(made, children) -> None:
     children[0].append((0, steps(*ALL), ""))
     log = made(parts=ALL).functions.log
-    use.load(CONFIG)
+    use.before_load(CONFIG)
     del log[:]
-    use.load(replace(CONFIG, kernels=False))
+    use.before_load(replace(CONFIG, kernels=False))
     assert log == [("q8_0", False), ("q4_K", False)]
-    use.load(CONFIG)
+    use.before_load(CONFIG)
     assert log[2:] == [("q8_0", True), ("q4_K", True)]
     del log[:]
-    own, none = use.of_passes(CONFIG), use.of_passes(replace(CONFIG, kernels=False))
+    own, none = use.parts_of_passes(CONFIG), use.parts_of_passes(replace(CONFIG, kernels=False))
     for wanted in (own, own, none, none, own):
-        use.switch(wanted)
+        use.before_pass(wanted)
     switched = [(one, is_on) for is_on in (True, False, True) for one in ("attention", "activations")]
     assert log == switched, "only where it changes"
 

@@ -44,7 +44,7 @@ def backend() -> Iterator[CpuBackend]:
     kernels = use.of(ModelConfig(Path(__file__)))
     if kernels.library is None:
         pytest.skip(kernels.note())
-    kernels.put(kernels.types)
+    kernels.take_over(kernels.types)
     with CpuBackend() as one:
         yield one
 

@@ -168,7 +168,7 @@ def test_attention_settings() -> None:
 
 def test_with_attention_of_the_kernels_whole_passes_are_alike(monkeypatch) -> None:
     parts = {"attention", "activations"}
-    monkeypatch.setattr("uad.llama.context.kernels.surely", lambda config: parts if config.kernels else set())
+    monkeypatch.setattr("uad.llama.context.kernels.certain_parts", lambda config: parts if config.kernels else set())
     assert attention(CONFIG, on_cpu=True) == ("on", 512)
     assert attention(replace(CONFIG, flash_attn="off"), on_cpu=True) == ("off", 512)
     parts.remove("activations")
@@ -194,7 +194,7 @@ def test_single_rows_of_long_texts_are_computed_otherwise_where_threads_share_th
     change: dict[str, Any], ours: bool, on_cpu: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = frozenset(("attention", "activations") if ours else ())
-    monkeypatch.setattr("uad.llama.context.kernels.surely", lambda config: parts)
+    monkeypatch.setattr("uad.llama.context.kernels.certain_parts", lambda config: parts)
     config = replace(ModelConfig(TARGET, n_threads=2), **change)
     assert _are_rows_apart(config, "off" if config.flash_attn == "off" else "on", on_cpu) == expected
 

@@ -77,7 +77,7 @@ def asked(path: str, body: Any = None) -> bytes:
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end, what
         await asyncio.sleep(0.01)

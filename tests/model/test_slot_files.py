@@ -319,7 +319,7 @@ def test_a_file_longer_than_the_system_allows_leaves_the_old_one(path: Path) -> 
     )
     before = path.read_bytes()
     said = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=240, check=True
     )
     assert said.stdout == "UadError Unable to save slot: slot.bin: File too large\n"
     assert path.read_bytes() == before
@@ -336,7 +336,7 @@ def test_a_process_that_is_killed_while_it_writes_leaves_the_old_file(step: str,
         "write_slot(Path(sys.argv[1]), SavedSlot(one))\n"
     )
     before = path.read_bytes()
-    ended = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, timeout=240)
     assert ended.returncode == -9
     assert path.read_bytes() == before
     assert same(read_slot(path, FACTS, DRAFT_FACTS)[0].target, SLOT.target)

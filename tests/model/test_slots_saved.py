@@ -278,13 +278,13 @@ class Held:
         if not isinstance(event, Delta):
             self.over.set()
         self.began.set()
-        self.go.wait(60)
+        self.go.wait(120)
 
 
 def held(runtime: Runtime, slot: int) -> Held:
     sink = Held()
     runtime.submit(Request(ids(runtime), GREEDY, OFF, max_tokens=200, min_tokens=200, slot=slot), sink)
-    assert sink.began.wait(60)
+    assert sink.began.wait(120)
     return sink
 
 
@@ -324,7 +324,7 @@ def test_what_waits_when_the_server_stops_gets_an_error(tmp_path: Path, monkeypa
         while not runtime._commands.is_closed:
             pass
         sink.go.set()
-        closing.join(60)
+        closing.join(120)
         for one in waiting:
             with pytest.raises(UnavailableError, match="shutting down"):
                 one.result(60)
@@ -396,11 +396,11 @@ def test_a_slot_of_the_servers_scales_waits_for_requests_with_others(tmp_path: P
         def sink(event: Event) -> None:
             if isinstance(event, Delta) and not runs.is_set():
                 runs.set()
-                go_on.wait(60)
+                go_on.wait(120)
 
         other = Request(ids(runtime, OTHER), GREEDY, OFF, max_tokens=16, slot=1, adapters=(0.5,))
         runtime.submit(other, sink)
-        assert runs.wait(60)
+        assert runs.wait(120)
         outcome = runtime.slot_action(RESTORE, 0, "a.bin")
         go_on.set()
         assert outcome.result(60).n_ids >= len(ids_of(first))

@@ -73,5 +73,5 @@ def test_a_served_request_with_both(files: dict[str, Path], tmp_path: Path) -> N
 
 def post(server: Server, path: str, body: object) -> dict:
     request = urllib.request.Request(server.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as response:
+    with urllib.request.urlopen(request, timeout=240) as response:
         return json.load(response)

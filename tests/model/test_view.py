@@ -106,6 +106,6 @@ def test_the_model_thread_answers_who_looks_and_survives_who_fails(monkeypatch: 
     with Runtime.open(Config(target=None)) as opened:  # type: ignore[arg-type]
         opened.look(fail)
         opened.look(tell)
-        assert told.wait(10)
+        assert told.wait(120)
         assert opened.error is None
     assert views == [EngineView()]

@@ -10,9 +10,10 @@ from operator import add
 import crossing
 import ideal
 import pytest
+import translate
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.vocab_kit import BUNDLED, GENERATING, TEXTS, encoder, vocab
+from kit.vocab_kit import BUNDLED, GENERATING, TEXTS, encoder, path_of, vocab
 
 from uad.text.vocab.encode import Encoder
 from uad.text.vocab.table import VocabTable, partial_length
@@ -22,7 +23,7 @@ PAIRS = [(target, draft) for target in GENERATING for draft in GENERATING if tar
 ISSUE = [pair for pair in PAIRS if "aquila" not in pair]
 """The 240 ordered pairs of the vocabularies that the promise names."""
 SOME = ISSUE[::7]
-"""Each vocabulary is the target of some and the draft of others; `python lab/translate.py` has them all."""
+"""Each vocabulary is the target of some and the draft of others."""
 
 
 @cache
@@ -230,12 +231,19 @@ def test_bundled_vocabularies_take_part() -> None:
 
 
 @pytest.mark.model
+def test_losses_and_costs_of_a_pair_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    translate.main([*(str(path_of(name)) for name in BUNDLED[:2]), "--contexts", "64", "--rounds", "5"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["naive", "trusted ids", "every id", "after 64", "after 64, naive"]
+
+
+@pytest.mark.model
 def test_a_round_makes_as_many_calls_behind_any_context() -> None:
     target, draft = Encoder(vocab("qwen2")), Encoder(vocab("llama-bpe"))
     seen, text = (
         b"".join(half) for half in zip(*((t[: len(t) // 2], t[len(t) // 2 :]) for t in TEXTS.values()), strict=True)
     )
-    calls = [crossing.profile(target, draft, seen, text, n_ctx, 60)["all"].n_calls for n_ctx in (1024, 4096, 16384)]
+    calls = [crossing.calls(target, draft, seen, text, n_ctx, 60) for n_ctx in (1024, 4096, 16384)]
     assert calls[0] > 300
     assert max(calls) < 1.02 * min(calls)
 

@@ -145,7 +145,7 @@ def test_sizes_are_read_from_llama_cpps_log() -> None:
 def test_only_what_keeps_its_bits_is_promised(
     found: weights.Weights, is_whole: bool, alike: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("uad.runtime.target.kernels.is_whole", lambda config: is_whole)
+    monkeypatch.setattr("uad.runtime.target.kernels.keep_rows", lambda config: is_whole)
     context: Any = SimpleNamespace(memory=SimpleNamespace(way=Way.POSITIONS), rows_are_apart=True)
     assert are_alike(CONFIG, context, found) == alike
     if found.own == 0:

@@ -12,7 +12,7 @@ from uad.llama.backend import rpc
 from uad.runtime.commands import Commands
 from uad.runtime.worker_watch import WorkerWatch
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 def test_a_connection_that_the_worker_ended_is_found_without_reading_from_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def client(server: Server) -> openai.OpenAI:
-    return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=60)
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=240)
 
 
 def ask(client: openai.OpenAI, **fields):
@@ -98,7 +98,7 @@ def test_what_cannot_be_compiled_is_400(client: openai.OpenAI) -> None:
 def test_a_default_for_all_requests(tmp_path) -> None:
     file = tmp_path / "schema.json"
     file.write_text('{"const": [1, 2]}', encoding="utf-8")
-    done = uad("generate", "-m", str(TARGET), "-jf", str(file), "-p", "hello", "--no-chat")
+    done = uad("generate", "-m", str(TARGET), "-c", "512", "-jf", str(file), "-p", "hello", "--no-chat")
     assert json.loads(done.stdout) == [1, 2], done.stderr
     wrong = uad("generate", "-m", str(TARGET), "-j", '{"type": "foo"}', "-p", "hello")
     assert wrong.returncode == 2

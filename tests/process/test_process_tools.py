@@ -41,7 +41,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
     flags = (*pair, "-c", "4096", "--exact", "--spec-policy", "fixed")
     with (
         Server(log, [*flags]) as running,
-        openai.OpenAI(base_url=running.url + "/v1", api_key="none", max_retries=2, timeout=60) as client,
+        openai.OpenAI(base_url=running.url + "/v1", api_key="none", max_retries=2, timeout=240) as client,
     ):
         yield client
 

@@ -284,7 +284,7 @@ def test_random_requests_are_answered_by_the_model_they_name_or_refused_clearly(
     router: Server, folder: Path, files: dict[str, Path], alone: dict[tuple[str, str], str]
 ) -> None:
     """Clients that leave, processes that are killed and files that are replaced by themselves meanwhile."""
-    n_requests = int(os.environ.get("UAD_ROUTER_REQUESTS", 100))
+    n_requests = int(os.environ.get("UAD_ROUTER_REQUESTS", 70))
     chance = random.Random(n_requests)
     counts = {"same": 0, "left": 0, "refused": 0}
     lock = threading.Lock()

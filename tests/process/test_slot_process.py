@@ -19,7 +19,7 @@ TALK = "the river and the stone, the river and the lantern. " * 4
 def post(server: Server, path: str, body: object) -> tuple[int, dict]:
     request = urllib.request.Request(server.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=240) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
@@ -66,9 +66,9 @@ def test_a_client_that_leaves_while_the_slot_is_busy_gets_no_file(tmp_path: Path
         host, _, port = server.url.removeprefix("http://").rpartition(":")
         body = {"prompt": TALK, "id_slot": 1, "n_predict": 400, "min_tokens": 400, "stream": True}
         request = urllib.request.Request(server.url + "/completion", json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=60) as stream:
+        with urllib.request.urlopen(request, timeout=240) as stream:
             assert stream.readline()
-            with socket.create_connection((host, int(port)), timeout=30) as leaving:
+            with socket.create_connection((host, int(port)), timeout=240) as leaving:
                 data = b'{"filename": "gone.bin"}'
                 head = f"POST /slots/1?action=save HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(data)}\r\n\r\n"
                 leaving.sendall(head.encode() + data)

@@ -21,7 +21,7 @@ def test_a_hangup_lets_a_stream_end_and_writes_the_files(tmp_path: Path) -> None
     args += ["--spec-share", "server", *(str(word) for pair in files.items() for word in pair)]
     with Server(tmp_path / "log", args) as server:
         address = urlsplit(server.url)
-        one = http.client.HTTPConnection(address.hostname or "", address.port, timeout=30)
+        one = http.client.HTTPConnection(address.hostname or "", address.port, timeout=240)
         body = {"prompt": "Once upon a time", "max_tokens": 300, "stream": True, "ignore_eos": True}
         one.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         answer = one.getresponse()
@@ -29,7 +29,7 @@ def test_a_hangup_lets_a_stream_end_and_writes_the_files(tmp_path: Path) -> None
         server.process.send_signal(signal.SIGHUP)
         rest = begun + answer.read()
         one.close()
-        assert server.process.wait(30) == 0
+        assert server.process.wait(120) == 0
     assert rest.endswith(b"data: [DONE]\n\n")
     assert b'"error"' not in rest
     for path in files.values():

@@ -62,7 +62,7 @@ def started(words: list[str], port: int, **streams: int) -> Iterator[subprocess.
         yield process
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(120)
 
 
 def answers(port: int, model: str) -> int:
@@ -125,7 +125,7 @@ def test_closed_streams_are_no_clients_socket(tmp_path: Path) -> None:
         assert ended(process) == 0
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(120)
 
 
 def answers_once_open(process: subprocess.Popen[bytes], port: int) -> int:
@@ -183,7 +183,7 @@ def test_what_llama_cpp_prints_in_a_worker_waits_for_no_reader(tmp_path: Path) -
         assert process.wait(PATIENCE_S) == 130
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(120)
         os.close(reading)
         os.close(writing)
 

@@ -243,7 +243,7 @@ def _parsed(path: Path, data: mmap.mmap) -> _Header:
     if magic != b"GGUF":
         raise ModelLoadError(f"{path}: not a GGUF file")
     if version not in (2, 3):
-        raise ModelLoadError(f"{path}: GGUF version {version} is not known here; convert the model anew")
+        raise ModelLoadError(f"{path}: GGUF version {version} is not known here; convert the model again")
     cursor = _Cursor(data, _HEAD.size)
     values = {}
     for _ in range(n_values):

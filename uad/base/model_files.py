@@ -92,8 +92,8 @@ def fingerprint(path: Path, role: str = "model") -> str:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
-            # the header lies at the beginning, the last layer's weights at the end: a model that was quantized anew, or
-            # fine-tuned, differs in one of them
+            # the header lies at the beginning, the last layer's weights at the end: a model that was quantized again,
+            # or fine-tuned, differs in one of them
             digest = hashlib.sha256(file.read(_EDGE_BYTES))
             file.seek(max(size - _EDGE_BYTES, 0))
             digest.update(file.read(_EDGE_BYTES))

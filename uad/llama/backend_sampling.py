@@ -136,7 +136,7 @@ class BackendSampling:
             self._exchange(seq, 0)
 
     def reopen(self, context: c_void_p) -> None:
-        """The context was made anew, after `close`; no sequence has a chain."""
+        """The context was made again, after `close`; no sequence has a chain."""
         self._context = context
         self._decoded = ()
 

@@ -57,7 +57,7 @@ class Context(native.Owner):
         if 0 < config.n_seq < n_seq:  # which weights were rearranged depends on it
             raise ValueError(f"the {role} was loaded for {config.n_seq} sequences, not {n_seq}")
         self._role, self._config = role, config
-        self._kernels = kernels.of_passes(config)
+        self._kernels = kernels.parts_of_passes(config)
         self.model = model
         self.vocab = model.vocab
         self.n_seq = n_seq
@@ -206,7 +206,7 @@ class Context(native.Owner):
             self.hidden.ask(rows)
         if self._sampling is not None:
             self._sampling.attach(rows)
-        kernels.switch(self._kernels)
+        kernels.before_pass(self._kernels)
         self._check(int(lib.llama_decode(self._handle, batch.seal())), batch.n)
         for row in rows:
             self.memory.decoded(row)
@@ -238,7 +238,7 @@ class Context(native.Owner):
             self.hidden.skip(seq, placed.start)
         if self._sampling is not None:
             self._sampling.attach(())
-        kernels.switch(self._kernels)
+        kernels.before_pass(self._kernels)
         self._check(decode_rows(self.handle, seq, placed.start, image, n_done, n), n)
         if n_done + n == image.n:
             self.memory.seen(seq, placed.start, placed.end)
@@ -287,8 +287,8 @@ class Context(native.Owner):
         return self._whole.read(self._handle)
 
     def reopen(self) -> None:
-        """Make a closed context anew, as it was, with nothing in it; its model must be open. Raises ModelLoadError, and
-        what decoding does.
+        """Make a closed context again, as it was, with nothing in it; its model must be open. Raises ModelLoadError,
+        and what decoding does.
         """
         if self._handle:
             return
@@ -387,7 +387,7 @@ def attention(config: ModelConfig, on_cpu: bool) -> tuple[str, int]:
     if not on_cpu:
         return config.flash_attn, config.n_ubatch
     part, flash_attn = (ACTIVATIONS, "off") if config.flash_attn == "off" else (ATTENTION, "on")
-    if part in kernels.surely(config):
+    if part in kernels.certain_parts(config):
         return flash_attn, config.n_ubatch
     return ("off", 128) if config.flash_attn == "off" else ("on", 60)
 
@@ -397,8 +397,8 @@ def _are_rows_apart(config: ModelConfig, flash_attn: str, on_cpu: bool) -> bool:
     threads from 512 cells on, where the cache is of floats: another sum than that of several rows.
     """
     if flash_attn == "off":
-        return ACTIVATIONS in kernels.surely(config)
-    if not on_cpu or ATTENTION in kernels.surely(config):
+        return ACTIVATIONS in kernels.certain_parts(config)
+    if not on_cpu or ATTENTION in kernels.certain_parts(config):
         return True
     has_one_thread = not offloads(config) and (config.n_threads or usable_cores()) == 1
     return has_one_thread or config.type_k != config.type_v or config.type_k not in _SHARED_OUT

@@ -94,7 +94,7 @@ class HeadContext(Context):
         return nextn.hidden(self.handle, self._batch.n, self.width)[self._batch.outputs]
 
     def reopen(self) -> None:
-        """Make it anew, as it was; the target's context must be open. Raises what making and decoding do."""
+        """Make it again, as it was; the target's context must be open. Raises what making and decoding do."""
         super().reopen()
         try:
             nextn.keep_hidden(self.handle, True, self._outputs_only)

@@ -229,7 +229,7 @@ class Memory:
         """Milliseconds that a checkpoint costs, 0 where none is needed."""
 
     def reopen(self, handle: ctypes.c_void_p) -> None:
-        """The context was made anew, as it was, and holds nothing."""
+        """The context was made again, as it was, and holds nothing."""
         self.states.reopen(handle)
         self.points[:] = [_Points() for _ in self.points]
 

@@ -144,7 +144,7 @@ def model_params(config: ModelConfig) -> Any:
     params.kv_overrides = vocab_overrides(replaced=config.overrides)
     place(params, config)
     order = rearranged(config)
-    kernels.load(config)
+    kernels.before_load(config)
     params.use_extra_bufts = order.is_on
     placement.put(params, config.places, order.plain)
     if config.with_head:
@@ -301,7 +301,7 @@ TYPES: Final = {"q4_0": 2, "q8_0": 7, "bf16": 32}
 def check_type(name: str) -> None:
     """Raises ConfigError for a type that weights cannot be written in."""
     if name not in TYPES:
-        raise ConfigError(f"--type: {name!r} is none of {', '.join(TYPES)}")
+        raise ConfigError(f"--type: {name!r} is not one of {', '.join(TYPES)}")
 
 
 def quantize(source: Path, out: Path, name: str) -> None:

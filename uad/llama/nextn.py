@@ -127,7 +127,7 @@ class HiddenRows:
         self.reopen(handle)
 
     def reopen(self, handle: ctypes.c_void_p) -> None:
-        """The target's context was made anew, or is first used."""
+        """The target's context was made again, or is first used."""
         self._handle = handle
         self._wanted = [_NEVER] * len(self._rings)
         self._on = False

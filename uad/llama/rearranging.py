@@ -42,7 +42,7 @@ def main() -> int:
     """Print the names of weights that cannot be rearranged, and try the others. Ends as llama.cpp does otherwise."""
     config: ModelConfig = pickle.load(sys.stdin.buffer)
     native.start()
-    kernels.load(config)
+    kernels.before_load(config)
     names = () if ONLY_TRY in sys.argv else sorted(set(refused(config)))
     print(json.dumps(names), flush=True)
     for _ in contexts(config, names):
@@ -57,7 +57,7 @@ def refused(config: ModelConfig) -> Iterator[str]:
     reserve = function(next(name for name in UNSTABLE if has(name)))
     with closing(Buffers()) as buffers:
         for context, n_seq in contexts(replace(config, repack=False), None):
-            kernels.load(config)  # whose buffers are asked, though nothing lies in them
+            kernels.before_load(config)  # whose buffers are asked, though nothing lies in them
             for n in (n_seq, n_seq * _ROWS):
                 if graph := reserve(context, n, n_seq, n):
                     yield from buffers.refused(graph)
@@ -86,7 +86,7 @@ def contexts(config: ModelConfig, plain: Sequence[str] | None) -> Iterator[tuple
     params.load_mode, params.check_tensors, params.no_alloc = 0, False, True
     if plain is not None:
         params.use_extra_bufts = True
-        kernels.load(config)
+        kernels.before_load(config)
         placement.fill(params, config.places, plain)
     model = lib.llama_model_load_from_file(os.fsencode(config.path), params)
     if not model:

@@ -64,7 +64,7 @@ def find_models(folder: Path, tell: Tell = _log.warning) -> dict[str, ModelFile]
 
 
 def _shown(folder: Path) -> list[Path]:
-    """What a folder holds, without hidden entries. Raises OSError."""
+    """The entries of a folder, without hidden ones. Raises OSError."""
     return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
 
 

@@ -30,7 +30,7 @@ _STEP_DECODES = 0.004
 _BEST, _PER_DOUBLING, _LEAST = 0.86, 0.05, 0.2
 """Acceptance of a draft as large as the target, what each halving of its size takes, and the least."""
 _OTHER_WORDS = 0.6
-"""The part of that acceptance that is left where no token of the draft is one of the target's: ids are cut anew."""
+"""The part of that acceptance that is left where no token of the draft is one of the target's: ids are cut again."""
 _NO_CHAT = 0.8
 """The same for a draft that gets no conversations in a format it knows."""
 

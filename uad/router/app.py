@@ -41,7 +41,7 @@ OWN_POSTS = {
     "/models/unload": lists.unload,
     "/api/show": lists.show,
 }
-"""What the router answers itself. All other routes of uad go to a model: `http/server/app.py` has them."""
+"""Routes that the router answers itself. All other routes of uad go to a model: `http/server/app.py` has them."""
 
 
 def make_app(state: RouterState) -> web.Application:

@@ -29,8 +29,8 @@ _KEY = "LLAMA_API_KEY"
 _NOT_FOR_MODELS = re.compile(f"^{VARIABLE}|API_KEY")
 _LONGEST_LINE_BYTES = 1 << 20
 _ERROR = re.compile(r"uad: error: (.*)")
-"""What the process prints when it ends by itself. Lines of its log begin with a date, a level or an id, and hold words
-of clients.
+"""The beginning of the line that a process prints when it ends by itself. Lines of its log begin with a date, a level
+or an id, and hold words of clients.
 """
 _STILL_S, _UNSEEN_S = 300.0, 1800.0
 """How long a process that has work may do nothing: write no line, take no computing time; and the same where the system
@@ -76,7 +76,7 @@ class Child(Protocol):
 
 
 class Launcher(Protocol):
-    """What starts processes."""
+    """Starts processes."""
 
     async def start(self, model: FolderModel, has_work: Callable[[], bool], planned: Planned = lambda n: None) -> Child:
         """The process of a model, once it answers. has_work: whether it should be doing something now; one that does
@@ -305,5 +305,5 @@ def computing_ticks(session: int) -> int | None:
 
 
 def command(model: FolderModel) -> list[str]:
-    """What is run for a model."""
+    """The command that runs a model."""
     return python("uad", "serve", *model.words, *_WORDS, f"--alias={','.join(sorted(model.names))}")

@@ -46,7 +46,7 @@ class PassedBody:
 
 @dataclass(frozen=True, slots=True)
 class ChildAnswer:
-    """What a process answers; `content` arrives while it is read."""
+    """The answer of a process; `content` arrives while it is read."""
 
     status: int
     headers: Mapping[str, str]

@@ -24,13 +24,13 @@ Best = Callable[[Path, Iterable[Path]], list[PairView]]
 
 @dataclass(slots=True)
 class _DraftChoice:
-    """What was worked out for a model. basis: of what; a new one begins when that is another."""
+    """The choice for a model. basis: what it rests on; where that changes, a new choice is made."""
 
     basis: tuple[object, ...]
     pairs: Sequence[PairView]
     under: Conditions
     loaded: Path | None = None
-    """What its last process was started with."""
+    """The draft that its last process was started with."""
 
 
 class FolderDrafts:
@@ -45,7 +45,7 @@ class FolderDrafts:
         self._chosen: dict[str, _DraftChoice] = {}
 
     def choose(self, model: FolderModel) -> tuple[Path, ...]:
-        """What a process of this model is to load, the best first; the others are for where that fails."""
+        """Drafts that a process of this model may load, the best first; the others are for where that fails."""
         with self._lock:
             files = self._paying(model)
             if model.name in self._chosen:

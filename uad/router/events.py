@@ -1,4 +1,4 @@
-"""What becomes of models, as it happens: GET /models/sse."""
+"""Changes of models, as they happen: GET /models/sse."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_LISTENERS = 64
 
 
 class Broadcast:
-    """Events go to all who listen. One who does not read is left out once so many wait for it."""
+    """Events go to all who listen. A listener that does not read is left out once too many wait for it."""
 
     def __init__(self) -> None:
         self._listeners: set[asyncio.Queue[bytes | None]] = set()
@@ -32,7 +32,7 @@ class Broadcast:
         self._put(frame(dumps({"model": model, "event": event, **({"data": data} if data else {})})))
 
     async def send(self, request: web.Request, pause: float | None) -> web.StreamResponse:
-        """Events until the client leaves or the server stops, with a ping after so many seconds without one."""
+        """Events until the client leaves or the server stops, with pings in silence."""
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_EVENTS_BEHIND)
         self._listeners.add(queue)
         try:

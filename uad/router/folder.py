@@ -41,7 +41,7 @@ _STRETCHED = ("target.rope_", "target.yarn_", "target.overrides")
 
 @dataclass(frozen=True, slots=True)
 class FolderModel:
-    """One model: its names, and how its process is started. `path` is None for one of a hub."""
+    """One model: its names, and how its process is started. `path` is None for a model of a hub."""
 
     name: str
     path: Path | None
@@ -144,7 +144,7 @@ def _read(config: FolderConfig, patience_s: float, is_start: bool) -> _Look:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What was found, the stamps of all that it was made of, and lines about what was left out."""
+    """The models of a folder, the stamps of the files they were made of, and lines about what was left out."""
 
     config: FolderConfig
     stamps: dict[str, tuple[int, int, int]]

@@ -10,7 +10,7 @@ from uad.router.folder import FolderModel
 
 
 class LoadState(StrEnum):
-    """What a model is doing, in llama-server's words."""
+    """The state of a model, in llama-server's words."""
 
     UNLOADED = "unloaded"
     LOADING = "loading"
@@ -29,7 +29,7 @@ class Failure:
 
 @dataclass(slots=True)
 class PoolCounts:
-    """What a model's processes have done."""
+    """Counts of what a model's processes have done."""
 
     n_requests: int = 0
     n_loads: int = 0
@@ -81,7 +81,7 @@ class PooledModel:
     asked_at: float | None = None
     """Since when it is to be loaded though nobody waits."""
     planned_bytes: int | None = None
-    """What its last process was about to take, with its context and its draft."""
+    """The memory that its last process was about to take, with its context and its draft."""
     failure: Failure | None = None
     n_failures: int = 0
     """In a row."""

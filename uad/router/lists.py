@@ -100,7 +100,7 @@ async def _status(state: RouterState, pooled: PooledModel) -> Json:
 
 
 async def _asked_json(state: RouterState, pooled: PooledModel, path: str) -> Json:
-    """What the model's process says of itself; nothing where it is not loaded or does not answer soon."""
+    """The answer of the model's process about itself; empty where it is not loaded or does not answer soon."""
     text = await _asked(state, pooled, path)
     return parse_object(text) if text else {}
 
@@ -296,7 +296,7 @@ def _listed(pooled: PooledModel) -> Json:
 
 
 def _capabilities(pooled: PooledModel) -> list[str]:
-    """What the model can do, as far as its file shows it: a template that has tools or thoughts has the words."""
+    """Capabilities of a model, as far as its file shows them: templates with tools or thoughts name them."""
     model, template = pooled.model, pooled.model.facts.chat_template
     has = {
         "completion": True,

@@ -149,7 +149,7 @@ class LoadQueue:
     # --- what follows from them
 
     def step(self, now: float) -> list[Action]:
-        """What is due."""
+        """Load, close and serve as it is due."""
         self._wanted = {model: None for model in self._wanted if model.is_wanted}
         lacking: list[PooledModel] = []
         for model in sorted(self._wanted, key=lambda model: model.since):

@@ -12,7 +12,7 @@ from uad.base.common.available import available
 def memory_left(pids: Iterable[int], root: Path = Path("/")) -> float:
     """Bytes that are left beside these processes; infinite where the system does not say.
 
-    What the system calls available counts files that others have mapped, since it can drop them: weights, without which
+    The system counts as available the files that others have mapped, since it can drop them: weights, without which
     those would crawl. 10 GB are available, of which a loaded model has mapped 6: 4 are left.
     """
     limits = [limit.n_bytes for limit in available(root) if not limit.counts_mapped]

@@ -75,7 +75,7 @@ class ModelPool:
         raise unknown(name, [each for pooled in self.models.values() for each in pooled.model.names])
 
     def reload(self, models: Mapping[str, FolderModel]) -> None:
-        """From now on there are these. What answers for one that is gone or changed ends after its last answer."""
+        """From now on there are these models. A process of one that is gone or changed ends after its last answer."""
         for name, pooled in self.models.items():
             new = models.get(name)
             if new == pooled.model:
@@ -119,7 +119,7 @@ class ModelPool:
             self._do(self._queue.done(instance, self._clock()))
 
     def load(self, pooled: PooledModel) -> None:
-        """Load it, though nobody asks, and at once after a failure, too. Raises RoutingError."""
+        """Load it now, ignoring the pause after a failure. Raises RoutingError."""
         if pooled.is_wanted or (pooled.instance is not None and not pooled.instance.is_stopping):
             raise wrong("model is already running")
         pooled.failure = None

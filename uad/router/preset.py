@@ -30,7 +30,7 @@ _OWN = ("load-on-startup", "stop-timeout", "dedup-cache-models")
 
 @dataclass(slots=True)
 class Preset:
-    """A section: flags, and what is none."""
+    """One section: its flags, and its keys that are no flags."""
 
     where: str
     given: list[Given] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Preset:
         return Layer(tuple(self.given))
 
     def value(self, path: str) -> Given | None:
-        """What it gives for a place in `Config`, the last of it."""
+        """The last entry for a place in `Config`."""
         return next((entry for entry in reversed(self.given) if path in entry.flag.paths), None)
 
 

@@ -42,7 +42,7 @@ def unnamed(known: Sequence[str]) -> RoutingError:
 
 
 def later(text: str, seconds: float) -> RoutingError:
-    """The same request may succeed after so many seconds."""
+    """A refusal; the same request may succeed after these seconds."""
     wait = {"Retry-After": str(max(math.ceil(seconds), 1))}
     return RoutingError(Problem(503, text, KINDS[503], headers=wait))
 

@@ -43,7 +43,7 @@ def serve_folder(
     config: FolderConfig, environ: Mapping[str, str], tell: Callable[[str, str], None], ready: Ready
 ) -> None:
     """Serve until SIGINT or SIGTERM; what runs then has `shutdown_timeout` seconds to end, and a second signal ends the
-    process at once. SIGHUP reads the folder anew, unless it is that of a terminal that was closed. Main thread only.
+    process at once. SIGHUP reads the folder again, unless it is that of a terminal that was closed. Main thread only.
 
     `tell` gets what processes of models write, `ready` the names of models and the base URL. Raises ConfigError.
     """
@@ -124,8 +124,8 @@ class FolderWatch:
             return await self._step() is not None
 
     async def watch(self, pause: float) -> None:
-        """Look again and again. What changed between two looks is taken at the next one where it is the same: a file
-        that is being copied grows.
+        """Look again and again. A change counts once two looks agree: a file that is being copied
+        grows.
         """
         before: Models = self._last
         while True:

@@ -1,4 +1,4 @@
-"""What all handlers of a router share. Lives on the event loop's thread."""
+"""State that all handlers of a router share. Lives on the event loop's thread."""
 
 from __future__ import annotations
 

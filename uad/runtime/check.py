@@ -1,19 +1,16 @@
 """Whether the promises of docs/same-text.md hold for a target on this machine: its rows to the bit, prompts, and texts
-with and without drafts; without `--exact` and with it, and what that costs.
+with and without drafts; without `--exact` and with it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from math import inf
-from statistics import median
 from time import perf_counter
 from typing import Self
 
-from uad.base.common.available import available
 from uad.base.config import Config, ModelConfig
 from uad.base.console import Report
 from uad.base.errors import ConfigError
@@ -22,12 +19,10 @@ from uad.base.gguf import GgufFile, files_of
 from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.engine.decode.layout import longest_draft
 from uad.engine.policy.cost import CostSample
-from uad.llama.backend.devices import memory_left, offloads
 from uad.llama.backend.ggml import type_name
 from uad.llama.context import Context
 from uad.llama.kernels import use as kernels
 from uad.llama.kernels import weights
-from uad.runtime.caches import room
 from uad.runtime.check_rows import (
     Passes,
     PromptCompared,
@@ -45,14 +40,7 @@ from uad.runtime.timing import Timing
 _PROMPT_IDS = 28  # ids, which a text repeats: so look-ups draft at once, and no pass over it has 64 ids
 _LEAST_IDS, _GRAIN = 16, 256
 _TEMPERATURES = (0.0, 0.8)
-_COST_WIDTHS, _COST_ROUNDS, _COST_DEPTH = (1, 2, 4, 8, 16), 25, 32
-_MORE_ROOM = 1.2
-_SHARES = {
-    "rows": 0.22,
-    "prompts": 0.08,
-    "texts": 0.16,
-    "costs": 0.1,
-}  # of the seconds: of each way, and of both together
+_SHARES = {"rows": 0.22, "prompts": 0.08, "texts": 0.16}  # of the seconds, in each way
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,36 +107,10 @@ class CheckedWay:
 
 
 @dataclass(frozen=True, slots=True)
-class ExactEffect:
-    """Single rows with `--exact` and without it: how many were compared, how many have other bits, and how many another
-    likeliest id.
-    """
-
-    n_ids: int
-    n_other: int
-    n_likeliest: int
-
-
-@dataclass(frozen=True, slots=True)
-class ExactCost:
-    """Milliseconds of a pass of `width` rows of one slot without `--exact` and with it, medians of decodes in turns."""
-
-    width: int
-    plain_ms: float
-    exact_ms: float
-
-    @property
-    def ratio(self) -> float:
-        """How many times as long it takes with `--exact`."""
-        return self.exact_ms / self.plain_ms
-
-
-@dataclass(frozen=True, slots=True)
 class Checked:
     """All that was found. weights: how many matrices have each type; broken: a line for each promise that does not
-    hold; costs are missing where the weights do not fit into memory twice. kernels: the line that says which compute
-    here; operations: how many ran in those of uad. Where they compute all, `--exact` changes nothing: there is one way,
-    and no effect.
+    hold. kernels: the line that says which compute here; operations: how many ran in those of uad. Where they compute
+    all, `--exact` changes nothing, and there is one way.
     """
 
     target: str
@@ -156,18 +118,13 @@ class Checked:
     weights: dict[str, int]
     n_slots: int
     ways: tuple[CheckedWay, ...]
-    effect: ExactEffect | None
-    costs: tuple[ExactCost, ...]
     broken: tuple[str, ...]
     kernels: str
     operations: dict[str, int]
 
     def as_json(self) -> dict[str, object]:
         """The same in plain values."""
-        ratios = [{"ratio": round(cost.ratio, 4)} for cost in self.costs]
-        values = asdict(self)
-        values["costs"] = [cost | more for cost, more in zip(values["costs"], ratios, strict=True)]
-        return values | {"holds": not self.broken}
+        return asdict(self) | {"holds": not self.broken}
 
 
 def check(config: Config, text: str, plan: CheckPlan, progress: Report) -> Checked:
@@ -178,30 +135,19 @@ def check(config: Config, text: str, plan: CheckPlan, progress: Report) -> Check
     """
     config, plan = _as_checked(config, plan)
     kinds, before = weight_types(config.target), kernels.counts()
-    with ExitStack() as stack:
-        plain = stack.enter_context(OpenWay.open(config, False, plan, progress))
-        draft = None if plain.info.draft is None else plain.info.draft.desc
+    with OpenWay.open(config, False, plan, progress) as plain:
         ids = plain.text.tokenize(text)
         if len(set(ids)) < 2:
             raise ConfigError("the text has too few tokens to compare anything on; try another --text")
-        ways: tuple[CheckedWay, ...]
-        effect, costs = None, list[ExactCost]()
-        if plain.any_batch:
-            ways = (plain.compare(ids),)
-        elif not _fits_again(config):
-            first, single = plain.compare(ids), plain.single
-            plain.close()
-            with OpenWay.open(config, True, plan, progress) as exact:
-                ways, effect = (first, exact.compare(ids)), _effect(single, exact.single)
-        else:
-            exact = stack.enter_context(OpenWay.open(config, True, plan, progress))
-            ways = plain.compare(ids), exact.compare(ids)
-            effect = _effect(plain.single, exact.single)
-            costs = _costs(plain, exact, ids, plan.seconds * _SHARES["costs"], progress)
-        desc, note = plain.info.target.desc, plain.kernels
+        ways = [plain.compare(ids)]
+        draft = None if plain.info.draft is None else plain.info.draft.desc
+    if not plain.any_batch:
+        with OpenWay.open(config, True, plan, progress) as exact:
+            ways.append(exact.compare(ids))
     broken = tuple(line for way in ways for line in _broken(way))
     operations = {what: n - before.get(what, 0) for what, n in kernels.counts().items()}
-    return Checked(desc, draft, kinds, config.n_parallel, ways, effect, tuple(costs), broken, note, operations)
+    desc = plain.info.target.desc
+    return Checked(desc, draft, kinds, config.n_parallel, tuple(ways), broken, plain.kernels, operations)
 
 
 def _as_checked(config: Config, plan: CheckPlan) -> tuple[Config, CheckPlan]:
@@ -247,14 +193,6 @@ def weight_types(config: ModelConfig) -> dict[str, int]:
     return dict(types.most_common())
 
 
-def _fits_again(config: Config) -> bool:
-    """Whether the same weights have room in memory once more."""
-    size = sum(path.stat().st_size for path in files_of(config.target.path)) * _MORE_ROOM
-    on_device = memory_left([config.target]) if offloads(config.target) else 0
-    left = room(0, available())
-    return (left is None or left >= size) and (not on_device or on_device >= size)
-
-
 # --- one way
 
 
@@ -292,8 +230,6 @@ class OpenWay(Loaded):
         self._exact, self._plan = exact, plan
         self._name = "with --exact" if exact else "without --exact"
         self._progress = progress
-        self.single: list[tuple[bytes, int]] = []
-        """See `RowsFound`."""
         target = parts.target
         own = replace(target.config, n_ctx=target.config.n_ctx // target.context.n_seq)
         context = parts.stack.enter_context(Context(target.model, own, 1, "target"))
@@ -304,7 +240,7 @@ class OpenWay(Loaded):
         share = weights.of(target.config, target.model.buffers)
         self.kernels = weights.note(target.config, share)
         self._promised = has_effect or (not exact and are_alike(target.config, context, share))
-        self.any_batch = has_effect or (not exact and share.are_ours and kernels.is_whole(target.config))
+        self.any_batch = has_effect or (not exact and share.are_ours and kernels.keep_rows(target.config))
         longest = min(
             longest_draft(context.n_alike, context.n_batch, context.n_seq, each.least)
             for each in (self.alone, self.beside)
@@ -327,7 +263,6 @@ class OpenWay(Loaded):
         """Rows, prompts and texts. Raises what decoding does."""
         plan = self._plan
         rows = self._rows(ids)
-        self.single = rows.single
         prompts = compare_prompts(
             self.alone, self.beside, ids, plan.n_prompt, _TimeLimit(plan.seconds * _SHARES["prompts"])
         )
@@ -411,41 +346,6 @@ class _TimeLimit:
 
     def __call__(self) -> bool:
         return perf_counter() >= self._end
-
-
-# --- both ways
-
-
-def _effect(plain: Sequence[tuple[bytes, int]], exact: Sequence[tuple[bytes, int]]) -> ExactEffect:
-    """How the rows differ that both have: they are of the same texts."""
-    pairs = list(zip(plain, exact, strict=False))
-    n_other = sum(row[0] != other[0] for row, other in pairs)
-    return ExactEffect(len(pairs), n_other, sum(row[1] != other[1] for row, other in pairs))
-
-
-def _costs(plain: OpenWay, exact: OpenWay, ids: Sequence[int], seconds: float, progress: Report) -> list[ExactCost]:
-    """The costs of passes of one slot in both ways, measured in turns, twice at least."""
-    most = min(plain.widths[-1], exact.widths[-1])
-    widths = sorted({n for n in _COST_WIDTHS if n <= most} | {most})
-    ms: dict[tuple[int, bool], list[float]] = {(n, is_exact): [] for n in widths for is_exact in (False, True)}
-    (text,) = stretches(ids, 0, _COST_DEPTH + 2 * most, 1)
-    is_over = _TimeLimit(min(seconds, 60.0))
-    for turn in range(_COST_ROUNDS):
-        if turn > 1 and is_over():
-            break
-        for n in widths:
-            for is_exact in (False, True) if turn % 2 else (True, False):
-                passes = (exact if is_exact else plain).alone
-                passes.begin([text], _COST_DEPTH)
-                passes.advance({0: text}, _COST_DEPTH + n, n)  # llama.cpp makes a graph for each new size
-                began = perf_counter()
-                passes.advance({0: text}, _COST_DEPTH + 2 * n, n)
-                ms[n, is_exact].append(1e3 * (perf_counter() - began))
-        progress("costs of --exact", (turn + 1) / _COST_ROUNDS)
-    progress("costs of --exact", 1.0)
-    for way in (plain, exact):
-        way.alone.clear()
-    return [ExactCost(n, median(ms[n, False]), median(ms[n, True])) for n in widths]
 
 
 def _broken(way: CheckedWay) -> Iterator[str]:

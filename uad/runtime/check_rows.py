@@ -5,8 +5,7 @@ prompts read at once and in pieces. Compares logits; draws and drafts nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from hashlib import blake2b
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
@@ -175,12 +174,9 @@ def differences(logits: Logits, wanted: Logits) -> tuple[int, int, float]:
 
 @dataclass(slots=True)
 class RowsFound:
-    """Results of comparing rows. single: of each single row alone, in order, a digest of its bits and its likeliest
-    id; seconds: the least time that such a row took.
-    """
+    """Results of comparing rows. seconds: the least time that a single row took."""
 
     compared: list[RowsCompared]
-    single: list[tuple[bytes, int]] = field(default_factory=list)
     seconds: float = float("inf")
 
 
@@ -217,7 +213,6 @@ def compare_rows(
             began = perf_counter()
             wanted.append(alone.rows([text], depth, length, 1)[0])
             rows.seconds = min(rows.seconds, (perf_counter() - began) / length)
-        rows.single += [(blake2b(row.tobytes(), digest_size=16).digest(), int(row.argmax())) for row in wanted[0]]
         for width in telling_first(widths):
             if until():
                 break
@@ -240,7 +235,7 @@ def telling_first(widths: Sequence[int]) -> list[int]:
 
 
 def compare_prompts(alone: Passes, beside: Passes, ids: IdSequence, n: int, until: Until) -> list[PromptCompared]:
-    """A prompt of n ids read at once, in pieces, anew and from what a slot holds of it, alone and beside another text;
+    """A prompt of n ids read at once, in pieces, again and from what a slot holds of it, alone and beside another text;
     no further ones once it is time to stop: they have no ids.
     Raises what decoding does.
     """
@@ -273,7 +268,7 @@ def compare_prompts(alone: Passes, beside: Passes, ids: IdSequence, n: int, unti
         (f"from cache, {n - half} ids left", n - half < _GRAIN, lambda: cached(half)),
         (f"from cache, {min(_SMALL, half)} ids left", True, lambda: cached(n - min(_SMALL, half))),
         (f"in slot {last} beside another text", False, lambda: cleared(beside, last)),
-        ("anew", False, lambda: cleared(alone)),
+        ("again", False, lambda: cleared(alone)),
     ]
     compared = [
         PromptCompared(how, is_small, *((0, 0, 0.0) if until() else differences(read(), wanted)))

@@ -105,7 +105,7 @@ def are_alike(config: ModelConfig, context: Context, share: Weights) -> bool:
     """Whether every pass computes a row alike without `--exact`, as far as that is known. share: which kernels multiply
     the target's weights.
     """
-    if share.are_ours and kernels.is_whole(config):
+    if share.are_ours and kernels.keep_rows(config):
         return True
     if share.places or share.own or share.adapters or config.loras:
         return False

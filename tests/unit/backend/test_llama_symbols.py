@@ -255,7 +255,7 @@ from uad.tools.cli import main
 sys.exit(main(["serve", "--target", "samples/target-chatml.gguf", "--port", "0"]))
 """
     return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False, cwd=ROOT
     )
 
 

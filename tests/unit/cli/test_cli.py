@@ -95,7 +95,7 @@ def run(monkeypatch, capsys):
 
         class Runtime:
             @staticmethod
-            def open(config, report):
+            def open(config, report, planned):
                 runtime.config = config
                 report("loading target", 0.5)
                 report("loading target", 1.0)

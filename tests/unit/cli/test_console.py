@@ -26,7 +26,7 @@ from uad.base.events import Delta
 from uad.base.types import Origin
 runtime = test_cli.FakeRuntime((Delta(5, (8, 1), (Origin.TARGET, Origin.TARGET), {TEXT!a}), test_cli.DONE))
 module = ModuleType("uad.runtime.runtime")
-def opened(config, report):
+def opened(config, report, planned):
     runtime.config = config
     return runtime
 module.Runtime = type("Runtime", (), {{"open": staticmethod(opened)}})
@@ -44,7 +44,7 @@ def run(
 ) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-c", PROGRAM, *words]
     return subprocess.run(
-        command, capture_output=True, timeout=60, env={**ENV, **(env or {})}, input=stdin, check=False
+        command, capture_output=True, timeout=240, env={**ENV, **(env or {})}, input=stdin, check=False
     )
 
 
@@ -74,7 +74,10 @@ def test_an_answer_is_written_on_any_console(env, encoding, color):
 )
 def test_every_command_speaks_ascii_where_it_must(words):
     done = subprocess.run(
-        [sys.executable, "-m", "uad", *words], capture_output=True, timeout=60, env={**ENV, "PYTHONIOENCODING": "ascii"}
+        [sys.executable, "-m", "uad", *words],
+        capture_output=True,
+        timeout=240,
+        env={**ENV, "PYTHONIOENCODING": "ascii"},
     )
     assert b"Traceback" not in done.stderr, done.stderr
     assert all(byte < 128 for byte in done.stdout + done.stderr)
@@ -129,7 +132,7 @@ def test_closed_and_full_outputs_end_without_a_traceback(tmp_path, closed, words
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} {program} {words} {closed}"],
         capture_output=True,
-        timeout=60,
+        timeout=240,
         env=dict(ENV),
         check=False,
     )

@@ -41,7 +41,7 @@ def read_all(reading: int, writer: LogWriter) -> list[str]:
     thread.start()
     writer.drain(60)
     writer.write("end\n")
-    thread.join(60)
+    thread.join(120)
     return got.decode().splitlines()[:-1]
 
 

@@ -1,5 +1,5 @@
 """What people see of the settings, whole: every help text, and what becomes of some hundred words, variables and lines
-of YAML, right and wrong ones. `python tests/unit/config/test_golden.py` writes the files anew after an intended change.
+of YAML, right and wrong ones. `python tests/unit/config/test_golden.py` writes them again after an intended change.
 
 golden/values.txt has a case in each line: words of `uad serve`, `NAME=value` for a variable or `yaml: …` for a file
 (⏎ is a line break in it), then ` => ` and the error, or the values that differ from those without it.
@@ -26,7 +26,7 @@ from uad.tools.cli import main
 GOLDEN = Path(__file__).parent / "golden"
 CASES = (GOLDEN / "values.txt").read_text(encoding="utf-8").splitlines()
 MAPPING = [f"mapping {name}" for name in ("list", "show", "derive", "check", "lint")]
-COMMANDS = ("", "serve", "generate", "profile", "kernels", "trim", "rpc-worker", "mapping", *MAPPING)
+COMMANDS = ("", "serve", "generate", "profile", "trim", "rpc-worker", "mapping", *MAPPING)
 MODELS = ("-m", "t.gguf", "-md", "d.gguf")
 FILES = {
     "keys": "# none\n",

@@ -165,7 +165,7 @@ def _train(*args, hide=()):
         "run_name='__main__')"
     )
     call = [sys.executable, "-B", "-c", code, ",".join(hide), str(TRAIN / "train.py"), *map(str, args)]
-    return subprocess.run(call, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(call, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_missing_packages_are_one_line(tmp_path):

@@ -94,7 +94,7 @@ def test_too_small_and_unreachable_sizes_are_refused():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "mxfp4"])
+@pytest.mark.parametrize("kind", ["f32", "bf16", "q8_0", "q5_1", "mxfp4"])
 def test_tensors_are_the_source_in_zeros(tmp_path, kind):
     out = tmp_path / "out.gguf"
     calls = []
@@ -263,7 +263,7 @@ def test_missing_gguf_is_said(tmp_path, monkeypatch):
 def _greedy(path, prompt, n):
     import llama_cpp
 
-    model = llama_cpp.Llama(str(path), n_ctx=256, n_threads=2, n_threads_batch=2, logits_all=True, verbose=False)
+    model = llama_cpp.Llama(str(path), n_ctx=256, n_threads=1, n_threads_batch=1, logits_all=True, verbose=False)
     try:
         ids = model.tokenize(prompt.encode(), add_bos=False, special=True)
         model.eval(ids)
@@ -283,7 +283,7 @@ def test_greedy_text_is_the_source_s(tmp_path):
         "import os\n\n\ndef main(argv):\n",
     ]
     for prompt in prompts:
-        assert _greedy(tmp_path / "out.gguf", prompt, 40) == _greedy(TARGET, prompt, 40)
+        assert _greedy(tmp_path / "out.gguf", prompt, 16) == _greedy(TARGET, prompt, 16)
 
 
 def _as_qwen2(path):
@@ -318,6 +318,6 @@ def test_a_qwen2_model_keeps_its_text_too(tmp_path):
     assert fields["general.architecture"].contents() == "qwen2"
     assert not [key for key in fields if key.startswith("llama.")]
     prompt = "<|im_start|>user\nCount from 3 to 30 in steps of 3.<|im_end|>\n<|im_start|>assistant\n"
-    text = _greedy(source, prompt, 40)
-    assert _greedy(tmp_path / "out.gguf", prompt, 40) == text
-    assert text != _greedy(TARGET, prompt, 40), "the biases count"
+    text = _greedy(source, prompt, 16)
+    assert _greedy(tmp_path / "out.gguf", prompt, 16) == text
+    assert text != _greedy(TARGET, prompt, 16), "the biases count"

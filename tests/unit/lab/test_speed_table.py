@@ -335,8 +335,8 @@ def test_flags_change_the_whole_or_the_quick_measurement() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--weights", "Q5"], "--weights: 'Q5' is none of BF16, Q8_0, Q4_K_M"),
-        (["--rivals", "eagle"], "--rivals: 'eagle' is none of draft-simple"),
+        (["--weights", "Q5"], "--weights: 'Q5' is not one of BF16, Q8_0, Q4_K_M"),
+        (["--rivals", "eagle"], "--rivals: 'eagle' is not one of draft-simple"),
         (["--slots", "0"], "--slots: write numbers"),
         (["--slots", "1;4"], "--slots: write numbers"),
         (["--lengths", "400,100000"], "--lengths: write numbers from 1 to 99999"),

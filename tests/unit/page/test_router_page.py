@@ -43,14 +43,14 @@ def served_folder(waits: tuple[str, ...] = (), go: list[Callable[[], None]] | No
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     with runtimes["a"], runtimes["b"]:
         thread.start()
-        assert ready.wait(10)
+        assert ready.wait(120)
         try:
             yield url[0]
         finally:
             for one in runtimes.values():
                 one.go.set()
             loop[0].call_soon_threadsafe(stop.set)
-            thread.join(10)
+            thread.join(120)
 
 
 def test_a_model_is_chosen_answers_and_is_still_chosen_after_a_reload(visit: Open) -> None:

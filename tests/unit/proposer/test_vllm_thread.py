@@ -37,7 +37,7 @@ def test_what_runs_between_stops_when_work_waits() -> None:
 
     thread = DraftThread(between)
     thread.do(lambda: None)
-    assert begun.wait(10)
+    assert begun.wait(120)
     assert thread.do(lambda: n_turns) == 1
     thread.close()
 

@@ -28,7 +28,7 @@ def started(monkeypatch, program, then, environ=os.environ, still_s=1000.0):
     lines = []
 
     async def main():
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             return await then(ProcessLauncher(environ, lambda *line: lines.append(line), still_s=still_s))
 
     return asyncio.run(main()), lines

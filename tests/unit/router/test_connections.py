@@ -39,7 +39,7 @@ def asked(answers, ask):
     async def main():
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         process = Process(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        async with server, asyncio.timeout(10), Connections() as made:
+        async with server, asyncio.timeout(120), Connections() as made:
             return await ask(made, process)
 
     left = iter(answers)

@@ -32,7 +32,7 @@ async def pool_of(*names, most=2, waiting=10, launcher=None, memory_left=lambda 
 
 def run(test, *names, **more):
     async def main():
-        async with asyncio.timeout(10), pool_of(*(names or ("a", "b", "c")), **more) as pool:
+        async with asyncio.timeout(120), pool_of(*(names or ("a", "b", "c")), **more) as pool:
             return await test(pool)
 
     return asyncio.run(main())

@@ -24,7 +24,7 @@ ROUTES: dict[str, dict[str, Any]] = {
 def test_a_client_that_leaves_is_named(path: str, streams: bool) -> None:
     async def test() -> list[str]:
         fake = FakeRuntime(script=lambda _: b"x" * 10**6, step=1, pause=0.001)
-        async with asyncio.timeout(60), serving(fake) as session:
+        async with asyncio.timeout(120), serving(fake) as session:
             asking = asyncio.create_task(session.post(path, json={**ROUTES[path], "stream": streams}))
             while not fake.requests:
                 await asyncio.sleep(0)

@@ -146,7 +146,7 @@ def with_site(test: Callable[[Site], Awaitable[None]]) -> None:
             sites = web.TCPSite(runner, "127.0.0.1", 0)
             await sites.start()
             site.port = runner.addresses[0][1]
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 await test(site)
         finally:
             site.never.set()
@@ -178,7 +178,7 @@ def image(seed: int) -> Image:
 
 
 HEADERS = {"Host", "Accept", "Accept-Encoding", "User-Agent", "Connection"}
-REFUSAL = "here.0: its address cannot be reached, or is none of the public internet"
+REFUSAL = "here.0: its address cannot be reached, or is not one of the public internet"
 
 
 @pytest.mark.parametrize(

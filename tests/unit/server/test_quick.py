@@ -137,7 +137,7 @@ def test_the_first_short_request_is_prepared_by_a_worker_and_the_next_one_at_onc
         return answers
 
     async def bounded() -> list[Any]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             return await test()
 
     first, second, _ = asyncio.run(bounded())

@@ -442,7 +442,7 @@ def test_errors_have_the_form_of_anthropic() -> None:
 
     async def run() -> list[tuple[int, str, str | None]]:
         found = []
-        async with asyncio.timeout(20), serving(saying("ok"), config) as session:
+        async with asyncio.timeout(120), serving(saying("ok"), config) as session:
             for path, headers in (
                 (PATH, {"x-api-key": "sesame"}),
                 (PATH, {"Authorization": "Bearer sesame"}),

@@ -170,7 +170,7 @@ def test_silence_is_broken_by_a_line_that_says_nothing() -> None:
 def test_a_client_that_leaves_is_not_written_for() -> None:
     async def test() -> list[int]:
         fake = saying("x" * 1000, step=1, pause=0.01)
-        async with asyncio.timeout(20), serving(fake) as session:
+        async with asyncio.timeout(120), serving(fake) as session:
             async with session.post(TALK, json={"messages": HELLO}) as answer:
                 await answer.content.readline()
                 answer.close()

@@ -514,13 +514,13 @@ def test_pictures_are_decoded_on_threads_and_the_loop_goes_on(monkeypatch):
 
     def slow(*args: Any) -> Image:
         names.add(threading.current_thread().name)
-        assert may_go.wait(10)
+        assert may_go.wait(120)
         return real(*args)
 
     monkeypatch.setattr(decoding, "decoded", slow)
 
     async def run() -> tuple[int, int]:
-        async with asyncio.timeout(20), serving(seeing()) as session:
+        async with asyncio.timeout(120), serving(seeing()) as session:
             long = asyncio.create_task(session.post(CHAT, json={"messages": [user(part())], "max_tokens": 3}))
             while not names:
                 await asyncio.sleep(0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,9 +32,14 @@ _INHERITED = [name for name, setting in settings_of(ModelConfig).items() if sett
 
 def load_config(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """The configuration of `uad serve` with these words. Reads only the files they name. Raises ConfigError."""
+    return config_from(_parser().parse(argv), environ)
+
+
+@cache
+def _parser() -> Parser:
     parser = Parser("uad serve", "")
     add_flags(parser, tuple(GROUPS))
-    return config_from(parser.parse(argv), environ)
+    return parser
 
 
 class NoTargetError(ConfigError):

@@ -267,7 +267,7 @@ class ServerConfig:
     )
     sse_ping_interval: float = setting(
         30.0,
-        "seconds between pings in silent streams, 1 or more; 0 or -1 is none",
+        "seconds between pings in silent streams, 1 or more; 0 or -1 for no pings",
         "--sse-ping-interval LLAMA_ARG_SSE_PING_INTERVAL",
         kind=kinds.PING,
     )
@@ -411,7 +411,7 @@ SAMPLING_FLAGS = {
         ),
     ),
     "dry_sequence_breakers": flag(
-        "text after which DRY lets a repetition begin anew, or none; repeatable",
+        "text after which DRY lets a repetition begin again, or none; repeatable",
         "--dry-sequence-breaker",
         kind=kinds.BREAKER,
         default_text="line end, colon, double quote, asterisk",
@@ -455,7 +455,7 @@ class Config:
     )
     cache_ram: int = setting(
         8192,
-        "memory in MiB for conversations that left their slot, until they come back; 0 is none, -1 no limit",
+        "memory in MiB for conversations that left their slot, until they come back; 0 for none, -1 without a limit",
         "-cram --cache-ram LLAMA_ARG_CACHE_RAM",
         low=-1,
         metavar="MIB",

@@ -187,7 +187,7 @@ class Request:
     max_tokens: int | None = None
     """None: until the context is full."""
     min_tokens: int = request_field(
-        0, "among the first so many tokens no end is drawn and no stop counts", refused="below"
+        0, "the first n tokens, among which no end is drawn and no stop counts", refused="below"
     )
     stop: tuple[str, ...] = request_field(
         (), "what the answer ends before, a text or several; names of control tokens count"
@@ -199,7 +199,7 @@ class Request:
     stream: bool = request_field(False, "the answer is sent as it is written, as server-sent events")
     n_probs: int = request_field(
         0,
-        "so many alternatives of each token, with log-probabilities of the unmodified distribution",
+        "alternatives of each token, with log-probabilities of the unmodified distribution",
         high=100,
         refused="above",
     )

@@ -78,7 +78,7 @@ class NgramCounts:
 
     @property
     def followers(self) -> dict[tuple[int, ...], Followers]:
-        """The table with all counts written out; made anew, for files."""
+        """The table with all counts written out; made again, for files."""
         return {gram: dict(counts_of(known)) for gram, known in self.table.items()}
 
     @property

@@ -23,9 +23,7 @@ _FULL = 0.25
 """Share of used entries from which the pool is emptied: beyond it collisions make drafts."""
 _LOW_RATE = 0.25
 _LOW_STREAK = 5
-"""So many drafts in a row of which less than the low rate was accepted of what was submitted, and the pool is
-emptied.
-"""
+"""Drafts in a row with less than the low rate of submitted ids accepted, after which the pool is emptied."""
 ID = (1 << 30) - 1
 """Bits of an entry that hold the id."""
 _REWRITTEN = 1 << 30

@@ -66,7 +66,7 @@ class Recall:
 
         In "say hello world. no, world peace. say he" the last two ids "he" ended once before, after "say ", so what
         followed, "l", is recalled with 6 ids that agree. The draft writes "l": one step on, "l" again, and no search.
-        It writes "X": nothing agrees, and the next two ids in a row are looked up anew.
+        It writes "X": nothing agrees, and the next two ids in a row are looked up again.
         """
         ids = self._mirror.ids
         n = len(ids)

@@ -304,7 +304,7 @@ class Rounds:
         running.sink(delta)
 
     def count(self, n_decodes: int, n_busy: int, n_rounds: int) -> None:
-        """So many decodes while n_busy requests ran, and rounds of sequences that wrote in them."""
+        """n_decodes more decodes while n_busy requests ran, and rounds of sequences that wrote in them."""
         self.n_decodes += n_decodes
         self.n_busy_slots += n_decodes * n_busy
         self.n_rounds += n_rounds

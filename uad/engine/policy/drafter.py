@@ -174,7 +174,7 @@ class DrafterRecord:
             self._deposit(_FOR_PROBES * (saved - price))
 
     def idle(self, n_ids: int) -> None:
-        """So many ids were written without it: they pay for asking it again."""
+        """n_ids more ids were written without it: they pay for asking it again."""
         self._deposit(_PROBING * n_ids)
         self.cost.age += n_ids
 

@@ -45,7 +45,7 @@ class Fixed:
     """The draft that a grammar forces."""
 
     def ask(self, writes: bool) -> Ask:
-        """The ask that its request specifies; nothing but reading if it allows no draft. Look-up drafters have sizes of
+        """The ask that its request specifies. If it allows no draft, drafters only read. Look-up drafters have sizes of
         their own.
         """
         wish, params = self.wish, self.wish.params

@@ -119,7 +119,7 @@ class Dialect(ABC):
         """Frames at the end of a sequence; finished: all sequences after the last one, else empty."""
 
     def silence(self, seconds: float) -> bytes:
-        """What a stream sends where it has had nothing to say for so long."""
+        """The bytes that keep a silent stream alive."""
         return self.ping
 
     def failed(self, problem: Problem) -> Iterable[Frame]:
@@ -288,7 +288,7 @@ def walk(
     """The blocks of a content, one after the other: where each stands, its type, and itself.
 
     Raises InvalidRequestError, which names them as `called`, unless they are a list of `most` objects at most. kinds:
-    types that there may be; `refusal` of place and type is raised for another, which is left out where that is None.
+    types that there may be. For another, `refusal` of place and type is raised; without a refusal it is left out.
     """
     if not isinstance(value, list):
         raise InvalidRequestError.at(where, f"must be a string or a list of {called}")

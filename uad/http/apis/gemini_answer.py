@@ -84,8 +84,8 @@ class Speech:
         return parts
 
     def _parts(self, steps: Iterable[BlockStep]) -> Iterator[JsonMembers]:
-        """A call is a part once it is whole. One that was cut in its arguments, which are no object then, is left
-        out.
+        """A call is a part once it is whole. A call whose arguments were cut is left
+        out: they are no object.
         """
         for step in steps:
             kind = step.block.kind

@@ -375,7 +375,7 @@ class LineDialect(Dialect):
             yield self._with_probs(self._frame(), probs)
 
     def _shown(self, step: BlockStep) -> JsonMembers | None:
-        """A call is shown once it is whole; one that was cut in its arguments, which are no object then, is not."""
+        """A call is shown once it is whole; a call whose arguments were cut is left out: they are no object."""
         kind = step.block.kind
         match step:
             case Added() if kind is BlockKind.TEXT:

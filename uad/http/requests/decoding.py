@@ -181,7 +181,7 @@ def _check_work(picture: OpenedPicture, n_bytes: int, n_scans: int) -> None:
             picture.where, f"is a broken {picture.kind} file: it has few bytes for its many pixels"
         )
     if picture.n_pixels * n_scans > MAX_SCANNED_PIXELS:
-        raise InvalidRequestError.at(picture.where, f"is a JPEG of {n_scans} scans, which are too many; save it anew")
+        raise InvalidRequestError.at(picture.where, f"is a JPEG of {n_scans} scans, which are too many; save it again")
 
 
 def most_pixels(pictures: Sequence[OpenedPicture]) -> int:
@@ -273,4 +273,4 @@ def _broken(where: str, kind: str, error: Exception) -> InvalidRequestError:
     if isinstance(error, PilImage.DecompressionBombError | PilImage.DecompressionBombWarning):
         return InvalidRequestError.at(where, f"an image has at most {MAX_PIXELS} pixels; this one has more")
     why = str(error) if isinstance(error, UnreadableError) else "its pixels cannot be decoded"
-    return InvalidRequestError.at(where, f"is a {kind} file that cannot be read: {why}; save it anew, or send another")
+    return InvalidRequestError.at(where, f"is a {kind} file that cannot be read: {why}; save it again, or send another")

@@ -436,8 +436,8 @@ class TemplateBody(Body):
 class ChatBody(TemplateBody, GenerationBody):
     """POST /v1/chat/completions."""
 
-    logprobs: ChatLogprobs = row(False, "the answer has log-probabilities; a number: with so many alternatives")
-    top_logprobs: Alternatives | None = row(None, "with so many alternatives; needs `logprobs`")
+    logprobs: ChatLogprobs = row(False, "the answer has log-probabilities; a number n: with n alternatives")
+    top_logprobs: Alternatives | None = row(None, "how many alternatives; needs `logprobs`")
     return_token_ids: StrictBool = row(False, "the answer has token ids, as vLLM's (see **Answers**)")
 
 
@@ -448,9 +448,9 @@ class CompletionBody(GenerationBody):
         ..., 'text, ids, text mixed with ids, `{"prompt_string": …}`, or a list of these for several prompts'
     )
     echo: StrictBool = row(False, "the prompt stands before the answer")
-    best_of: Choices | None = row(None, "so many answers are written, and the `n` likeliest returned")
+    best_of: Choices | None = row(None, "how many answers are written, of which the `n` likeliest are returned")
     suffix: StrictStr = row("", "what follows the answer (see **Filling in the middle**)")
-    logprobs: Logprobs = row(None, "log-probabilities, with so many alternatives")
+    logprobs: Logprobs = row(None, "log-probabilities, with n alternatives")
     add_special_tokens: StrictBool = row(True, "see **How a prompt begins**")
     return_token_ids: StrictBool = row(False, "the answer has token ids, as vLLM's (see **Answers**)")
 

@@ -1,6 +1,6 @@
 """Files of pictures by their bytes: which format one has, and what of it is needed for its pixels. Knows no library.
 
-Viewers pass over damage that no pixel depends on: checksums, texts, colour profiles, dates, what stands behind the end.
+Viewers pass over damage that no pixel depends on: checksums, texts, colour profiles, dates, what stands after the end.
 A decoder that checks all of it refuses such files. So it gets the file without that.
 """
 

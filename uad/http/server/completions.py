@@ -47,7 +47,7 @@ async def answer(route: AnswerRoute, request: web.Request) -> web.StreamResponse
             state.idle.keep(asked.keep_s)
             return reply(asked.answer)
     body, spelling = asked.chat, asked.spelling
-    assert isinstance(body, GenerationBody), "only counted chats are none to answer"
+    assert isinstance(body, GenerationBody), "only chats that are counted are not answered"
     with spelled(spelling):
         n = check_counts(body, len(asked.prompts) or 1, state.admission.limit)
         await _before_waking(state, size, asked)
@@ -128,7 +128,7 @@ async def _seen(state: State, size: int, asked: Translated[Any]) -> AsyncIterato
 def _dialect(state: State, route: AnswerRoute, asked: Translated[Any], images: Sequence[Sequence[Image]]) -> Dialect:
     """Prepare the generation, and the form of its answer. Renders, tokenizes and compiles: for worker threads."""
     body = asked.chat
-    assert isinstance(body, AnsweredBody), "only counted chats are none to answer"
+    assert isinstance(body, AnsweredBody), "only chats that are counted are not answered"
     try:
         job, reading = prepared(state.engine, body, asked.prompts, images, state.config)
     except InvalidRequestError as error:

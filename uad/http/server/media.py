@@ -285,7 +285,7 @@ class _Fetch:
             raise InvalidRequestError.at(source.where, "its address answers too slowly") from None
         except (aiohttp.ClientError, OSError, ValueError):
             raise InvalidRequestError.at(
-                source.where, "its address cannot be reached, or is none of the public internet"
+                source.where, "its address cannot be reached, or is not one of the public internet"
             ) from None
 
     async def _body(self, source: PictureSource, answer: aiohttp.ClientResponse) -> bytes:

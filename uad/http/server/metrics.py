@@ -96,7 +96,7 @@ def _counters(totals: Totals) -> dict[str, tuple[str, float]]:
         "llamacpp:spec_decode_num_accepted_tokens_total": ("Drafted tokens that the target accepted", draft.n_accepted),
         "llamacpp:spec_decode_num_drafts_total": ("Drafts verified", draft.n_drafts),
         "uad:draft_tokens_salvaged_total": ("Drafted tokens kept from an earlier round", draft.n_salvaged),
-        "uad:drafts_healed_total": ("Drafts that chose bytes after the edge anew", draft.n_healed),
+        "uad:drafts_healed_total": ("Drafts that chose the bytes after the edge once more", draft.n_healed),
         "uad:draft_seconds_total": ("Time spent drafting", draft.draft_ms / 1e3),
         "uad:translation_words_total": ("Words looked up in the translation caches of drafts", crossing.n_words),
         "uad:translation_words_cached_total": ("Words that the translation caches knew", crossing.n_known),

@@ -83,7 +83,7 @@ class Library:
         if wrong := self.functions.uad_kernels_register(kind.encode(), addresses, len(names)):
             raise NoKernelsError(wrong.decode(errors="replace"))
 
-    def put(self, part: str, is_on: bool) -> None:
+    def set_part(self, part: str, is_on: bool) -> None:
         """Take a part over, or leave it to llama.cpp: weights from the next model on, the others from the next
         pass.
         """

@@ -248,11 +248,11 @@ class Proof:
 
     def _theirs(self, part: str, compute: Callable[[], Floats | None]) -> Floats | None:
         """The result of this computation with llama.cpp's own kernels."""
-        self._library.put(part, False)
+        self._library.set_part(part, False)
         try:
             return compute()
         finally:
-            self._library.put(part, True)
+            self._library.set_part(part, True)
 
     def _counted(self, what: str, compute: Callable[[], Floats | None]) -> Floats | None:
         """The library's result of this computation, None where llama.cpp did it itself."""

@@ -47,22 +47,17 @@ class Kernels:
         return tuple(part for part in self.parts if part not in OF_PASSES)
 
     @property
-    def wrong_types(self) -> dict[str, str]:
-        """Types of weights that are left to llama.cpp, and why."""
-        return {part: why for part, why in self.wrong.items() if part not in OF_PASSES}
-
-    @property
     def facts(self) -> dict[str, str]:
         """Facts that change how long passes take, and their bits; empty where llama.cpp's kernels compute."""
         if self.library is None:
             return {}
         return {"kernels": f"{self.kind} {self.library.version} {self.library.digest}: {' '.join(self.parts)}"}
 
-    def put(self, types: Collection[str]) -> None:
+    def take_over(self, types: Collection[str]) -> None:
         """Take over these types, of those that can be, from the next model on."""
         if self.library is not None:
             for part in self.types:
-                self.library.put(part, part in types)
+                self.library.set_part(part, part in types)
 
     def note(self, *words: str, of_passes: Sequence[str] = OF_PASSES) -> str:
         """The line about them; words: what they are used for, beside these parts. Without any it says what there is."""
@@ -96,7 +91,7 @@ def started() -> Kernels:
         return Kernels(reason=f"they failed at start: {type(error).__name__}: {error}")
     is_late = BUFFER not in amx.buffers(function("ggml_backend_dev_by_type")(CPU_DEVICE))
     for part in library.parts:
-        library.put(part, part in result.parts and part != ACTIVATIONS and not is_late)
+        library.set_part(part, part in result.parts and part != ACTIVATIONS and not is_late)
     if is_late:
         return Kernels(reason="a model was loaded without them before")
     return Kernels(library, kind, result.parts, result.wrong)
@@ -109,45 +104,45 @@ def of(config: ModelConfig) -> Kernels:
     return started()
 
 
-def of_passes(config: ModelConfig) -> frozenset[str]:
+def parts_of_passes(config: ModelConfig) -> frozenset[str]:
     """The parts of this model's passes that run in the library beside products with weights, where this machine's CPU
     computes them.
     """
     return frozenset(OF_PASSES) & frozenset(of(config).parts)
 
 
-def surely(config: ModelConfig) -> frozenset[str]:
+def certain_parts(config: ModelConfig) -> frozenset[str]:
     """The same, where nothing else computes a part of the model: which kernels GPUs and workers have is not known."""
-    return frozenset() if offloads(config) else of_passes(config)
+    return frozenset() if offloads(config) else parts_of_passes(config)
 
 
 def attends(config: ModelConfig) -> bool:
     """Whether flash attention of this model runs in the library."""
-    return ATTENTION in surely(config)
+    return ATTENTION in certain_parts(config)
 
 
-def is_whole(config: ModelConfig) -> bool:
+def keep_rows(config: ModelConfig) -> bool:
     """Whether attention and products of activations run in the library, so that rows keep their bits there."""
-    return surely(config) == set(OF_PASSES)
+    return certain_parts(config) == set(OF_PASSES)
 
 
-def load(config: ModelConfig) -> None:
+def before_load(config: ModelConfig) -> None:
     """To be called right before a model is loaded: what is taken over of its weights."""
     kernels = of(config)
     if kernels.library is None and not started.cache_info().currsize:
         return  # there is nothing to switch off
-    started().put(kernels.types)
+    started().take_over(kernels.types)
 
 
-def switch(wanted: Collection[str]) -> None:
-    """To be called before each pass, with what `of_passes` says of its model."""
+def before_pass(wanted: Collection[str]) -> None:
+    """To be called before each pass, with what `parts_of_passes` says of its model."""
     if wanted == _switch.parts or not (wanted or started.cache_info().currsize):
         return
     kernels = started()
     if kernels.library is not None:
         for part in OF_PASSES:
             if part in kernels.parts:
-                kernels.library.put(part, part in wanted)
+                kernels.library.set_part(part, part in wanted)
     _switch.parts = wanted
 
 

@@ -120,6 +120,6 @@ def _adapters(config: ModelConfig, kernels: use.Kernels) -> tuple[str, ...]:
     for lora in config.loras:
         for tensor in all_tensors(lora.path):
             kind = type_name(tensor.kind)
-            if _EXPERTS in tensor.name or kind.lower() not in _CROSSED or not use.is_whole(config):
+            if _EXPERTS in tensor.name or kind.lower() not in _CROSSED or not use.keep_rows(config):
                 left[kind] += 1
     return tuple(kind for kind, _ in left.most_common())

@@ -81,7 +81,7 @@ def kept_target(config: ModelConfig, context: Context, exact: bool) -> KeptModel
         "build of llama.cpp": native.build_digest(),
         "sample of its numbers": digest(context),
     }
-    if not kernels.is_whole(config):  # there the cells of long texts are shared out among threads
+    if not kernels.keep_rows(config):  # there the cells of long texts are shared out among threads
         facts["number of threads and rows"] = str([getattr(config, name) for name in _SHAPES])
     return replace(model, facts={**model.facts, **facts})
 

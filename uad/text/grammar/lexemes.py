@@ -182,7 +182,7 @@ class _Places:
         return _Word([place], [place], can_be_empty=False)
 
     def _copies(self, part: GbnfNode, low: int, high: int | None) -> Iterator[_Word]:
-        """So many of a part; more than a few count as any number, which allows more and misses nothing."""
+        """low to high times a part; more than a few count as any number, which allows more and misses nothing."""
         for _ in range(min(low, _MOST_COPIES)):
             yield self._word(part)
         if high is not None and high <= _MOST_COPIES:

@@ -234,8 +234,8 @@ def merge(parts: Iterable[Part]) -> tuple[Part, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Message number `at`, whose text is not in the prompt as it is; `left_out` if it is known that nothing of it
-    is. is_call: it is what a call of it says.
+    """A message whose text the prompt does not hold unchanged, by its number `at`. left_out: nothing of it is there.
+    is_call: the text is that of one of its calls.
     """
 
     at: int

@@ -41,7 +41,7 @@ PLAIN = "no draft"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """So many tokens of prompt and of answer."""
+    """How many tokens prompt and answer have."""
 
     n_prompt: int
     n_predict: int

@@ -36,7 +36,7 @@ class Command:
     module: str
 
     def run(self, argv: Sequence[str]) -> int:
-        """What it does with the words after its name; returns an exit code. Raises UadError."""
+        """Run it with the words after its name; returns an exit code. Raises UadError."""
         return int(importlib.import_module(f"uad.tools.cli.{self.module}").main(argv))
 
 
@@ -46,7 +46,6 @@ COMMANDS = {
     "plan": Command("say what `uad serve` would open, and the memory it takes, without opening it", "plan"),
     "inspect": Command("show what two models have in common and how text is translated", "inspect"),
     "profile": Command("measure what decodes cost on this machine, for `uad serve` to find", "profile"),
-    "kernels": Command("measure uad's kernels for CPUs beside llama.cpp's own and memory", "kernels"),
     "check": Command("check that this machine keeps the promises of the same text", "check"),
     "trim": Command("make a draft smaller: keep the tokens that a corpus uses", "trim"),
     "mapping": Command("look at, derive, check and lint the rules between chat formats", "mapping"),

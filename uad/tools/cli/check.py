@@ -73,7 +73,7 @@ def _parser() -> Parser:
         "--seconds",
         metavar="N",
         type=typed(_SECONDS),
-        help="compare for about so many seconds, loading aside (default: 60, no limit with --full)",
+        help="about how long to compare, in seconds, without loading (default: 60, no limit with --full)",
     )
     parser.add_argument("--text", metavar="FILE", help="compare on this text (default: one of prose and code)")
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of tables")
@@ -180,35 +180,19 @@ def _style(is_same: bool, is_promised: bool) -> str:
 
 
 def _summary(checked: Checked) -> Iterator[Text]:
-    """Lines about what is promised, what `--exact` changes, and whether it holds."""
+    """Lines about what is promised, and whether it holds."""
     for way in checked.ways:
         yield Text(f"{_NAMES[way.exact]}: {_promise(way)}")
         for line in way.notes:
             yield Text(f"  {line}")
-    yield from _effect(checked)
+    if len(checked.ways) == 1:
+        yield Text("--exact changes nothing where uad's kernels compute all")
     if any(not row.n_ids for way in checked.ways for row in way.rows):
         yield Text("not all widths were reached; --seconds N gives it more time, --full all it needs", "yellow")
     for line in checked.broken:
         yield Text(f"broken: {line}", "bold red")
     if not checked.broken:
         yield Text("what is promised holds", "bold green")
-
-
-def _effect(checked: Checked) -> Iterator[Text]:
-    """Lines about what `--exact` changes, and what it costs."""
-    if checked.effect is None:
-        yield Text("--exact changes nothing where uad's kernels compute all")
-        return
-    effect = checked.effect
-    yield Text(
-        f"--exact changes {effect.n_other:,} of {effect.n_ids:,} single rows, and the likeliest token of "
-        f"{effect.n_likeliest:,}"
-    )
-    if checked.costs:
-        ratios = ", ".join(f"{cost.width}: {cost.ratio:.2f}" for cost in checked.costs)
-        yield Text(f"time with --exact over time without, by rows of a pass, decoded in turns: {ratios}")
-    else:
-        yield Text("what --exact costs was not measured: the weights do not fit into memory twice")
 
 
 def _promise(way: CheckedWay) -> str:

@@ -120,7 +120,7 @@ def request(opened: Runtime, config: Config, text: str, chat: bool | None, prefi
         prompt = opened.text.chat([{"role": "user", "content": text}], {}, prefill=prefill)
     elif prefill:
         raise ConfigError(
-            "--prefill begins the answer of a chat, and this prompt is none; put it at the end of the prompt, or "
+            "--prefill begins the answer of a chat, and this prompt is not one; put it at the end of the prompt, or "
             "give --chat"
         )
     else:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _DESCRIPTION = """Write a smaller draft: it keeps the tokens that a corpus uses most, and what these are made of.
 
 A draft's vocabulary need not match the target's. Text of the kept tokens is cut into the same tokens as before, and
-they get the same logits. What other text is made of is spelled in shorter tokens, at worst in bytes, so the draft is of
+they get the same logits. Other text is spelled in shorter tokens, at worst in bytes, so the draft is of
 little use in languages that the corpus lacks. Texts of your own make the best corpus: what you ask and what is
 answered, in your languages, and your code.
 

@@ -1,4 +1,4 @@
-// Draws a coloured text as Markdown while it grows: blocks that are over stay as they are, the last one is drawn anew.
+// Draws a coloured text as Markdown while it grows: blocks that are over stay as they are, the last one is drawn again.
 
 import { h } from "./dom.js";
 import { formula } from "./formulas.js";
@@ -49,7 +49,7 @@ export class Paper {
     this.drawn();
   }
 
-  /** Draw all of it anew, as after a change of what is shown. */
+  /** Draw all of it again, as after a change of what is shown. */
   again() {
     this.#forget();
     this.draw();

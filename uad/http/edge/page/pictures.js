@@ -4,7 +4,7 @@
 import { $, announce, h } from "./dom.js";
 
 const KINDS = ["image/png", "image/jpeg", "image/webp", "image/gif"];
-const LARGE = 256 * 1024; // bytes: what has more is drawn anew
+const LARGE = 256 * 1024; // bytes: what has more is drawn again
 const SIDE = 1536; // pixels
 
 let waiting = []; // data URLs

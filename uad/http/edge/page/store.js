@@ -12,7 +12,7 @@ export const chats = [];
 
 const random = () => crypto.getRandomValues(new Uint32Array(2)).join("-");
 
-/** This tab, until it is loaded anew. A message that is being written names the tab that writes it. */
+/** This tab, until it is loaded again. A message that is being written names the tab that writes it. */
 export const TAB = random();
 
 /** Where a browser lets pages keep nothing. */

@@ -11,7 +11,7 @@ channel.addEventListener("message", ({ data }) => {
   waiting.get(data.here)?.(true);
 });
 
-/** Whether a tab answers. One that was closed or loaded anew does not. */
+/** Whether a tab answers. One that was closed or loaded again does not. */
 export async function isThere(tab) {
   const answered = new Promise((resolve) => {
     waiting.set(tab, resolve);

@@ -94,7 +94,7 @@ SAY = {
 TOOLS = (Tool("look_up", LOOK), Tool("say", SAY, strict=True))
 SCHEMAS: dict[str, dict[str, Any]] = {tool.name: dict(tool.parameters) for tool in TOOLS}
 _CLOSING = (b'"', b"}", b"]", b'"}', b"\n", *PIECES[len(WORDS) :])
-N_TRIES = 20
+N_TRIES = 10
 
 
 def shown(ids: Sequence[int]) -> str:

@@ -34,7 +34,7 @@ BODIES = {
     "/v1/messages": {"messages": HELLO, "max_tokens": 10**6},
     "/completion": {"prompt": "hello"},
 }
-WAIT_S = 60.0  # at most: on a machine that is busy, too
+WAIT_S = 120.0  # at most: on a machine that is busy, too
 Answer = tuple[int, dict[str, str], bytes]
 
 
@@ -288,7 +288,7 @@ serve(opened(), ServerConfig(port=0), ready)
 def test_a_terminal_that_is_closed_and_hangs_up_more_than_once_cuts_nothing_short(tmp_path: Path) -> None:
     """Also not while files are written, when no loop runs any more."""
     command = [sys.executable, "-c", CLOSED, str(tmp_path / "file")]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], timeout=30, check=False)
+    done = subprocess.run(command, cwd=Path(__file__).parents[3], timeout=240, check=False)
     assert done.returncode == 0
     assert (tmp_path / "file").read_text() == "whole"
 
