@@ -136,11 +136,6 @@ class Context(native.Owner):
         return context_params(config, n_ctx, self.n_seq)
 
     @property
-    def is_open(self) -> bool:
-        """Whether it can decode."""
-        return self._handle is not None
-
-    @property
     def handle(self) -> ctypes.c_void_p:
         """llama.cpp's pointer to the context. Raises ValueError once it is closed."""
         if not self._handle:
@@ -311,7 +306,7 @@ class Context(native.Owner):
         if self._handle:
             lib.llama_free(self._handle)
             self._handle = None
-            self.memory.close()
+            self.memory.states.close()
             if self._sampling is not None:
                 self._sampling.close()
 

@@ -233,10 +233,6 @@ class Memory:
         self.states.reopen(handle)
         self.points[:] = [_Points() for _ in self.points]
 
-    def close(self) -> None:
-        """The context is freed."""
-        self.states.close()
-
     def probe(self, decode: Decode, logits: LogitsOf) -> None:
         """Find out how ids are taken back. Decodes some ids in sequence 0, which is empty afterwards."""
         trial = _Trial(self.states, decode, logits)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from time import perf_counter
@@ -292,7 +292,7 @@ class Drafting:
 
         def renew_policy(_: Policy) -> None:
             self.policy.part = self._policies()
-            self._tell_policy(self.policy.part)
+            _begin_again(self.policy.part, self._texts.values())
 
         def renew(drafter: Drafter) -> None:
             drafter.reset()
@@ -303,12 +303,9 @@ class Drafting:
         self.policy.bring_back(renew_policy)
         for drafter in self._drafters:
             if drafter.bring_back(renew):
-                self.policy.do(self._tell_policy)  # it must know how much is to be read again
-
-    def _tell_policy(self, policy: Policy) -> None:
-        for text in self._texts.values():
-            policy.observe(Ended(text.seq))
-            text.tell_policy(policy)
+                self.policy.do(
+                    lambda policy: _begin_again(policy, self._texts.values())
+                )  # it must know how much is to be read again
 
     def _round(self, policy: Policy, wishes: Sequence[Wish]) -> tuple[Mapping[int, Chosen], int]:
         """The result of `propose`. Raises whatever the policy raises."""
@@ -405,3 +402,10 @@ class _GuardedPace:
             except Exception as error:
                 self._error = error
         return [False] * len(seqs)
+
+
+def _begin_again(policy: Policy, texts: Iterable[DraftedText]) -> None:
+    """Tell a policy all running texts anew: each ends, and begins."""
+    for text in texts:
+        policy.observe(Ended(text.seq))
+        text.tell_policy(policy)

@@ -144,16 +144,12 @@ class Engine:
         self.requests.admit()
         if self._least.rows > 1:
             self._catch_up()
-        writing = self._writing()
+        writing = _writing(self.requests)
         reads = len(writing) < len(self.requests.running)
         if writing:
             self._rounds.write(writing, never if reads else go_on)
         if reads:
             self._reader.read(bool(writing))
-
-    def _writing(self) -> list[Running]:
-        """Requests whose prompts are read, in the order of slots."""
-        return [running for running in self.requests.running if not running.is_prefilling]
 
     def _catch_up(self) -> None:
         """Ids of texts that must be decoded again are decoded before the passes of the round are laid out, where they
@@ -162,7 +158,7 @@ class Engine:
         `Target.prepare` would decode them, too, but after the layout: without their rows passes could be smaller than
         `exact` allows.
         """
-        for running in self._writing():
+        for running in _writing(self.requests):
             waiting = running.ids[running.n_past :]
             n = n_at_once(len(waiting) - 1, self._target.n_ubatch, self._least.rows)
             if n <= READ_AGAIN:
@@ -173,6 +169,11 @@ class Engine:
                 self._rounds.fail_decode([running], error)
             else:
                 running.n_past += n
+
+
+def _writing(requests: Scheduler) -> list[Running]:
+    """Requests whose prompts are read, in the order of slots."""
+    return [running for running in requests.running if not running.is_prefilling]
 
 
 class PromptReader:
