@@ -7,7 +7,7 @@
 # make test-no-kernels  the tests that decode with a model once more, in llama.cpp's own kernels
 # make test-kernels  the kernels on other processors, which are emulated (three minutes): after edits in kernels/
 # make vllm    an environment with vLLM on the CPU (3.5 GB), and the test of uad's drafters inside it
-# make mutants puts 55 errors into a copy of the code, one after the other, and says which the tests see (ARGS="--at REVISION NAME …")
+# make mutants puts 54 errors into a copy of the code, one after the other, and says which the tests see (ARGS="--at REVISION NAME …")
 # make clients real clients of OpenAI's API against a real pair (fetches it, and the clients)
 #
 # PORT=8080, TARGET=…, DRAFT=…, ARGS=… choose what is served and how; PYTHON=… the interpreter; CMAKE_ARGS=… go to llama.cpp's build

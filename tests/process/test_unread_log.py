@@ -85,8 +85,7 @@ def ended(process: subprocess.Popen[bytes]) -> int:
     return process.wait(PATIENCE_S)
 
 
-@pytest.mark.parametrize("router", [False, True], ids=["one model", "a folder"])
-@pytest.mark.parametrize("stream", ["stdout", "stderr", "both"])
+@pytest.mark.parametrize(("stream", "router"), [("stdout", False), ("stderr", False), ("both", False), ("both", True)])
 def test_pipes_that_are_full_cost_no_answer(stream: str, router: bool, tmp_path: Path) -> None:
     port, (reading, writing) = free_port(), full_pipe()
     words = ["--models-dir", str(TARGET.parent)] if router else ["-m", str(TARGET)]

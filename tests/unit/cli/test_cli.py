@@ -441,7 +441,7 @@ def test_words_of_generate_that_mean_nothing_are_refused(run, words, problem):
 def test_serve_takes_target_and_draft_without_flags(run, monkeypatch, tmp_path, words):
     (tmp_path / "y").write_bytes((tmp_path / "x").read_bytes())
     seen = []
-    monkeypatch.setattr(serve, "_serve_one", lambda config, is_alone: seen.append(config))
+    monkeypatch.setattr(serve, "_serve_one", lambda config, *_: seen.append(config))
     assert run("serve", *words)[0] == 0
     (config,) = seen
     assert str(config.target.path) == "x"
