@@ -36,6 +36,8 @@ _LAST_WORDS_S = 10.0  # for clients to get their errors, once llama.cpp has give
 class Runtime(Loaded):
     """A loaded target, perhaps with a draft, and the thread that runs them."""
 
+    embeds = None
+
     def __init__(self, config: Config, progress: Report, planned: Callable[[Plan], None]) -> None:
         self.config = config
         self._commands = Commands()

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Protocol
 
 from uad.base.config import Config
+from uad.base.embedding import Embeds
 from uad.base.errors import SlowReaderError, UadError
 from uad.base.events import (
     Delta,
@@ -42,7 +43,7 @@ Arrival = tuple[int, Delta | Progress | Done]
 
 
 class Backend(Protocol):
-    """Generation as the HTTP side sees it: six facts, nine methods. Every method may be called from any thread, and
+    """Generation as the HTTP side sees it: seven facts, nine methods. Every method may be called from any thread, and
     returns at once.
     """
 
@@ -57,6 +58,10 @@ class Backend(Protocol):
     @property
     def sees_images(self) -> bool:
         """Whether prompts may have pictures."""
+
+    @property
+    def embeds(self) -> Embeds | None:
+        """What embeds or ranks texts, in place of writing them; None: the server writes."""
 
     @property
     def error(self) -> UadError | None:
