@@ -27,14 +27,14 @@ _DEPTH = 2
 """How deep the lists of an answer lie whose items are made one by one."""
 
 
-class _Waiting:
+class Waiting:
     """Vectors that a request waits for. A context manager: what is not done at its end is taken back."""
 
     def __init__(self, future: Future[list[Vectors]]) -> None:
         self._future = future
         self._failure: UadError | None = None
 
-    def __enter__(self) -> _Waiting:
+    def __enter__(self) -> Waiting:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -76,7 +76,7 @@ async def embed(route: EmbedRoute, request: web.Request) -> web.StreamResponse:
             texts = await state.off_loop(size, lambda: list(_ids(embeds, asked, state.engine.info.target.n_vocab)))
             state.bodies.release(request)
             state.idle.keep(asked.keep_s)
-            with _Waiting(embeds.embed(texts)) as waiting:
+            with Waiting(embeds.embed(texts)) as waiting:
                 state.live.add(waiting)
                 try:
                     vectors = await waiting.vectors()
