@@ -53,7 +53,7 @@ class EmbeddingContext(native.Owner):
                 self.width = max(int(lib.llama_model_n_cls_out(model.handle)), 1)
             else:
                 self.width = int(lib.llama_model_n_embd_out(model.handle))
-            self._batch = Batch(self.n_most)
+            self._batch = Batch(max(self.n_most, CHUNK))
             self.n_together = 1
             """Texts that may share a pass of CHUNK ids: each has the bits then that it has alone."""
             with abort.starting(f"target {model.path}"):
