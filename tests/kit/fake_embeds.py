@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kit.fake_runtime import BOS, EOS, FakeRuntime
-from uad.base.embedding import EmbeddingFacts, Ids, Vectors
+from uad.base.common.embedding import EmbeddingFacts, Ids, Vectors
 
 WIDTH, N_MOST = 4, 64
 
@@ -33,7 +33,7 @@ def score(ids: Ids) -> Vectors:
 class FakeEmbeds:
     """done: False leaves requests without an answer; they are in `futures`. fail: what they fail with."""
 
-    facts: EmbeddingFacts = EmbeddingFacts("cls", WIDTH, N_MOST, 2)
+    facts: EmbeddingFacts = field(default_factory=lambda: EmbeddingFacts("cls", WIDTH, N_MOST, 2))
     make: Callable[[Ids], Vectors] = vector
     done: bool = True
     fail: Exception | None = None

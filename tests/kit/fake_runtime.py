@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 
 from kit.grammar_kit import GRAMMARS, TABLE
+from uad.base.common.embedding import Embeds
 from uad.base.config import Config, ModelConfig
-from uad.base.embedding import Embeds
 from uad.base.errors import ContextOverflowError, InvalidRequestError, UadError, UnavailableError
 from uad.base.events import (
     AdapterInfo,

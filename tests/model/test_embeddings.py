@@ -1,5 +1,5 @@
-"""Embedding models: vectors beside llama.cpp's own kernels, poolings, bits in any company, tokens, ranks, and the life of
-an embedder.
+"""Embedding models: vectors beside llama.cpp's kernels, poolings, bits in any company, tokens, ranks, and an embedder's
+life.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kit.embedding_models import NAMES, make, pooling_of
 from kit.models import TARGET
 from kit.tiny_models import WORDS
 
+from uad.base.common.embedding import Vectors
 from uad.base.config import Config, EmbeddingConfig, ModelConfig
-from uad.base.embedding import Vectors
 from uad.base.errors import ConfigError, DecodeError, UnavailableError
 from uad.llama.embedding import CHUNK, EmbeddingContext
 from uad.llama.kernels import use
@@ -174,9 +174,9 @@ def test_a_pair_is_put_together_as_llama_server_does(folder: Path) -> None:
 
 
 def test_a_model_without_a_classifier_ranks_nothing(folder: Path) -> None:
+    config = Config(target=ModelConfig(path=make("bert", folder)), embedding=EmbeddingConfig(ranks=True))
     with pytest.raises(ConfigError, match="no classifier"):
-        embedding = EmbeddingConfig(ranks=True)
-        EmbeddingRuntime(Config(target=ModelConfig(path=make("bert", folder)), embedding=embedding), lambda *_: None)
+        EmbeddingRuntime(config, lambda what, share: None)
 
 
 # --- life

@@ -10,9 +10,9 @@ from typing import Any
 import llama_cpp.llama_cpp as lib
 import numpy as np
 
+from uad.base.common.embedding import Ids, Vectors
 from uad.base.config import ModelConfig
 from uad.base.config.slices import POOLINGS
-from uad.base.embedding import Ids, Vectors
 from uad.base.errors import ConfigError, DecodeError, ModelLoadError
 from uad.base.gguf import all_tensors
 from uad.llama.backend import abort, native
@@ -103,8 +103,8 @@ class EmbeddingContext(native.Owner):
 
     def _pools_last(self) -> bool:
         """Whether the last row alone counts, so that a text may be read in several passes."""
-        said = self.model.meta(f"{self.model.info.arch}.pooling_type") or ""
-        return (str(self._asked) if self._asked >= 0 else said) in ("3", "4")
+        in_file = self.model.meta(f"{self.model.info.arch}.pooling_type") or ""
+        return (str(self._asked) if self._asked >= 0 else in_file) in ("3", "4")
 
     def embed(self, texts: Sequence[Ids]) -> list[Vectors]:
         """One pass over these texts, at most `n_together` of CHUNK ids together, or a single one of `n_most`. Raises

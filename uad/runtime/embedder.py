@@ -12,9 +12,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 
+from uad.base.common.embedding import EmbeddingFacts, Ids, Vectors
 from uad.base.config import Config
 from uad.base.console import Report
-from uad.base.embedding import EmbeddingFacts, Ids, Vectors
 from uad.base.errors import DecodeError, NotSupportedError, UadError, UnavailableError
 from uad.base.events import (
     EngineSnapshot,
@@ -113,8 +113,8 @@ class _Passes:
         try:
             vectors = self.context.embed(texts)
         except DecodeError as error:
-            for one in taken if len(taken) > 1 else ():  # those that are not at fault have their vectors
-                self._pass([one])
+            for text in taken if len(taken) > 1 else ():  # those that are not at fault have their vectors
+                self._pass([text])
             if len(taken) == 1:
                 taken[0][0].fail(error)
                 self.totals += Totals(n_failed=1)

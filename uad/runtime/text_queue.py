@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from uad.base.embedding import Ids, Vectors
+from uad.base.common.embedding import Ids, Vectors
 
 
 class TextJob:
@@ -59,6 +59,7 @@ class TextQueue:
         return not self._jobs
 
     def add(self, job: TextJob) -> None:
+        """Queue the texts of a request."""
         self._jobs.append(job)
 
     def take(self) -> list[tuple[TextJob, int]]:

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from uad.base.embedding import Vectors
+from uad.base.common.embedding import Vectors
 from uad.base.errors import UnavailableError
 from uad.runtime.text_queue import TextJob, TextQueue
 

@@ -16,9 +16,9 @@ from kit.fake_embeds import N_MOST, FakeEmbeds, embedding, of_tokens, ranking, s
 from kit.fake_runtime import BOS, EOS, N_VOCAB, FakeRuntime
 from kit.server_kit import CHAT, CONFIG, HELLO, get, post, post_each, with_server
 
-from uad.base.embedding import EmbeddingFacts, Vectors, scaled
+from uad.base.common.embedding import EmbeddingFacts, Vectors, scaled
 from uad.base.errors import DecodeError, UnavailableError
-from uad.http.server.embedding import Waiting
+from uad.http.server.embedding import PendingVectors
 
 V1, NATIVE, OLLAMA, OLDER = "/v1/embeddings", "/embeddings", "/api/embed", "/api/embeddings"
 GEMINI, BATCH = "/v1beta/models/toy:embedContent", "/v1beta/models/toy:batchEmbedContents"
@@ -120,7 +120,9 @@ def test_documents_are_ranked_the_best_first() -> None:
     answer = answered(RANK, {"model": "m", "query": "q", "documents": documents, "return_documents": True}, ranking())
     assert [(one["index"], one["relevance_score"]) for one in answer["results"]] == [(1, 5.0), (0, 1.0), (2, 1.0)]
     assert answer["results"][0]["document"] == {"text": "tea that tastes"}
-    assert answer["usage"]["total_tokens"] == sum(len(b"q") + len(one) + 3 for one in ("water", "tea that tastes", "at"))
+    assert answer["usage"]["total_tokens"] == sum(
+        len(b"q") + len(one) + 3 for one in ("water", "tea that tastes", "at")
+    )
     answer = answered(COHERE, {"query": "q", "documents": ["a", "t"], "top_n": 1}, ranking())
     assert answer["results"] == [{"index": 1, "relevance_score": 1.0}]
     assert answer["meta"]["api_version"] == {"version": "2"}
@@ -355,7 +357,7 @@ def test_requests_beyond_the_queue_are_refused() -> None:
 def test_a_stop_ends_what_waits_with_an_error() -> None:
     async def test() -> None:
         future: Future[list[Vectors]] = Future()
-        with Waiting(future) as waiting:
+        with PendingVectors(future) as waiting:
             vectors = asyncio.create_task(waiting.vectors())
             await asyncio.sleep(0)
             waiting.abort(UnavailableError("the server is shutting down"))

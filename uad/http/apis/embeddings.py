@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AliasChoices, Field, StrictBool, StrictStr
 
+from uad.base.common.embedding import DOCUMENT, QUERY, EmbeddingFacts, Vectors, scaled
 from uad.base.common.json_out import Json
 from uad.base.common.settings import INT32_MAX
-from uad.base.embedding import DOCUMENT, QUERY, EmbeddingFacts, Vectors, scaled
 from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.http.apis.api import Called, EmbedRoute
 from uad.http.apis.dialect import new_id

@@ -306,7 +306,7 @@ def read_embeds(members: Mapping[str, object], called: Called) -> EmbedAsk:
     requests = embeddings.read_body(EmbedsBody, members, "batchEmbedContents").requests
     if not requests:
         raise InvalidRequestError.at("requests", "must not be empty")
-    return _embed_ask(requests, "requests.", lambda values: {"embeddings": ({"values": one} for one in values)})
+    return _embed_ask(requests, "requests.", lambda values: {"embeddings": ({"values": vector} for vector in values)})
 
 
 def _embed_ask(requests: Sequence[Any], start: str, answer: Callable[[Iterator[list[float]]], Json]) -> EmbedAsk:

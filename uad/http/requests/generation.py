@@ -15,8 +15,8 @@ from concurrent.futures import Future
 from itertools import chain
 from typing import Protocol
 
+from uad.base.common.embedding import Embeds
 from uad.base.config import Config
-from uad.base.embedding import Embeds
 from uad.base.errors import SlowReaderError, UadError
 from uad.base.events import (
     Delta,

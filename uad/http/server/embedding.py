@@ -11,8 +11,8 @@ import numpy as np
 from aiohttp import web
 
 from uad.base.checkpoint import checkpoint
+from uad.base.common.embedding import Embeds, Ids, Vectors
 from uad.base.common.json_out import each_chunk
-from uad.base.embedding import Embeds, Ids, Vectors
 from uad.base.errors import InvalidRequestError, NotSupportedError, UadError
 from uad.http.apis.api import Called, EmbedRoute
 from uad.http.apis.dialect import AtOnce
@@ -27,14 +27,14 @@ _DEPTH = 2
 """How deep the lists of an answer lie whose items are made one by one."""
 
 
-class Waiting:
+class PendingVectors:
     """Vectors that a request waits for. A context manager: what is not done at its end is taken back."""
 
     def __init__(self, future: Future[list[Vectors]]) -> None:
         self._future = future
         self._failure: UadError | None = None
 
-    def __enter__(self) -> Waiting:
+    def __enter__(self) -> PendingVectors:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -76,7 +76,7 @@ async def embed(route: EmbedRoute, request: web.Request) -> web.StreamResponse:
             texts = await state.off_loop(size, lambda: list(_ids(embeds, asked, state.engine.info.target.n_vocab)))
             state.bodies.release(request)
             state.idle.keep(asked.keep_s)
-            with Waiting(embeds.embed(texts)) as waiting:
+            with PendingVectors(embeds.embed(texts)) as waiting:
                 state.live.add(waiting)
                 try:
                     vectors = await waiting.vectors()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from uad.base.config import Config
 from uad.base.config.argv import Parser, add_flags, give
-from uad.base.config.flags import GROUPS, SERVER
+from uad.base.config.flags import EMBEDDING, GROUPS, SERVER
 from uad.base.config.load import FolderConfig, NoTargetError, config_from
 from uad.base.console import LogLines, note, progress, set_up_logging
 from uad.base.errors import ConfigError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("uad")
 _LEVELS = {0: logging.ERROR, 1: logging.ERROR, 2: logging.WARNING, 4: logging.DEBUG, 5: logging.DEBUG}
 """By --verbosity; 3, the default, is the command's own."""
-MODEL_GROUPS = tuple(group for group in GROUPS if group != SERVER)
+MODEL_GROUPS = tuple(group for group in GROUPS if group not in (SERVER, EMBEDDING))
 
 
 def parse(

@@ -25,7 +25,7 @@ from uad.tools.cli.pairs import PLAIN, reason
 from uad.tools.hub import fetched
 
 if TYPE_CHECKING:
-    from uad.base.embedding import Embeds
+    from uad.base.common.embedding import Embeds
     from uad.http.requests.generation import Backend
     from uad.runtime.plan import Plan
 
