@@ -46,7 +46,7 @@ _GEMMA = {"query": "task: search result | query: ", "document": "title: {title} 
 """What EmbeddingGemma was trained with; its files do not say it."""
 
 
-class _Passes:
+class _EmbeddingPasses:
     """Runs passes over queued texts, on the model thread."""
 
     def __init__(self, config: Config, progress: Report, commands: Commands) -> None:
@@ -161,7 +161,7 @@ class Embedder(native.Owner):
     def __init__(self, config: Config, progress: Report) -> None:
         self._config, self._commands = config, Commands()
         self._gave_up, self._is_over = threading.Event(), threading.Event()
-        built: Future[_Passes] = Future()
+        built: Future[_EmbeddingPasses] = Future()
         self._thread = threading.Thread(target=self._main, args=(built, progress), name="uad-model", daemon=True)
         self._thread.start()
         self._passes = built.result()
@@ -175,10 +175,10 @@ class Embedder(native.Owner):
         self.sleeper = self._passes.sleeper
         self._forget = abort.listen(self._give_up)
 
-    def _main(self, built: Future[_Passes], progress: Report) -> None:
+    def _main(self, built: Future[_EmbeddingPasses], progress: Report) -> None:
         try:
             with abort.starting():
-                passes = _Passes(self._config, progress, self._commands)
+                passes = _EmbeddingPasses(self._config, progress, self._commands)
         except BaseException as error:
             built.set_exception(error)
             return

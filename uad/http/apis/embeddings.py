@@ -24,7 +24,7 @@ from uad.http.requests.no_effect import NO_EFFECT
 
 MAX_TEXTS = 1 << 16
 """Texts of one request."""
-Text = str | list[int]
+GivenText = str | list[int]
 """A text, or its ids."""
 _KINDS = {
     **dict.fromkeys(("query", "search_query", "retrieval.query", "retrieval_query"), QUERY),
@@ -72,7 +72,7 @@ class EmbedAsk:
     are cut, else refused; normalize: None: as the server was started.
     """
 
-    texts: Sequence[Text]
+    texts: Sequence[GivenText]
     answer: Callable[[Embedded], object]
     where: str = "input"
     query: str | None = None
@@ -85,7 +85,7 @@ class EmbedAsk:
     """Whether each text must have one vector."""
     keep_s: float | None = None
 
-    def prefixed(self, i: int, facts: EmbeddingFacts) -> Text:
+    def prefixed(self, i: int, facts: EmbeddingFacts) -> GivenText:
         """Text i with what the server puts before texts of its kind."""
         text, kind = self.texts[i], self.kinds[i % len(self.kinds)]
         if not isinstance(text, str):
@@ -159,7 +159,7 @@ def read_body(kind: type[B], members: Mapping[str, object], route: str) -> B:
     return kind.model_validate(members)
 
 
-def texts_of(value: object, where: str) -> list[Text]:
+def texts_of(value: object, where: str) -> list[GivenText]:
     """The texts of a member: one, ids of one, or a list of these. Raises InvalidRequestError."""
     if value is None:
         raise InvalidRequestError.at(where, "is missing: send a text, or a list of texts")
@@ -178,7 +178,7 @@ def _is_id(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _text(value: object, where: str) -> Text:
+def _text(value: object, where: str) -> GivenText:
     if isinstance(value, dict):
         value = value.get("content", value.get("text"))
         if isinstance(value, list):
