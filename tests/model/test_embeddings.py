@@ -85,7 +85,7 @@ def test_the_file_says_how_rows_are_pooled(folder: Path, name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_texts_share_passes_in_uads_kernels_alone(folder: Path, name: str) -> None:
     with opened(make(name, folder)) as context:
-        assert context.n_together > 1 or not use.is_whole(ModelConfig(path=context.model.path))
+        assert context.n_together > 1 or not use.keep_rows(ModelConfig(path=context.model.path))
     with opened(make(name, folder), kernels=False) as context:
         assert context.n_together == 1
 

@@ -41,7 +41,7 @@ class EmbeddingContext(native.Owner):
 
     def __init__(self, model: Model, config: ModelConfig, pooling: str) -> None:
         self.model, self._config = model, config
-        self._log, self._kernels = native.start(), kernels.of_passes(config)
+        self._log, self._kernels = native.start(), kernels.parts_of_passes(config)
         self._asked = POOLINGS.index(pooling) if pooling else -1
         self.n_most = _longest(model, config)
         self._handle: ctypes.c_void_p | None = None
@@ -116,7 +116,7 @@ class EmbeddingContext(native.Owner):
             batch.add(seq, 0, ids, len(ids))
         if self._memory:
             lib.llama_memory_clear(self._memory, False)
-        kernels.switch(self._kernels)
+        kernels.before_pass(self._kernels)
         self._log.clear()
         if code := int(lib.llama_decode(self._handle, batch.seal())):
             reason = self._log.reason() or "no reason given"
@@ -143,7 +143,7 @@ class EmbeddingContext(native.Owner):
 
     def _may_share(self) -> bool:
         """Whether attention and products of activations run in uad's kernels, and memory is kept by position."""
-        return kernels.is_whole(self._config) and self._n_seq > 1
+        return kernels.keep_rows(self._config) and self._n_seq > 1
 
     def _agrees(self) -> bool:
         """Whether texts have the same bits alone and in a pass of several, in a trial of three orders."""
