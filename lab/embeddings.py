@@ -57,7 +57,7 @@ def served(command: Sequence[str]) -> Iterator[str]:
 
 
 async def embedded(url: str, texts: Sequence[str], n_clients: int, at_once: int) -> tuple[float, int]:
-    """Seconds and tokens of all texts, from so many clients that each send `at_once` in a request."""
+    """Seconds and tokens of all texts, from n_clients that each send `at_once` in a request."""
     bodies = iter([texts[start : start + at_once] for start in range(0, len(texts), at_once)])
     n_tokens = 0
     async with ClientSession(url, timeout=ClientTimeout(3600)) as session:

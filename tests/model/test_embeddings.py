@@ -92,7 +92,7 @@ def test_texts_share_passes_in_uads_kernels_alone(folder: Path, name: str) -> No
 
 def embedded(runtime: EmbeddingRuntime, texts: Sequence[list[int]], size: int) -> list[Vectors]:
     """Vectors of the texts, in requests of this size that all wait together."""
-    futures = [runtime.embeds.embed(texts[start : start + size]) for start in range(0, len(texts), size)]
+    futures = [runtime.embedder.embed(texts[start : start + size]) for start in range(0, len(texts), size)]
     return [rows for future in futures for rows in future.result(300)]
 
 
@@ -104,12 +104,12 @@ def test_a_text_has_the_same_bits_alone_and_in_any_company(folder: Path, name: s
     config = Config(target=ModelConfig(path=make(name, folder), kernels=kernels, n_threads=2))
     with EmbeddingRuntime(config, lambda what, share: None) as runtime:
         texts = some_ids(runtime.info.target.n_vocab, 3, n, 60) + some_ids(runtime.info.target.n_vocab, 4, 5, 500)
-        alone = [runtime.embeds.embed([ids]).result(60)[0] for ids in texts]
+        alone = [runtime.embedder.embed([ids]).result(60)[0] for ids in texts]
         for size in (7, 64):
             assert all(map(np.array_equal, alone, embedded(runtime, texts, size))), size
-        totals, _ = runtime.embeds.work()
+        totals, _ = runtime.embedder.work()
         assert totals.n_requests == 3 * len(texts)
-        assert (totals.n_decodes < totals.n_requests) == (runtime.embeds._passes.context.n_together > 1)
+        assert (totals.n_decodes < totals.n_requests) == (runtime.embedder._passes.context.n_together > 1)
 
 
 # --- tokens
@@ -136,13 +136,13 @@ def test_a_text_has_llama_cpps_tokens(folder: Path, name: str, text: str) -> Non
     n = lib.llama_tokenize(lib.llama_model_get_vocab(handle), data, len(data), ids, 4096, True, True)
     lib.llama_model_free(handle)
     with EmbeddingRuntime(config, lambda what, share: None) as runtime:
-        assert runtime.embeds.ids(text) == ids[:n]
+        assert runtime.embedder.ids(text) == ids[:n]
 
 
 def test_a_text_that_is_cut_ends_as_texts_do(folder: Path) -> None:
     with EmbeddingRuntime(Config(target=ModelConfig(path=make("bert", folder))), lambda what, share: None) as runtime:
-        ids = runtime.embeds.ids("water " * 1000)
-        cut = runtime.embeds.cut(ids)
+        ids = runtime.embedder.ids("water " * 1000)
+        cut = runtime.embedder.cut(ids)
         assert (len(cut), cut[0], cut[-1]) == (512, ids[0], ids[-1])
         assert cut[:-1] == ids[:511]
 
@@ -156,8 +156,8 @@ def test_scores_have_the_order_of_llama_cpps_kernels(folder: Path, name: str) ->
     orders = []
     for kernels in (True, False):
         with EmbeddingRuntime(Config(target=ModelConfig(path=path, kernels=kernels)), lambda *_: None) as runtime:
-            pairs = [runtime.embeds.pair("water", document) for document in documents]
-            scores = [float(rows[0, 0]) for rows in runtime.embeds.embed(pairs).result(60)]
+            pairs = [runtime.embedder.pair("water", document) for document in documents]
+            scores = [float(rows[0, 0]) for rows in runtime.embedder.embed(pairs).result(60)]
             orders.append(sorted(range(4), key=lambda i, own=scores: own[i]))  # type: ignore[misc]
     assert orders[0] == orders[1]
 
@@ -165,10 +165,10 @@ def test_scores_have_the_order_of_llama_cpps_kernels(folder: Path, name: str) ->
 def test_a_pair_is_put_together_as_llama_server_does(folder: Path) -> None:
     config = Config(target=ModelConfig(path=make("bert", folder, "rank")))
     with EmbeddingRuntime(config, lambda what, share: None) as runtime:
-        query, document = (runtime.embeds.ids(text)[1:-1] for text in ("water", "green tea"))
-        bos, *_, sep = runtime.embeds.ids("water")
-        assert runtime.embeds.facts.ranks
-        assert runtime.embeds.pair("water", "green tea") == [bos, *query, sep, *document] or runtime.embeds.pair(
+        query, document = (runtime.embedder.ids(text)[1:-1] for text in ("water", "green tea"))
+        bos, *_, sep = runtime.embedder.ids("water")
+        assert runtime.embedder.facts.ranks
+        assert runtime.embedder.pair("water", "green tea") == [bos, *query, sep, *document] or runtime.embedder.pair(
             "water", "green tea"
         ) == [bos, *query, sep, sep, *document, sep]
 
@@ -185,27 +185,27 @@ def test_a_model_without_a_classifier_ranks_nothing(folder: Path) -> None:
 def test_a_model_that_writes_embeds_where_that_is_asked_for() -> None:
     config = Config(target=ModelConfig(path=TARGET), embedding=EmbeddingConfig(is_on=True, pooling="mean"))
     with EmbeddingRuntime(config, lambda what, share: None) as runtime:
-        (rows,) = runtime.embeds.embed([runtime.embeds.ids("Once upon a time")]).result(60)
+        (rows,) = runtime.embedder.embed([runtime.embedder.ids("Once upon a time")]).result(60)
         assert rows.shape == (1, runtime.info.target.n_embd)
 
 
 def test_after_sleep_the_bits_are_the_same(folder: Path) -> None:
     with EmbeddingRuntime(Config(target=ModelConfig(path=make("nomic-bert", folder))), lambda *_: None) as runtime:
         texts = some_ids(200, 5, 10, 50)
-        before = runtime.embeds.embed(texts).result(60)
+        before = runtime.embedder.embed(texts).result(60)
         for i in range(2):
             runtime.fall_asleep()
-            while not runtime.embeds.sleeper.is_unloaded:
+            while not runtime.embedder.sleeper.is_unloaded:
                 threading.Event().wait(0.001)
             if i == 0:  # the second time the texts wake it
                 runtime.wake().result(60)
-            assert all(map(np.array_equal, before, runtime.embeds.embed(texts).result(60)))
+            assert all(map(np.array_equal, before, runtime.embedder.embed(texts).result(60)))
         assert runtime.sleep.n_wakes == 2
 
 
 def test_a_text_without_numbers_fails_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with EmbeddingRuntime(Config(target=ModelConfig(path=make("bert", folder))), lambda *_: None) as runtime:
-        context = runtime.embeds._passes.context
+        context = runtime.embedder._passes.context
         embed = context.embed
 
         def broken(texts: Sequence[list[int]]) -> list[Vectors]:
@@ -214,9 +214,9 @@ def test_a_text_without_numbers_fails_alone(folder: Path, monkeypatch: pytest.Mo
             return embed(texts)
 
         gate = threading.Event()
-        runtime.embeds.commands.post(lambda: gate.wait(10))
+        runtime.embedder.commands.post(lambda: gate.wait(10))
         monkeypatch.setattr(context, "embed", broken)
-        good, bad = runtime.embeds.embed([[5, 6]]), runtime.embeds.embed([[13, 6]])
+        good, bad = runtime.embedder.embed([[5, 6]]), runtime.embedder.embed([[13, 6]])
         gate.set()
         assert good.result(60)[0].shape == (1, 64)
         with pytest.raises(DecodeError):
@@ -226,15 +226,15 @@ def test_a_text_without_numbers_fails_alone(folder: Path, monkeypatch: pytest.Mo
 def test_once_closed_nothing_waits_for_ever(folder: Path) -> None:
     runtime = EmbeddingRuntime(Config(target=ModelConfig(path=make("bert", folder))), lambda what, share: None)
     gate = threading.Event()
-    runtime.embeds.commands.post(lambda: gate.wait(10))
-    waiting = runtime.embeds.embed([[5, 6]])
+    runtime.embedder.commands.post(lambda: gate.wait(10))
+    waiting = runtime.embedder.embed([[5, 6]])
     closing = threading.Thread(target=runtime.close)
     closing.start()
     gate.set()
     closing.join(60)
     assert waiting.done()
     with pytest.raises(UnavailableError):
-        runtime.embeds.embed([[5]])
+        runtime.embedder.embed([[5]])
     runtime.close()
 
 
@@ -246,7 +246,7 @@ def test_texts_are_as_long_as_the_model_or_the_flags_allow(folder: Path) -> None
         (ModelConfig(path=make("qwen3", folder), n_ubatch=64), 512),
     ):
         with EmbeddingRuntime(Config(target=config), lambda what, share: None) as runtime:
-            assert runtime.embeds.facts.n_most == n
-            (rows,) = runtime.embeds.embed([[5] * n]).result(60)
+            assert runtime.embedder.facts.n_most == n
+            (rows,) = runtime.embedder.embed([[5] * n]).result(60)
             assert np.isfinite(rows).all()
     assert CHUNK == 256

@@ -108,7 +108,7 @@ class EmbeddingContext(native.Owner):
 
     def embed(self, texts: Sequence[Ids]) -> list[Vectors]:
         """One pass over these texts, at most `n_together` of CHUNK ids together, or a single one of `n_most`. Raises
-        DecodeError, also for numbers that are none.
+        DecodeError, also where the model computes no numbers.
         """
         batch = self._batch
         batch.clear()

@@ -232,7 +232,7 @@ class Around(NamedTuple):
 
 
 def around(vocab: ctypes.c_void_p) -> Around:
-    """What llama.cpp puts around texts of this vocabulary; a missing EOS is replaced by the separator."""
+    """Ids that llama.cpp puts around texts of this vocabulary; a missing EOS is replaced by the separator."""
     bos, eos, sep = (int(of(vocab)) for of in (lib.llama_vocab_bos, lib.llama_vocab_eos, lib.llama_vocab_sep))
     eos = sep if eos < 0 else eos
     return Around(

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 
-from uad.base.common.embedding import EmbeddingFacts, Ids, Vectors
+from uad.base.common.embedding import EmbeddingFacts, Embeds, Ids, Vectors
 from uad.base.config import Config
 from uad.base.console import Report
 from uad.base.errors import DecodeError, NotSupportedError, UadError, UnavailableError
@@ -43,7 +43,7 @@ from uad.text.mapping.recognise import bos_name, eos_name
 _log = logging.getLogger("uad")
 _LAST_WORDS_S = 10.0  # for clients to get their errors, once llama.cpp has given up
 _GEMMA = {"query": "task: search result | query: ", "document": "title: {title} | text: "}
-"""What EmbeddingGemma was trained with; its files do not say it."""
+"""Prefixes that EmbeddingGemma was trained with; its files do not say them."""
 
 
 class _EmbeddingPasses:
@@ -190,7 +190,7 @@ class Embedder(native.Owner):
 
     @property
     def commands(self) -> Commands:
-        """What the model thread is asked to do."""
+        """Requests to the model thread."""
         return self._commands
 
     def embed(self, texts: Sequence[Ids]) -> Future[list[Vectors]]:
@@ -259,42 +259,43 @@ class Embedder(native.Owner):
 
 
 class EmbeddingRuntime(native.Owner):
-    """A server's runtime that embeds. What writes text is not supported."""
+    """A server's runtime that embeds. Methods that write text raise NotSupportedError."""
 
     sees_images = False
 
     def __init__(self, config: Config, progress: Report) -> None:
         self.config = config
-        self.embeds = Embedder(config, progress)
-        self.info = self.embeds.info()
-        self.text = self.embeds.text
-        commands, sleeper = self.embeds.commands, self.embeds.sleeper
+        self.embedder = Embedder(config, progress)
+        self.embeds: Embeds | None = self.embedder
+        self.info = self.embedder.info()
+        self.text = self.embedder.text
+        commands, sleeper = self.embedder.commands, self.embedder.sleeper
         self.fall_asleep, self.wake = sleeper.fall_asleep, sleeper.wake
         self.when_stopped = commands.when_stopped
 
     @property
     def error(self) -> UadError | None:
         """The fatal error that stopped the model thread, if one did."""
-        return self.embeds.commands.error
+        return self.embedder.commands.error
 
     @property
     def sleep(self) -> SleepState:
         """Whether the model is unloaded."""
-        return self.embeds.sleeper.state
+        return self.embedder.sleeper.state
 
     def snapshot(self) -> EngineSnapshot:
         """The work so far: ids that were read are those of prompts. One slot stands for the passes."""
-        totals, n_busy = self.embeds.work()
+        totals, n_busy = self.embedder.work()
         return EngineSnapshot((SlotInfo(0, None, 0, n_busy > 0),), totals, (), ())
 
     def look(self, show: Callable[[EngineView], None]) -> None:
         """Call `show` with ids and passes so far, in place of ids written and rounds."""
-        totals, _ = self.embeds.work()
+        totals, _ = self.embedder.work()
         show(EngineView(n_written=totals.n_prompt, n_rounds=totals.n_decodes))
 
     def submit(self, request: Request, sink: Sink) -> int:
         """Raises NotSupportedError."""
-        raise NotSupportedError(self.embeds.facts.instead)
+        raise NotSupportedError(self.embedder.facts.instead)
 
     def cancel(self, request: int, why: str = "cancelled") -> None:
         """No request has a number."""
@@ -305,7 +306,7 @@ class EmbeddingRuntime(native.Owner):
 
     def slot_action(self, action: SlotAction, slot: int, name: str = "") -> Future[SlotOutcome]:
         """Raises NotSupportedError."""
-        raise NotSupportedError(self.embeds.facts.instead)
+        raise NotSupportedError(self.embedder.facts.instead)
 
     def close(self) -> None:
-        self.embeds.close()
+        self.embedder.close()

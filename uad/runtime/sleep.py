@@ -29,7 +29,7 @@ _log = logging.getLogger("uad")
 
 
 class Resting(Protocol):
-    """What runs on the models."""
+    """The engine that runs on the models."""
 
     @property
     def is_idle(self) -> bool:

@@ -26,7 +26,7 @@ class TextJob:
         return not self._left or self.future.done()
 
     def take(self, room: int | None) -> int | None:
-        """The place of the longest text that has at most `room` ids, of all for None; None where there is none."""
+        """The place of the longest text that has at most `room` ids, of all for None; None where no text fits."""
         at = (len(self._left) if room is None else bisect_right(self._lengths, room)) - 1
         if at < 0:
             return None

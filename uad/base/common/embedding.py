@@ -37,7 +37,7 @@ class EmbeddingFacts:
 
     @property
     def instead(self) -> str:
-        """What the server does in place of writing."""
+        """The way to what the server does in place of writing."""
         return (
             "this server ranks documents and writes nothing; see /v1/rerank"
             if self.ranks
@@ -50,7 +50,7 @@ class Embeds(Protocol):
 
     @property
     def facts(self) -> EmbeddingFacts:
-        """What it is."""
+        """Facts of the model."""
 
     def ids(self, text: str) -> list[int]:
         """The ids of a whole text, with those that the model wants around it."""

@@ -1,5 +1,6 @@
-"""What the routes that embed or rank share: their requests in one form, and what answers are made of. Each API's file
-has its rows; OpenAI's, llama-server's, Jina's and Cohere's bodies are here, since their clients send one another's.
+"""Parts that the routes share which embed or rank: their requests in one form, and the results that answers are made of.
+Each API's file has its rows; OpenAI's, llama-server's, Jina's and Cohere's bodies are here, since their clients send one
+another's.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from uad.http.requests.no_effect import NO_EFFECT
 
 MAX_TEXTS = 1 << 16
 """Texts of one request."""
-GivenText = str | list[int]
+EmbeddedText = str | list[int]
 """A text, or its ids."""
 _KINDS = {
     **dict.fromkeys(("query", "search_query", "retrieval.query", "retrieval_query"), QUERY),
@@ -72,7 +73,7 @@ class EmbedAsk:
     are cut, else refused; normalize: None: as the server was started.
     """
 
-    texts: Sequence[GivenText]
+    texts: Sequence[EmbeddedText]
     answer: Callable[[Embedded], object]
     where: str = "input"
     query: str | None = None
@@ -85,7 +86,7 @@ class EmbedAsk:
     """Whether each text must have one vector."""
     keep_s: float | None = None
 
-    def prefixed(self, i: int, facts: EmbeddingFacts) -> GivenText:
+    def prefixed(self, i: int, facts: EmbeddingFacts) -> EmbeddedText:
         """Text i with what the server puts before texts of its kind."""
         text, kind = self.texts[i], self.kinds[i % len(self.kinds)]
         if not isinstance(text, str):
@@ -159,7 +160,7 @@ def read_body(kind: type[B], members: Mapping[str, object], route: str) -> B:
     return kind.model_validate(members)
 
 
-def texts_of(value: object, where: str) -> list[GivenText]:
+def texts_of(value: object, where: str) -> list[EmbeddedText]:
     """The texts of a member: one, ids of one, or a list of these. Raises InvalidRequestError."""
     if value is None:
         raise InvalidRequestError.at(where, "is missing: send a text, or a list of texts")
@@ -178,7 +179,7 @@ def _is_id(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _text(value: object, where: str) -> GivenText:
+def _text(value: object, where: str) -> EmbeddedText:
     if isinstance(value, dict):
         value = value.get("content", value.get("text"))
         if isinstance(value, list):

@@ -47,6 +47,9 @@ class Backend(Protocol):
     returns at once.
     """
 
+    embeds: Embeds | None
+    """The model that embeds or ranks texts, in place of writing them; None: the server writes."""
+
     @property
     def config(self) -> Config:
         """The configuration that the server was started with."""
@@ -58,10 +61,6 @@ class Backend(Protocol):
     @property
     def sees_images(self) -> bool:
         """Whether prompts may have pictures."""
-
-    @property
-    def embeds(self) -> Embeds | None:
-        """What embeds or ranks texts, in place of writing them; None: the server writes."""
 
     @property
     def error(self) -> UadError | None:

@@ -173,7 +173,7 @@ class State:
     scraped: Totals = field(default_factory=Totals)
     """At the last GET /metrics."""
     live: set[Abortable] = field(default_factory=set)
-    """What runs for present clients."""
+    """Work that runs for present clients."""
     started: int = field(default_factory=lambda: int(time.time()))
     """Seconds since 1970."""
     idle: IdleTimer = field(init=False)

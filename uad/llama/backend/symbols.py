@@ -126,6 +126,7 @@ CONSTRUCTORS = tuple(sampler.native for sampler in SAMPLERS if sampler.native)
 
 FIELDS = {
     "llama_context_params": (
+        "embeddings",
         "flash_attn_type",
         "kv_unified",
         "n_batch",
@@ -138,6 +139,7 @@ FIELDS = {
         "no_perf",
         "offload_kqv",
         "op_offload",
+        "pooling_type",
         "rope_freq_base",
         "rope_freq_scale",
         "rope_scaling_type",
