@@ -1,6 +1,6 @@
 """Parts that the routes which embed or rank share: their requests in one form, and the results that answers are made
-of. Each API's file has its rows; OpenAI's, llama-server's, Jina's and Cohere's bodies are here, since their clients send
-one another's.
+of. Each API's file has its rows; OpenAI's, llama-server's, Jina's and Cohere's bodies are here, since their clients
+send one another's.
 """
 
 from __future__ import annotations
