@@ -33,7 +33,7 @@ from platformdirs import user_cache_path
 
 ROOT = Path(__file__).parent.parent
 CHECKS = Path(__file__).parent / "client_checks"
-AGENTS = "agents_cli"
+AGENTS, EMBEDDINGS = "agents_cli", "embeddings"
 NODE = ("ai_sdk", "ollama_js")
 SCRIPTED = (sys.executable, "-P", "-m", "kit.scripted_server")
 CONTEXT = "32768"  # tokens: coding agents begin with some ten thousand
@@ -179,7 +179,11 @@ def all_results(wanted: Sequence[str], url: str, folder: Path) -> list[Result]:
     """Of several files, printed on stderr as they come."""
     out: list[Result] = []
     for name in wanted:
-        found = results_of(name, url, folder)
+        if name == EMBEDDINGS:
+            with served(embedding_command(folder), folder / "embeddings.log") as own:
+                found = results_of(name, own, folder)
+        else:
+            found = results_of(name, url, folder)
         print(f"{name}: {sum(one.verdict == OK for one in found)} of {len(found)} ok", file=sys.stderr)
         out += found
     return out
@@ -228,6 +232,18 @@ def uad_command(words: Sequence[str]) -> list[str | Path]:
     models = [models_folder() / f"{name}.gguf" for name in (TARGET, DRAFT)]
     pair: list[str | Path] = ["--target", models[0], "--draft", models[1], "-c", CONTEXT, "--no-cache-prompt"]
     return [sys.executable, "-P", "-m", "uad", "serve", *pair, *words]
+
+
+def embedding_command(folder: Path) -> list[str | Path]:
+    """`uad serve` with a folder of tiny models: one embeds, one ranks."""
+    sys.path.append(str(ROOT / "tests"))
+    from kit.embedding_models import make
+
+    models = folder / "embedding-models"
+    models.mkdir(exist_ok=True)
+    for pooling in ("cls", "rank"):
+        make("bert", models, pooling)
+    return [sys.executable, "-P", "-m", "uad", "serve", models]
 
 
 def peer_command(program: str, words: Sequence[str]) -> list[str | Path]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from kit.grammar_kit import GRAMMARS, TABLE
+from uad.base.common.embedding import Embeds
 from uad.base.config import Config, ModelConfig
 from uad.base.errors import ContextOverflowError, InvalidRequestError, UadError, UnavailableError
 from uad.base.events import (
@@ -117,6 +118,7 @@ class FakeRuntime:
     error: UadError | None = None
     scales: tuple[float, ...] = ()
     sees_images: bool = False
+    embeds: Embeds | None = None
     go: threading.Event = field(default_factory=threading.Event)
     requests: list[Request] = field(default_factory=list)
     chats: list[tuple[list[Mapping[str, object]], dict[str, object], bool]] = field(default_factory=list)

@@ -456,7 +456,7 @@ class Batch:
         self.n = 0
         self.n_outputs = 0
 
-    def add(self, seq: int, pos: int, ids: Sequence[int], n_logits: int) -> int:
+    def add(self, seq: int, pos: int, ids: Sequence[int] | Ints, n_logits: int) -> int:
         """Append ids of one sequence from position pos on; the last n_logits rows give logits. Returns the first one's
         output index.
         """

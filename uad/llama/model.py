@@ -58,7 +58,8 @@ class Model(native.Owner):
         try:
             self.adapters = Adapters(self._handle, config.loras, config.apply_loras, role)
             self.info = self._read_info()
-            self._refuse_encoders(role)
+            if not config.embeds:
+                self._refuse_encoders(role)
             self.vocab = made_quick(
                 read_vocab(self.native_vocab, self.meta, config.path.name), self.native_vocab, self.meta, config.path
             )
@@ -141,7 +142,7 @@ def model_params(config: ModelConfig) -> Any:
     params.load_mode = _LOAD_MODES[config.mmap, config.mlock]
     params.check_tensors = config.check_tensors
     params.no_host = config.no_host
-    params.kv_overrides = vocab_overrides(replaced=config.overrides)
+    params.kv_overrides = vocab_overrides(replaced=config.overrides, spaces=config.embeds)
     place(params, config)
     order = rearranged(config)
     kernels.before_load(config)
@@ -184,7 +185,8 @@ def _load(
     if handle:
         return handle, weights.buffers(lines)
     reason = log.reason()
-    _refuse_by_header(config.path, role, params)
+    if not config.embeds:
+        _refuse_by_header(config.path, role, params)
     raise cannot_load(config.path, role, reason)
 
 
@@ -223,7 +225,7 @@ def _refuse_by_header(path: Path, role: str, params: Any) -> None:
 def _encoder(role: str, path: Path, arch: str) -> ModelLoadError:
     return ModelLoadError(
         f"{role} {path}: an encoder model (architecture {arch}) cannot generate text; choose a decoder-only model as "
-        f"{role}"
+        f"{role} (`uad serve` serves the embeddings of this one)"
     )
 
 

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import llama_cpp.llama_cpp as lib
 
@@ -61,15 +61,15 @@ def load_vocab(path: Path, pre: str | None = None, quick: bool = True) -> VocabT
     return table
 
 
-def vocab_overrides(pre: str | None = None, replaced: Sequence[KvOverride] = ()) -> Any:
+def vocab_overrides(pre: str | None = None, replaced: Sequence[KvOverride] = (), spaces: bool = False) -> Any:
     """The overrides that every vocabulary is loaded with; `pre` replaces the file's name of a pre-tokenizer. They must
-    live as long as the load.
+    live as long as the load. spaces: llama.cpp puts spaces before texts as the file says, since all are whole texts.
 
     Text pieces are encoded in mid-sentence: a space prefix would invent a byte. Prompts add it knowingly
     (templates/prompt.py).
     """
     overrides: Any = (lib.llama_model_kv_override * (3 + len(replaced)))()  # the last one, without a key, ends them
-    overrides[0].key = b"tokenizer.ggml.add_space_prefix"
+    overrides[0].key = b"uad.no_such_key" if spaces else b"tokenizer.ggml.add_space_prefix"
     overrides[0].tag = 2
     overrides[0].value.val_bool = False
     if pre is not None:
@@ -223,19 +223,48 @@ def _pieces(vocab: ctypes.c_void_p, n_vocab: int, special: set[int]) -> tuple[by
     return tuple(pieces)
 
 
-def _tokenizer(vocab: ctypes.c_void_p) -> Callable[[bytes], list[int]]:
+class Around(NamedTuple):
+    """Ids that a model wants around a text, and between two; None where it wants none."""
+
+    bos: int | None
+    eos: int | None
+    sep: int | None
+
+
+def around(vocab: ctypes.c_void_p) -> Around:
+    """Ids that llama.cpp puts around texts of this vocabulary; a missing EOS is replaced by the separator."""
+    bos, eos, sep = (int(of(vocab)) for of in (lib.llama_vocab_bos, lib.llama_vocab_eos, lib.llama_vocab_sep))
+    eos = sep if eos < 0 else eos
+    return Around(
+        bos if lib.llama_vocab_get_add_bos(vocab) and bos >= 0 else None,
+        eos if lib.llama_vocab_get_add_eos(vocab) and eos >= 0 else None,
+        sep if lib.llama_vocab_get_add_sep(vocab) and sep >= 0 else None,
+    )
+
+
+def native_tokenize(vocab: ctypes.c_void_p) -> Callable[[bytes, bool, bool], list[int]] | None:
+    """llama.cpp's own tokenization of a text, with what belongs around it, and with specials by their names. None for
+    BPE, where long texts may end the process: `VocabTable.tokenize` guards them.
+    """
+    is_bpe = int(lib.llama_vocab_type(vocab)) == _VOCAB_BPE
+    return None if is_bpe else lambda data, add, parse: _tokenizer(vocab, add, parse)(data)
+
+
+def _tokenizer(
+    vocab: ctypes.c_void_p, add_special: bool = False, parse_special: bool = False
+) -> Callable[[bytes], list[int]]:
     def tokenize(data: bytes) -> list[int]:
         if not vocab:
             raise ValueError("the model of this vocabulary is closed")
         # no token is shorter than a byte, but for what llama.cpp adds itself, or makes of invalid bytes: then it says
         # how many there are, as a negative number
-        n_max = len(data) + 2
+        n_max = len(data) + 4
         ids = (ctypes.c_int32 * n_max)()
-        n = lib.llama_tokenize(vocab, data, len(data), ids, n_max, False, False)
+        n = lib.llama_tokenize(vocab, data, len(data), ids, n_max, add_special, parse_special)
         if n < 0:
             n_max = -n
             ids = (ctypes.c_int32 * n_max)()
-            n = lib.llama_tokenize(vocab, data, len(data), ids, n_max, False, False)
+            n = lib.llama_tokenize(vocab, data, len(data), ids, n_max, add_special, parse_special)
         return ids[:n]
 
     return tokenize

@@ -1,5 +1,6 @@
-"""Which models can draft, by their headers: those that write text from left to right. It lists those that cannot, since
-most new architectures of llama.cpp can. A draft that was chosen and fails costs a line (`runtime/draft_model.py`).
+"""Which models embed or rank texts, and which can draft, by their headers: those that write text from left to right. It
+lists those that cannot, since most new architectures of llama.cpp can. A draft that was chosen and fails costs a line
+(`runtime/draft_model.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,26 @@ _CANNOT = {
 _WRITES = frozenset(("pangu-embedded",))
 """Architectures that write text, whatever their names look like."""
 _RANKS = ("cls.weight", "cls.output.weight")
+_POOLED = (1, 2, 3)
+_RANK = 4
+EMBEDDING, RERANK = "embedding", "rerank"
+_ENCODERS, _DIFFUSION = next(iter(_CANNOT.values())), _CANNOT["a diffusion model, which writes in no order"]
+
+
+def purpose(file: GgufFile, arch: str) -> str:
+    """EMBEDDING or RERANK for a model that is made to do so, by its pooling, its architecture or its classifier; "" for
+    one that writes. Raises ModelLoadError.
+    """
+    if re.fullmatch(_DIFFUSION, arch) or any(key.startswith("diffusion.") for key in file.values):
+        return ""
+    pooling = file.whole(f"{arch}.pooling_type") or 0
+    is_encoder = bool(re.fullmatch(_ENCODERS, arch)) and arch not in _WRITES
+    if pooling == _RANK:
+        return RERANK
+    if pooling in _POOLED or is_encoder:
+        has_classifier = not {tensor.name for tensor in file.tensors}.isdisjoint(_RANKS)
+        return RERANK if has_classifier and file.length(f"{arch}.classifier.output_labels") else EMBEDDING
+    return ""
 
 
 def why_not(file: GgufFile, arch: str) -> str:

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from uad.base.errors import ModelLoadError
 from uad.base.gguf import GgufFile, files_of
 from uad.base.model_files import fingerprint
-from uad.pairs.able import why_not
+from uad.pairs.able import purpose, why_not
 
 Stamp = tuple[tuple[str, int, int, int], ...]
 """Name, size, time of change and number of each file of a model: another file has another stamp. The number of one that
@@ -80,6 +80,8 @@ class HeaderFacts:
     """Why the file cannot be read."""
     no_draft: str = ""
     """Why it cannot draft, though it is a model."""
+    purpose: str = ""
+    """"embedding" or "rerank" of a model that is made to embed or to rank; empty of one that writes text."""
     vocab: str = ""
     """A hash of the tokens: models of one family have the same."""
 
@@ -162,6 +164,7 @@ def facts(path: Path, of: Stamp) -> HeaderFacts:
                 fills_in=all(key in file.values for key in _FIM),
                 is_model=(file.text("general.type") or _MODEL) == _MODEL and arch != "clip" and n_params > 0,
                 no_draft=why_not(file, arch),
+                purpose=purpose(file, arch),
                 vocab=_hash(file),
             )
     except ModelLoadError as error:

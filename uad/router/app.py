@@ -12,8 +12,8 @@ from uad.http.edge import page
 from uad.http.edge.access import allow_origin, guard
 from uad.http.edge.edge import EDGE, Edge, own_path
 from uad.http.edge.replies import FAILED, STREAM, Handler, errors, id_of_request, name_request, refused
-from uad.http.server.app import ABSENT, ABSENT_BY_ANY_METHOD, GET_ROUTES, MAX_BODY, POST_ROUTES
-from uad.http.server.info import absent, runs_as_ollama
+from uad.http.server.app import ABSENT_BY_ANY_METHOD, GET_ROUTES, MAX_BODY, POST_ROUTES
+from uad.http.server.info import runs_as_ollama
 from uad.router import lists
 from uad.router.refusal import RoutingError
 from uad.router.routing import to_model
@@ -67,7 +67,6 @@ def _routes() -> Iterator[tuple[str, str, Handler]]:
     yield from (("POST", path, to_model) for path in POST_ROUTES if path not in OWN_POSTS)
     yield from (("GET", path, to_model) for path in GET_ROUTES if path not in OWN_GETS)
     yield "DELETE", "/models", lists.models_are_files
-    yield from (("POST", path, absent) for path in ABSENT)
     yield from (("*", path, lists.absent_route) for path in ABSENT_BY_ANY_METHOD)
 
 

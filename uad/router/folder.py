@@ -238,7 +238,7 @@ def _model(
         aliases=_comma_list(own.value("server.alias"), name),
         tags=_comma_list(own.value("server.tags")),
         sees="vision.path" in values,
-        drafts=candidates if takes_auto else (),
+        drafts=candidates if takes_auto and not own_facts.purpose else (),
         loads_at_start=loads_at_start(own if "load-on-startup" in own.own else common),
         stop_seconds=stop_seconds(own if "stop-timeout" in own.own else common),
         files=own_files + tuple(part for other in sorted(set(paths)) for part in stamp(other) if is_file(other)),

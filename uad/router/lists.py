@@ -31,6 +31,7 @@ from uad.router.state import ROUTER, RouterState
 
 _LATEST_S = 253402300799.0
 """The end of the year 9999, after which there are no dates. A file may say that it was changed then."""
+_MAKES = {"": "text", "embedding": "embeddings", "rerank": "scores"}
 _PATIENCE_S = 2.0
 """For what a process says of itself; it is left out where that takes longer."""
 
@@ -74,7 +75,8 @@ async def _entry(state: RouterState, pooled: PooledModel) -> Json:
         "source": model.source,
         "can_remove": False,
         "status": await _status(state, pooled),
-        "architecture": {"input_modalities": kinds, "output_modalities": ["text"]},
+        "architecture": {"input_modalities": kinds, "output_modalities": [_MAKES[model.facts.purpose]]},
+        "capabilities": _capabilities(pooled),
     }
     facts = model.facts
     meta = {
@@ -135,7 +137,9 @@ async def google_model(request: web.Request) -> web.Response:
 
 async def _google_entry(state: RouterState, pooled: PooledModel) -> Json:
     model, facts = pooled.model, pooled.model.facts
-    known = gemini.listed_model(model.name, facts.name or facts.arch, facts.n_ctx_train, _thinks(pooled))
+    known = gemini.listed_model(
+        model.name, facts.name or facts.arch, facts.n_ctx_train, _thinks(pooled), bool(facts.purpose)
+    )
     answered = await _asked_json(state, pooled, gemini.PATH)
     (loaded, *_) = (*_objects(answered.get("models")), {})
     return {**known, **loaded, "name": known["name"], "displayName": known["displayName"]}
@@ -298,6 +302,8 @@ def _listed(pooled: PooledModel) -> Json:
 def _capabilities(pooled: PooledModel) -> list[str]:
     """Capabilities of a model, as far as its file shows them: templates with tools or thoughts name them."""
     model, template = pooled.model, pooled.model.facts.chat_template
+    if model.facts.purpose:
+        return [model.facts.purpose]
     has = {
         "completion": True,
         "tools": "tools" in template,

@@ -33,7 +33,10 @@ class ModelThread:
         self.slots: SlotActions | None = None
         if parts.keeper is not None and folder is not None:
             self.slots = SlotActions(parts.keeper, folder, commands.post, parts.timing.clock)
-        self.sleeper = Sleeper(parts, self.slots, commands)
+        chosen = parts.contexts[-1] if parts.drafter is not None and parts.config.draft_from else None
+        text = parts.text if parts.config.vision.is_found else None
+        clock = parts.timing.clock
+        self.sleeper = Sleeper(parts.engine, parts.contexts, clock, self.slots, commands, chosen, text)
         if parts.disk is not None:
             parts.disk.wake = lambda: commands.post(lambda: None)  # have it look whether there is something to do
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 
+from uad.base.common.embedding import Embeds
 from uad.base.config import Config
 from uad.base.console import Report
 from uad.base.errors import DecodeError, NotSupportedError, UadError, UnavailableError
@@ -35,6 +36,8 @@ _LAST_WORDS_S = 10.0  # for clients to get their errors, once llama.cpp has give
 
 class Runtime(Loaded):
     """A loaded target, perhaps with a draft, and the thread that runs them."""
+
+    embeds: Embeds | None = None
 
     def __init__(self, config: Config, progress: Report, planned: Callable[[Plan], None]) -> None:
         self.config = config

@@ -11,34 +11,77 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from uad.base.errors import ModelLoadError, UadError, UnavailableError
 from uad.base.events import SleepState
 from uad.base.model_files import fingerprint
-from uad.base.types import Origin
+from uad.base.types import Clock, Origin
 from uad.engine.decode.guard import reason, warn
 from uad.llama.backend import abort, native
-from uad.llama.context import Context
+from uad.llama.model import Model
+from uad.llama.projector import Projector
 from uad.runtime.commands import Commands
-from uad.runtime.open import Parts
 from uad.runtime.slots.actions import SlotActions
+from uad.text.prompts import Prompts
 
 _log = logging.getLogger("uad")
 
 
+class Resting(Protocol):
+    """The engine that runs on the models."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs or waits."""
+
+    def leave(self) -> None:
+        """Keep nothing of what contexts hold."""
+
+    def hold(self, origin: Origin, is_held: bool) -> None:
+        """Whether a drafter is not asked."""
+
+
+class OpenContext(Protocol):
+    """A context that can be closed and opened again."""
+
+    @property
+    def model(self) -> Model:
+        """The model that it is of."""
+
+    @property
+    def projector(self) -> Projector | None:
+        """The projector that makes rows of images for it."""
+
+    def reopen(self) -> None:
+        """Make it again. Raises ModelLoadError."""
+
+    def close(self) -> None:
+        """Free it."""
+
+
 class Sleeper:
-    """The models of these parts. slots: actions on slots, which need them, too. Raises ModelLoadError where a file
+    """The models of these contexts, on which `engine` runs. slots: actions on slots, which need them, too. chosen: the
+    context of a draft that nobody named; text: with a projector that nobody named. Raises ModelLoadError where a file
     cannot be read.
     """
 
-    def __init__(self, parts: Parts, slots: SlotActions | None, commands: Commands) -> None:
-        self._engine, self._contexts, self._clock = parts.engine, parts.contexts, parts.timing.clock
+    def __init__(
+        self,
+        engine: Resting,
+        contexts: Sequence[OpenContext],
+        clock: Clock,
+        slots: SlotActions | None,
+        commands: Commands,
+        chosen: OpenContext | None = None,
+        text: Prompts | None = None,
+    ) -> None:
+        self._engine, self._contexts, self._clock = engine, contexts, clock
         self._slots, self._commands = slots, commands
         self._models = tuple(dict.fromkeys(context.model for context in self._contexts))
         self._projectors = tuple(context.projector for context in self._contexts if context.projector is not None)
-        drafter = parts.drafter if parts.config.draft_from else None
-        self._chosen = None if drafter is None else self._contexts[-1]
-        self._text, self._sight = parts.text, parts.text.sight if parts.config.vision.is_found else None
+        self._chosen, self._text = chosen, text
+        self._sight = None if text is None else text.sight
         files = [path for model in self._models for path in model.files]
         self._prints = {
             path: fingerprint(path) for path in [*files, *(projector.path for projector in self._projectors)]
@@ -137,7 +180,7 @@ class Sleeper:
 
     def _open(self) -> None:
         self._reopen([context for context in self._contexts if context is not self._chosen])
-        if self._sight is None:
+        if self._text is None or self._sight is None:
             self._see()
         else:
             self._text.sight = self._sight if self._helped(self._see, "the projector was found") else None
@@ -149,7 +192,7 @@ class Sleeper:
                 chosen.model.close()
             self._engine.hold(Origin.MODEL, self.lacks_draft)
 
-    def _reopen(self, contexts: Sequence[Context]) -> None:
+    def _reopen(self, contexts: Sequence[OpenContext]) -> None:
         """These contexts with their models. Raises ModelLoadError, and what decoding does."""
         models = dict.fromkeys(context.model for context in contexts)
         self._check_files([path for model in models for path in model.files])

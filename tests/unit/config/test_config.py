@@ -294,13 +294,13 @@ def test_environment_complaints_name_the_variable():
 def test_what_is_refused_on_the_command_line_is_refused_in_the_environment():
     for name, reason in (
         ("MODEL_URL", "--hf-repo"),
-        ("EMBEDDINGS", "generation only"),
+        ("SPLIT_MODE", "--tensor-split"),
     ):
         message = complaint(env={f"LLAMA_ARG_{name}": "1"})
         assert message.startswith(f"LLAMA_ARG_{name} is known to llama-server, not supported by uad: ")
         assert reason in message
-    assert load(env={"LLAMA_ARG_EMBEDDINGS": "0", "LLAMA_ARG_SSL_KEY_FILE": ""}) == load(
-        env={"LLAMA_ARG_EMBEDDINGS": "0"}
+    assert load(env={"LLAMA_ARG_SPLIT_MODE": "0", "LLAMA_ARG_SSL_KEY_FILE": ""}) == load(
+        env={"LLAMA_ARG_SPLIT_MODE": "0"}
     )
 
 

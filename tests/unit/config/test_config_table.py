@@ -54,6 +54,7 @@ def test_every_setting_of_the_target_and_the_server_has_a_flag():
     inherited |= {"target.n_seq", "draft.n_seq"}  # as many as there are slots
     inherited |= {"draft.tensor_split"}  # a draft is small: what llama.cpp chooses will do
     inherited |= {"target.with_head", "draft.with_head"}  # where --spec-type asks for it
+    inherited |= {"target.embeds", "draft.embeds"}  # where the model is one that embeds
     inherited |= {"draft.n_checkpoints", "draft.checkpoint_step"}  # nothing of a draft is kept for later prompts
     inherited |= {
         f"draft.{name}" for name in ("kv_offload", "op_offload", "no_host", "check_tensors", "backend_sampling")

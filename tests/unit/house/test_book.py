@@ -8,7 +8,7 @@ import pytest
 from test_docs import ROOT, anchors
 
 from uad.base.config.flags import FLAGS
-from uad.http.server.app import ABSENT, ABSENT_BY_ANY_METHOD, GET_ROUTES, POST_ROUTES
+from uad.http.server.app import ABSENT_BY_ANY_METHOD, GET_ROUTES, POST_ROUTES
 
 DOCS = ROOT / "docs"
 INDEX = "README.md"
@@ -16,7 +16,7 @@ PAGES = sorted(path.name for path in DOCS.glob("*.md") if path.name not in {INDE
 OWN_COLUMN = 1
 FLAG_NAMES = {name for flag in FLAGS for name in (*flag.names.split(), *flag.off.split())}
 VARIABLES = {name for flag in FLAGS for name in flag.variables} | {"HF_HOME"}
-ROUTES = {*GET_ROUTES, *POST_ROUTES, *ABSENT, *ABSENT_BY_ANY_METHOD, "/"}
+ROUTES = {*GET_ROUTES, *POST_ROUTES, *ABSENT_BY_ANY_METHOD, "/"}
 
 
 def text_of(name: str) -> str:
@@ -95,7 +95,7 @@ def test_what_other_servers_call_otherwise_is_called_here_as_the_map_says() -> N
                 assert route in ROUTES, route
         if row[OWN_COLUMN].startswith("501"):
             for route in re.findall(r"`(/[^`]*)`", row[0]):
-                assert route in {*ABSENT, *ABSENT_BY_ANY_METHOD}, route
+                assert route in ABSENT_BY_ANY_METHOD, route
 
 
 def test_the_lines_of_the_installation_take_the_version_that_the_package_needs() -> None:

@@ -122,3 +122,26 @@ def test_none_of_them_is_a_candidate(tmp_path):
     ]
     assert [view.draft.name for view in views(target, files)] == ["small.gguf"]
     assert [view.draft.name for view in best(target, files)] == ["small.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("arch", "set_up", "purpose"),
+    [
+        ("bert", lambda writer: None, "embedding"),
+        ("gemma-embedding", lambda writer: None, "embedding"),
+        ("pangu-embedded", lambda writer: None, ""),
+        ("llada", both_ways, ""),
+        ("qwen3", lambda writer: None, ""),
+        ("qwen3", embeds, "embedding"),
+        ("qwen3", lambda writer: writer.add_uint32("qwen3.pooling_type", 4), "rerank"),
+        ("qwen3", lambda writer: writer.add_uint32("qwen3.pooling_type", 0), ""),
+        ("bert", lambda writer: writer.add_uint32("bert.pooling_type", 4), "rerank"),
+        (
+            "bert",
+            lambda writer: (writer.add_array("bert.classifier.output_labels", ["a"]), ranks_by_weights(writer)),
+            "rerank",
+        ),
+    ],
+)
+def test_a_header_says_whether_a_model_embeds_or_ranks(tmp_path, arch, set_up, purpose):
+    assert of(write(tmp_path / "m.gguf", arch, set_up=set_up)).purpose == purpose

@@ -496,10 +496,15 @@ def test_showing_a_model_does_not_load_it():
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("POST", "/models"), ("DELETE", "/models"), ("POST", "/api/pull"), ("POST", "/v1/embeddings")]
+    ("method", "path"), [("POST", "/models"), ("DELETE", "/models"), ("POST", "/api/pull"), ("POST", "/api/push")]
 )
 def test_what_a_router_does_not_do_is_501(method, path):
     assert routed(lambda one: one.ask(method, path, {"model": "a"}))[0] == 501
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/embedding", "/v2/rerank", "/api/embed"])
+def test_routes_that_embed_or_rank_reach_the_model_that_is_named(path):
+    assert routed(lambda one: one.ask("POST", path, {"model": "a", "input": "x"}))[0] == 200
 
 
 def test_metrics_have_the_model_as_a_label():

@@ -42,7 +42,11 @@ def dumps_large(value: object, depth: int = 5) -> str:
 
 def chunks(value: object, depth: int = 5) -> list[bytes]:
     """The same in chunks of some 64 KiB, which are never put together: an answer may have a hundred million bytes."""
-    out: list[bytes] = []
+    return list(each_chunk(value, depth))
+
+
+def each_chunk(value: object, depth: int = 5) -> Iterator[bytes]:
+    """The same chunks, each made when it is asked for."""
     texts: list[str] = []
     size = 0
     for text in _texts(value, depth):
@@ -50,9 +54,9 @@ def chunks(value: object, depth: int = 5) -> list[bytes]:
         size += len(text)
         if size >= _CHARS_AT_ONCE:
             checkpoint()
-            out.append("".join(texts).encode("ascii"))
+            yield "".join(texts).encode("ascii")
             texts, size = [], 0
-    return [*out, "".join(texts).encode("ascii")]
+    yield "".join(texts).encode("ascii")
 
 
 def _texts(value: object, depth: int) -> Iterator[str]:

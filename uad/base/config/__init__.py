@@ -5,7 +5,7 @@
 from uad.base.config.drafter_types import HEAD_TYPE, MODEL_TYPE, SHARES, SPEC_TYPE, LookupConfig
 from uad.base.config.load import load_config
 from uad.base.config.model_config import ModelConfig
-from uad.base.config.slices import Config, DraftingConfig, ServerConfig, TemplateConfig, VisionConfig
+from uad.base.config.slices import Config, DraftingConfig, EmbeddingConfig, ServerConfig, TemplateConfig, VisionConfig
 from uad.base.config.sources import HubConfig, HubModel, KvOverride, LoraConfig, Place
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "SPEC_TYPE",
     "Config",
     "DraftingConfig",
+    "EmbeddingConfig",
     "HubConfig",
     "HubModel",
     "KvOverride",

@@ -22,6 +22,7 @@ from uad.base.config.slices import (
     SPECULATIVE_FLAGS,
     Config,
     DraftingConfig,
+    EmbeddingConfig,
     LogConfig,
     ServerConfig,
     TemplateConfig,
@@ -35,6 +36,7 @@ VARIABLE = "LLAMA_ARG_"
 MODEL, CONTEXT, DRAFT, DRAFTING = "models", "context and speed", "draft model", "drafting"
 LOOKUP, TOKENIZERS = "drafting without a model", "tokenizers"
 SAMPLING, TEMPLATES, SERVER, GENERAL = "sampling defaults", "chat templates", "server", "general"
+EMBEDDING = "embeddings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,7 @@ def _slices() -> Iterator[tuple[str, str, Mapping[str, Setting]]]:
     yield "router.", SERVER, settings_of(RouterConfig)
     yield "server.", SERVER, settings_of(ServerConfig)
     yield "", CONTEXT, settings_of(Config)
+    yield "embedding.", EMBEDDING, settings_of(EmbeddingConfig)
     yield "log.", GENERAL, settings_of(LogConfig)
 
 
@@ -177,7 +180,7 @@ def _table() -> dict[str, tuple[Flag, ...]]:
     `--predict` is a field of `Config`, `--ctx-size` and `--batch-size` are fields of `ModelConfig`, and all are in one
     group: declared "after --ctx-size", it stands between them.
     """
-    titles = (MODEL, CONTEXT, DRAFT, DRAFTING, LOOKUP, TOKENIZERS, SAMPLING, TEMPLATES, SERVER, GENERAL)
+    titles = (MODEL, CONTEXT, DRAFT, DRAFTING, LOOKUP, TOKENIZERS, SAMPLING, TEMPLATES, EMBEDDING, SERVER, GENERAL)
     table: dict[str, list[Flag]] = {title: [] for title in titles}
     moved: list[tuple[list[Flag], list[Flag]]] = []
     for start, usual, settings in _slices():

@@ -43,7 +43,6 @@ REFUSED: dict[str, str] = {
     ),
     "images are encoded one by one": "--mtmd-batch-max-tokens",
     "it sees images, and no videos": "--video-fps --video-timestamp-interval --video-ffmpeg-dir",
-    "it serves text generation only": "--embedding --embeddings --rerank --reranking --pooling --embd-normalize",
     "control vectors are not applied; --lora applies adapters": (
         "--control-vector --control-vector-scaled --control-vector-layer-range"
     ),

@@ -162,6 +162,11 @@ def _template(text: str) -> str:
     return text
 
 
+def _prefix(text: str) -> tuple[tuple[str, str], ...]:
+    match = re.fullmatch(r"(?s)([a-z_]+)=(.*)", text)  # "query=query: "
+    return ((match[1], match[2]) if match else ("", some_text(text)),)
+
+
 def _grammar(text: str) -> Constraint:
     return Constraint(ConstraintKind.GRAMMAR, some_text(text))
 
@@ -317,6 +322,7 @@ KEY_FILE = Kind("a file with one key per line", _key_file, is_path=True, metavar
 PAIR = Kind(
     "two texts, the target's and the draft's", lambda first, second: ((some_text(first), second),), arity=2, many=True
 )
+PREFIXES = Kind("a text, or KIND=TEXT with the kind of texts that it is for", _prefix, metavar="[KIND=]TEXT", many=True)
 SAMPLERS = Kind(
     "names of samplers, separated by ;",
     lambda text: _samplers([word.strip() for word in text.split(";") if word.strip()]),

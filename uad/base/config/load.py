@@ -20,7 +20,15 @@ from uad.base.config.foreign import REFUSED, check_refused
 from uad.base.config.kinds import FALSE
 from uad.base.config.model_config import ModelConfig
 from uad.base.config.router_config import RouterConfig
-from uad.base.config.slices import Config, DraftingConfig, LogConfig, ServerConfig, TemplateConfig, VisionConfig
+from uad.base.config.slices import (
+    Config,
+    DraftingConfig,
+    EmbeddingConfig,
+    LogConfig,
+    ServerConfig,
+    TemplateConfig,
+    VisionConfig,
+)
 from uad.base.config.sources import HubConfig, HubModel
 from uad.base.config.yamlfile import from_yaml
 from uad.base.errors import ConfigError
@@ -224,6 +232,7 @@ def _build(values: Mapping[str, Given]) -> Config:
         vision=_vision(_section(values, "vision")),
         hub=hub,
         router=RouterConfig(**_section(values, "router")),
+        embedding=EmbeddingConfig(**_section(values, "embedding")),
         log=LogConfig(**_section(values, "log")),
         **_section(values, ""),
     )

@@ -376,5 +376,7 @@ class ModelConfig:
     """Sequences that its contexts have at most; 0 where that is not known."""
     n_snapshots: int = 0
     """Earlier values of a recurrent state that are kept, where the model has one."""
+    embeds: bool = False
+    """The model reads texts for their embeddings: llama.cpp cuts them as it stands in the file."""
     with_head: bool = False
     """The model's head for multi-token prediction is loaded too."""

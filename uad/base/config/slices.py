@@ -364,6 +364,50 @@ class ServerConfig:
         return tuple(sorted(self.alias.split(","))) if self.alias else ()
 
 
+POOLINGS = ("none", "mean", "cls", "last", "rank")
+"""How a text's rows become one, in the order of llama.cpp's numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingConfig:
+    """How a model embeds or ranks texts, in place of writing them."""
+
+    is_on: bool = setting(
+        False,
+        "serve embeddings of a model whose file does not say that it embeds; such a server writes no text",
+        "--embedding --embeddings LLAMA_ARG_EMBEDDINGS",
+    )
+    ranks: bool = setting(
+        False,
+        "serve reranking of a model whose file does not say that it ranks: --pooling rank",
+        "--rerank --reranking LLAMA_ARG_RERANKING",
+    )
+    pooling: str = setting(
+        "",
+        f"how the rows of a text become one vector: {', '.join(POOLINGS)}",
+        "--pooling LLAMA_ARG_POOLING",
+        kind=choice(*POOLINGS),
+        metavar="TYPE",
+        default_text="the model file's",
+    )
+    """Empty: as the file says."""
+    normalize: int = setting(
+        2,
+        "how vectors are scaled: -1 not at all, 0 to the range of 16 bits, 1 by the sum of sizes, 2 to length 1, N by "
+        "their p-norm",
+        "--embd-normalize",
+        low=-1,
+    )
+    prefixes: tuple[tuple[str, str], ...] = setting(
+        (),
+        "text put before texts to embed; query=TEXT, document=TEXT and others: before those whose request says that "
+        "they are such; repeatable",
+        "--embd-prefix",
+        kind=kinds.PREFIXES,
+    )
+    """Each with the kind of text that it is for, which is empty for all others."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogConfig:
     """How the log is written, as llama-server has it."""
@@ -533,6 +577,7 @@ class Config:
     router: RouterConfig = field(default_factory=RouterConfig)
     """Only `uad serve` without a target has one."""
     verbose: bool = setting(False, "show llama.cpp's log too", "-v --verbose --log-verbose", group="general")
+    embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
     log: LogConfig = field(default_factory=LogConfig)
     notes: tuple[str, ...] = ()
     """Lines about what was accepted without effect, for printing at start."""

@@ -50,6 +50,13 @@ class CountRoute:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbedRoute:
+    """A route that embeds or ranks; read: as `embeddings.EmbedAsk`, or an answer for which nothing is embedded."""
+
+    read: Callable[[Mapping[str, object], Called], Any]
+
+
+@dataclass(frozen=True, slots=True)
 class About:
     """Facts about the server that a route may tell. names: all that the model goes by; started, expires_at: seconds
     since 1970, None for a model that stays loaded; asked: members of the body, or parts of the path.
@@ -72,6 +79,7 @@ class Api:
 
     answers: Mapping[str, AnswerRoute] = field(default_factory=dict)
     counts: Mapping[str, CountRoute] = field(default_factory=dict)
+    embeds: Mapping[str, EmbedRoute] = field(default_factory=dict)
     facts: Mapping[str, ServerAnswer] = field(default_factory=dict)
     """Routes about the server that are asked by GET."""
     facts_of: Mapping[str, ServerAnswer] = field(default_factory=dict)

@@ -4,7 +4,7 @@ read as the API writes them and as curl's users do: `topK` and `top_k`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -13,8 +13,20 @@ from pydantic.alias_generators import to_camel
 
 from uad.base.common.json_out import Json
 from uad.base.errors import InvalidRequestError, NotSupportedError
-from uad.http.apis.api import BODY_ONLY, About, AnswerRoute, Api, Called, CountRoute
-from uad.http.apis.dialect import JsonMembers, Spelling, Translated, chat_of, refuse, renaming, rest_of, tools_at
+from uad.http.apis import embeddings
+from uad.http.apis.api import BODY_ONLY, About, AnswerRoute, Api, Called, CountRoute, EmbedRoute
+from uad.http.apis.dialect import (
+    JsonMembers,
+    Spelling,
+    Translated,
+    chat_of,
+    refuse,
+    renaming,
+    rest_of,
+    spelled,
+    tools_at,
+)
+from uad.http.apis.embeddings import Dimensions, EmbedAsk, kind_of, texts_of
 from uad.http.apis.gemini_answer import ContentForm, answered, error_json
 from uad.http.apis.gemini_contents import CONFIG, LEFT_OUT, ROUTE, GeminiBody, as_list, conversation, read_body
 from uad.http.apis.gemini_schema import schema_of
@@ -25,6 +37,7 @@ from uad.http.requests.message_fields import MAX_NAME, MAX_TOOLS
 
 PATH = "/v1beta/models"
 _METHODS = ("generateContent", "streamGenerateContent", "countTokens")
+EMBEDS = ("embedContent", "batchEmbedContents")
 _SETTINGS = {
     "temperature": "temperature",
     "top_p": "top_p",
@@ -262,6 +275,75 @@ def _choice(config: CallingConfig) -> Json:
     return {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": allowed}}}
 
 
+# --- embeddings
+
+
+class EmbedBody(GeminiBody):
+    """POST …:embedContent, or one of `requests`."""
+
+    model: StrictStr = ""
+    content: Any = None
+    task_type: StrictStr = ""
+    title: StrictStr = ""
+    output_dimensionality: Dimensions | None = None
+    auto_truncate: StrictBool = False
+
+
+class EmbedsBody(GeminiBody):
+    """POST …:batchEmbedContents."""
+
+    model: StrictStr = ""
+    requests: list[Any]
+
+
+def read_embed(members: Mapping[str, object], called: Called) -> EmbedAsk:
+    """POST …:embedContent. Raises what reading bodies does."""
+    return _embed_ask([members], "", lambda values: {"embedding": {"values": next(values)}})
+
+
+def read_embeds(members: Mapping[str, object], called: Called) -> EmbedAsk:
+    """POST …:batchEmbedContents. Raises what reading bodies does."""
+    requests = embeddings.read_body(EmbedsBody, members, "batchEmbedContents").requests
+    if not requests:
+        raise InvalidRequestError.at("requests", "must not be empty")
+    return _embed_ask(requests, "requests.", lambda values: {"embeddings": ({"values": vector} for vector in values)})
+
+
+def _embed_ask(requests: Sequence[Any], start: str, answer: Callable[[Iterator[list[float]]], Json]) -> EmbedAsk:
+    bodies = []
+    for i, given in enumerate(requests):
+        if not isinstance(given, dict):
+            raise InvalidRequestError.at(f"{start}{i}", "must be an object")
+        place = f"{start}{i}." if start else ""
+        with spelled(lambda name, place=place: f"{place}{name}"):  # type: ignore[misc]
+            bodies.append(embeddings.read_body(EmbedBody, given, "embedContent"))
+    texts = [
+        _content_text(body.content, f"{start}{i}.content" if start else "content") for i, body in enumerate(bodies)
+    ]
+    return EmbedAsk(
+        texts_of(texts, "content"),
+        lambda done: answer(rows[0].tolist() for rows in done.vectors),
+        "content",
+        kinds=[kind_of(body.task_type, "taskType") for body in bodies],
+        titles=[body.title for body in bodies],
+        cuts=any(body.auto_truncate for body in bodies),
+        dimensions=[body.output_dimensionality for body in bodies],
+    )
+
+
+def _content_text(content: object, where: str) -> str:
+    """The text of a content, which may be a text itself. Raises InvalidRequestError or NotSupportedError."""
+    parts = content.get("parts") if isinstance(content, dict) else content
+    parts = [{"text": parts}] if isinstance(parts, str) else as_list(parts)
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, dict) for part in parts):
+        raise InvalidRequestError.at(where, 'must be a content such as {"parts": [{"text": "…"}]}')
+    if any(not isinstance(part.get("text"), str) for part in parts):
+        raise NotSupportedError.at(where, "this server embeds texts only; leave other parts out")
+    if not (text := "".join(part["text"] for part in parts)):
+        raise InvalidRequestError.at(where, "must not be empty")
+    return text
+
+
 # --- the model, errors, and the API
 
 
@@ -282,10 +364,11 @@ def _model(about: About) -> Json:
     engine, sampling = about.engine, about.engine.config.sampling
     info = engine.info
     settings = {"temperature": sampling.temperature, "topP": sampling.top_p, "topK": sampling.top_k}
-    return {**listed_model(about.names[0], info.target.desc, info.n_ctx, engine.text.answers.thinks), **settings}
+    thinks, embeds = engine.text.answers.thinks, engine.embeds is not None
+    return {**listed_model(about.names[0], info.target.desc, info.n_ctx, thinks, embeds), **settings}
 
 
-def listed_model(name: str, description: str, n_ctx: int, thinks: bool) -> Json:
+def listed_model(name: str, description: str, n_ctx: int, thinks: bool, embeds: bool = False) -> Json:
     """A model as lists have it, by what its file says of it."""
     return {
         "name": f"models/{name}",
@@ -294,7 +377,7 @@ def listed_model(name: str, description: str, n_ctx: int, thinks: bool) -> Json:
         "description": description,
         "inputTokenLimit": n_ctx,
         "outputTokenLimit": n_ctx,
-        "supportedGenerationMethods": [*_METHODS],
+        "supportedGenerationMethods": [*(EMBEDS if embeds else _METHODS)],
         "thinking": thinks,
     }
 
@@ -314,15 +397,17 @@ GEMINI = Api(
         },
     },
     counts={f"{path}:countTokens": CountRoute(read_counted, _counted) for path in _MODELS},
+    embeds={
+        **{f"{path}:embedContent": EmbedRoute(read_embed) for path in _MODELS},
+        **{f"{path}:batchEmbedContents": EmbedRoute(read_embeds) for path in _MODELS},
+    },
     facts={PATH: models, _MODELS[0]: model},
     absent=(
-        f"{PATH}/{{model:.+}}:embedContent",
-        f"{PATH}/{{model:.+}}:batchEmbedContents",
         "/v1beta/cachedContents",
         "/v1beta/files",
         "/upload/v1beta/files",
     ),
-    owns=lambda path: "/v1beta/" in path or path.endswith(tuple(f":{name}" for name in _METHODS)),
+    owns=lambda path: "/v1beta/" in path or path.endswith(tuple(f":{name}" for name in (*_METHODS, *EMBEDS))),
     error=error_json,
     broken=error_json,
     shared=("/v1/models",),

@@ -13,6 +13,7 @@ from uad.base.types import Origin, Request, SamplingParams, SpeculativeParams
 from uad.http.apis.api import AnswerRoute, Api, Called
 from uad.http.apis.choice import Choice, logprobs_json, stats_json
 from uad.http.apis.dialect import Dialect, Frame, JsonMembers, Served, Translated, read_prompted
+from uad.http.apis.embeddings import NATIVE_EMBEDDINGS
 from uad.http.requests.chat import Reading
 from uad.http.requests.fields import REQUEST_ROWS, InfillBody, NativeBody
 from uad.http.requests.job import Job
@@ -179,4 +180,5 @@ NATIVE = Api(
         "/completions": _COMPLETION,
         "/infill": AnswerRoute(read_infill, _answered, takes_pictures=False),
     },
+    embeds=NATIVE_EMBEDDINGS,
 )

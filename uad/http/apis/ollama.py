@@ -26,7 +26,7 @@ from uad.base.common.samplers import SETTINGS
 from uad.base.errors import InvalidRequestError, NotSupportedError
 from uad.base.events import Delta
 from uad.base.types import Finish, TokenProb
-from uad.http.apis.api import BODY_ONLY, About, AnswerRoute, Api, Called
+from uad.http.apis.api import BODY_ONLY, About, AnswerRoute, Api, Called, EmbedRoute
 from uad.http.apis.blocks import Added, BlockKind, Blocks, BlockStep, Closed
 from uad.http.apis.choice import Choice, logprobs_json, stats_json
 from uad.http.apis.dialect import (
@@ -44,6 +44,7 @@ from uad.http.apis.dialect import (
     rest_of,
     spelled,
 )
+from uad.http.apis.embeddings import Dimensions, EmbedAsk, read_body, texts_of
 from uad.http.apis.messages import CallIds, Picture
 from uad.http.apis.problems import Problem, UnknownModelError
 from uad.http.requests.chat import Reading
@@ -162,6 +163,26 @@ class OllamaToolCall(Body):
 
     id: StrictStr | None = None
     function: dict[StrictStr, Any]
+
+
+class OllamaEmbed(Body):
+    """POST /api/embed."""
+
+    model: StrictStr = ""
+    input: Any = None
+    truncate: StrictBool = True
+    dimensions: Dimensions | None = None
+    options: dict[StrictStr, Any] = Field({})
+    keep_alive: Annotated[Any, AfterValidator(_keep_alive)] = None
+
+
+class OllamaEmbedOne(Body):
+    """POST /api/embeddings, which is older: one text, whose vector is not scaled."""
+
+    model: StrictStr = ""
+    prompt: Any = None
+    options: dict[StrictStr, Any] = Field({})
+    keep_alive: Annotated[Any, AfterValidator(_keep_alive)] = None
 
 
 class ShowBody(Body):
@@ -469,6 +490,49 @@ class GenerateDialect(LineDialect):
         return {"content": frame["response"], "thinking": frame.get("thinking", "")}
 
 
+# --- embeddings
+
+
+def read_embed(members: Mapping[str, object], called: Called) -> EmbedAsk | AtOnce:
+    """POST /api/embed; without a text it loads or unloads the model. Raises what reading bodies does."""
+    body = read_body(OllamaEmbed, members, "/api/embed")
+    keep_s = kept_for(body.keep_alive)
+    if body.input in (None, "", []):
+        return AtOnce({"model": body.model, "embeddings": []}, keep_s != 0, keep_s)
+    return EmbedAsk(
+        texts_of(body.input, "input"),
+        lambda done: {
+            "model": body.model or done.model,
+            "embeddings": (rows[0].tolist() for rows in done.vectors),
+            "total_duration": int(1e9 * done.seconds),
+            "load_duration": 0,
+            "prompt_eval_count": sum(done.counts),
+        },
+        cuts=body.truncate,
+        dimensions=[body.dimensions],
+        normalize=2,
+        keep_s=keep_s,
+    )
+
+
+def read_embed_one(members: Mapping[str, object], called: Called) -> EmbedAsk | AtOnce:
+    """POST /api/embeddings; without a text it loads or unloads the model. Raises what reading bodies does."""
+    body = read_body(OllamaEmbedOne, members, "/api/embeddings")
+    keep_s = kept_for(body.keep_alive)
+    if body.prompt in (None, ""):
+        return AtOnce({"embedding": []}, keep_s != 0, keep_s)
+    if not isinstance(body.prompt, str):
+        raise InvalidRequestError.at("prompt", "must be a text; POST /api/embed takes several")
+    return EmbedAsk(
+        [body.prompt],
+        lambda done: {"embedding": done.vectors[0][0].tolist()},
+        "prompt",
+        cuts=True,
+        normalize=-1,
+        keep_s=keep_s,
+    )
+
+
 # --- requests that only load or unload a model
 
 
@@ -553,6 +617,8 @@ def _inserts(engine: Backend) -> bool:
 
 
 def _capabilities(engine: Backend) -> list[str]:
+    if engine.embeds is not None:
+        return ["rerank" if engine.embeds.facts.ranks else "embedding"]
     has = {
         "completion": True,
         "tools": engine.text.template_caps().get("supports_tools", False),
@@ -612,11 +678,10 @@ OLLAMA = Api(
         "/api/chat": AnswerRoute(read_talk, TalkDialect),
         "/api/generate": AnswerRoute(read_generate, GenerateDialect),
     },
+    embeds={"/api/embed": EmbedRoute(read_embed), "/api/embeddings": EmbedRoute(read_embed_one)},
     facts={"/api/tags": tags, "/api/ps": running, "/api/version": version},
     facts_of={"/api/show": show},
     absent=(
-        "/api/embed",
-        "/api/embeddings",
         "/api/pull",
         "/api/push",
         "/api/create",

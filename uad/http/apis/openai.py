@@ -14,6 +14,7 @@ from uad.http.apis.api import BODY_ONLY, AnswerRoute, Api, Called, CountRoute
 from uad.http.apis.blocks import Added, BlockKind, Blocks, BlockStep, Closed, Opened
 from uad.http.apis.choice import Choice, completion_logprobs_json, logprobs_json, n_chars, stats_json, usage_json
 from uad.http.apis.dialect import Dialect, Frame, JsonMembers, Served, TextFrame, Translated, new_id, read_prompted
+from uad.http.apis.embeddings import OPENAI_EMBEDDINGS
 from uad.http.apis.native import NativeDialect
 from uad.http.requests.chat import Reading
 from uad.http.requests.fields import ChatBody, CompletionBody, TemplateBody, account_for_request, checked
@@ -319,5 +320,6 @@ OPENAI = Api(
         "/v1/chat/completions/input_tokens": _CHAT_TOKENS,
         "/chat/completions/input_tokens": _CHAT_TOKENS,
     },
+    embeds=OPENAI_EMBEDDINGS,
     key_headers=("Authorization", "Api-Key"),  # the second is Azure's
 )

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from itertools import chain
 from typing import Protocol
 
+from uad.base.common.embedding import Embeds
 from uad.base.config import Config
 from uad.base.errors import SlowReaderError, UadError
 from uad.base.events import (
@@ -42,9 +43,12 @@ Arrival = tuple[int, Delta | Progress | Done]
 
 
 class Backend(Protocol):
-    """Generation as the HTTP side sees it: six facts, nine methods. Every method may be called from any thread, and
+    """Generation as the HTTP side sees it: seven facts, nine methods. Every method may be called from any thread, and
     returns at once.
     """
+
+    embeds: Embeds | None
+    """The model that embeds or ranks texts, in place of writing them; None: the server writes."""
 
     @property
     def config(self) -> Config:

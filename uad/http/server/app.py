@@ -20,6 +20,7 @@ from uad.http.edge.replies import Handler, errors, name_request
 from uad.http.requests.generation import Backend
 from uad.http.server import info, live
 from uad.http.server.completions import answer, count
+from uad.http.server.embedding import embed
 from uad.http.server.state import STATE, Admission, State
 
 MAX_BODY = WITH_PICTURES_BYTES
@@ -35,6 +36,7 @@ POST_ROUTES: dict[str, Handler] = {
     "/slots/{id}": info.slot_action,
     **{path: partial(answer, route) for api in APIS for path, route in api.answers.items()},
     **{path: partial(count, route) for api in APIS for path, route in api.counts.items()},
+    **{path: partial(embed, route) for api in APIS for path, route in api.embeds.items()},
     **{path: partial(info.facts_of, tell) for api in APIS for path, tell in api.facts_of.items()},
 }
 GET_ROUTES: dict[str, Handler] = {
@@ -50,13 +52,8 @@ GET_ROUTES: dict[str, Handler] = {
     "/live": live.live,
     **{path: partial(info.facts, tell) for api in APIS for path, tell in api.facts.items()},
 }
-ABSENT = (
-    "/v1/embeddings",
-    "/embeddings",
-    "/embedding",
-    "/rerank",
-    "/v1/rerank",
-)
+WRITING = frozenset(("/apply-template", *(path for api in APIS for path in (*api.answers, *api.counts))))
+"""Routes of models that write text."""
 ABSENT_BY_ANY_METHOD = tuple(path for api in APIS for path in api.absent)
 
 
@@ -66,6 +63,7 @@ def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
     state = app[STATE] = State(runtime, config, Admission(runtime.info.n_slots + config.max_queue))
     app[EDGE] = Edge(config, state.bodies)
     for path, handler in POST_ROUTES.items():
+        handler = info.writes_nothing if runtime.embeds is not None and path in WRITING else handler
         app.router.add_post(config.api_prefix + path, handler)
     for path, handler in GET_ROUTES.items():
         app.router.add_get(config.api_prefix + path, handler)
@@ -73,8 +71,6 @@ def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
         page.add_routes(app, config.api_prefix)
     else:
         app.router.add_get(f"{config.api_prefix}/", info.runs_as_ollama)
-    for path in ABSENT:
-        app.router.add_post(config.api_prefix + path, info.absent)
     for path in ABSENT_BY_ANY_METHOD:
         app.router.add_route("*", config.api_prefix + path, info.absent_route)
     app.on_response_prepare.append(allow_origin)

@@ -73,7 +73,7 @@ async def models(request: web.Request) -> web.Response:
         **dict.fromkeys(("modified_at", "size", "digest", "description", "parameters"), ""),
         "type": "model",
         "tags": [""],
-        "capabilities": ["completion", *(["multimodal"] if state.engine.sees_images else [])],
+        "capabilities": _capabilities(state),
         "details": {**details, "parameter_size": "", "quantization_level": ""},
     }
     return reply({"object": "list", "data": [_model(state)], "models": [entry]})
@@ -87,6 +87,12 @@ async def model(request: web.Request) -> web.Response:
     if request.match_info["id"] not in state.aliases:
         raise UnknownModelError(f"this server has one model, {state.alias!r}; GET /v1/models lists it")
     return reply(_model(state))
+
+
+def _capabilities(state: State) -> list[str]:
+    if (embeds := state.engine.embeds) is not None:
+        return ["rerank" if embeds.facts.ranks else "embedding"]
+    return ["completion", *(["multimodal"] if state.engine.sees_images else [])]
 
 
 def _model(state: State) -> Json:
@@ -106,7 +112,13 @@ def _model(state: State) -> Json:
     own = {"id": state.alias, "aliases": [*state.aliases], "tags": tags, "object": "model", "created": state.started}
     kinds = ["text", "image"] if state.engine.sees_images else ["text"]
     modalities = {"input_modalities": kinds, "output_modalities": ["text"]}
-    own |= listed_model(state.alias, state.started)
+    own |= listed_model(state.alias, state.started) | {"capabilities": _capabilities(state)}
+    if (embeds := state.engine.embeds) is not None:
+        modalities = {
+            "input_modalities": ["text"],
+            "output_modalities": ["scores" if embeds.facts.ranks else "embeddings"],
+        }
+        meta |= {"pooling": embeds.facts.pooling}
     return {**own, "owned_by": "llamacpp", "meta": meta, "architecture": modalities, "warnings": info.warnings}
 
 
@@ -309,8 +321,8 @@ async def absent_route(request: web.Request) -> web.Response:
     )
 
 
-async def absent(request: web.Request) -> web.Response:
-    """Routes of other servers whose feature this one does not have."""
-    raise NotSupportedError(
-        f"{request.path} is not supported: this server generates text; see /v1/chat/completions and /v1/completions"
-    )
+async def writes_nothing(request: web.Request) -> web.Response:
+    """Routes that generate, of a server that embeds."""
+    embeds = request.app[STATE].engine.embeds
+    assert embeds is not None
+    raise NotSupportedError(f"{request.path[:100]} is not supported: {embeds.facts.instead}")

@@ -14,20 +14,20 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from aiohttp import web
 
 from uad.base.checkpoint import DroppedError, checkpoint, wanted_while
 from uad.base.common.json_out import chunks
 from uad.base.config import ServerConfig
-from uad.base.errors import UnavailableError
+from uad.base.errors import UadError, UnavailableError
 from uad.base.events import Totals
 from uad.http.apis.dialect import Served
 from uad.http.apis.problems import BusyError
 from uad.http.edge.bodies import MAX_TEXT_BYTES, Bodies
 from uad.http.edge.json_in import SMALL_BYTES, parse_object
-from uad.http.requests.generation import Backend, Generation, Ticks
+from uad.http.requests.generation import Backend, Ticks
 from uad.http.server.idle import IdleTimer
 from uad.http.server.media import Media
 from uad.http.server.quick import Quick
@@ -64,6 +64,13 @@ class Admission:
             yield
         finally:
             self.n_inside -= n
+
+
+class Abortable(Protocol):
+    """Work for a client."""
+
+    def abort(self, failure: UadError) -> None:
+        """End it; the client gets `failure`."""
 
 
 class WorkerPool:
@@ -165,8 +172,8 @@ class State:
     bodies: Bodies = field(default_factory=Bodies)
     scraped: Totals = field(default_factory=Totals)
     """At the last GET /metrics."""
-    live: set[Generation] = field(default_factory=set)
-    """Generations that run for present clients."""
+    live: set[Abortable] = field(default_factory=set)
+    """Work that runs for present clients."""
     started: int = field(default_factory=lambda: int(time.time()))
     """Seconds since 1970."""
     idle: IdleTimer = field(init=False)

@@ -68,7 +68,7 @@ def of(config: ModelConfig, there: Mapping[str, int]) -> Weights:
     """Shares of a loaded model's weights; there: see `buffers`. Raises ModelLoadError for a file that is gone."""
     kernels = use.of(config)
     taken = {name.upper() for name in kernels.types}
-    tensors = _multiplied(all_tensors(config.path))
+    tensors = _multiplied(all_tensors(config.path), config.embeds)
     n_bytes: Counter[str] = Counter()
     for tensor in tensors:
         n_bytes[type_name(tensor.kind)] += tensor.n_bytes
@@ -105,10 +105,12 @@ def _percent(share: float) -> str:
     return f"{percent} %" if percent or not share else "less than 1 %"
 
 
-def _multiplied(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """The matrices that passes multiply: an embedding where it is the output's matrix, too."""
+def _multiplied(tensors: Iterable[Tensor], embeds: bool = False) -> list[Tensor]:
+    """The matrices that passes multiply: an embedding where it is the output's matrix, too. embeds: there is no such
+    output.
+    """
     matrices = [tensor for tensor in tensors if len(tensor.shape) > 1 and not _LOOKED_UP.search(tensor.name)]
-    has_output = any(tensor.name == _OUTPUT for tensor in matrices)
+    has_output = embeds or any(tensor.name == _OUTPUT for tensor in matrices)
     return [tensor for tensor in matrices if tensor.name != _EMBEDDING or not has_output]
 
 

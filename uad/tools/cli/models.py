@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from uad.base.config import Config
 from uad.base.config.argv import Parser, add_flags, give
-from uad.base.config.flags import GROUPS, SERVER
+from uad.base.config.flags import EMBEDDING, GROUPS, SERVER
 from uad.base.config.load import FolderConfig, NoTargetError, config_from
 from uad.base.console import LogLines, note, progress, set_up_logging
 from uad.base.errors import ConfigError
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     import argparse
 
     from uad.http.requests.generation import Backend
+    from uad.runtime.embedder import EmbeddingRuntime
     from uad.runtime.plan import Plan
     from uad.runtime.runtime import Runtime
 
 _log = logging.getLogger("uad")
 _LEVELS = {0: logging.ERROR, 1: logging.ERROR, 2: logging.WARNING, 4: logging.DEBUG, 5: logging.DEBUG}
 """By --verbosity; 3, the default, is the command's own."""
-MODEL_GROUPS = tuple(group for group in GROUPS if group != SERVER)
+MODEL_GROUPS = tuple(group for group in GROUPS if group not in (SERVER, EMBEDDING))
 
 
 def parse(
@@ -69,6 +70,8 @@ def configured(args: argparse.Namespace, log_level: int = logging.INFO, has_hint
         note(f"error: {error}")
     for error in wrong[-1:]:
         raise error
+    if embeds(config):
+        return config
     return with_helps(config, _log.info if log_level == logging.INFO else note, has_hints)
 
 
@@ -82,6 +85,30 @@ def begin_log(config: Config | FolderConfig, log_level: int = logging.INFO) -> N
         raise ConfigError(f"--log-file: {config.log.file} cannot be written ({error.strerror})") from error
     for line in config.notes:
         (_log.warning if log_level == logging.INFO else note)(line)
+
+
+def embeds(config: Config) -> bool:
+    """Whether the target embeds or ranks texts: its flags say so, or its file, once it is there."""
+    from uad.pairs.header import facts, stamp
+
+    own, path = config.embedding, config.target.path
+    if own.is_on or own.ranks or own.pooling:
+        return True
+    return config.target.hub is None and bool(facts(path, stamp(path)).purpose)
+
+
+@contextmanager
+def embedder(config: Config, tell: Callable[[str], None]) -> Iterator[EmbeddingRuntime]:
+    """The loaded model of a server that embeds; a line says what has no effect then. Raises UadError."""
+    from uad.runtime.embedder import EmbeddingRuntime
+
+    for flag, given in (("--draft", config.draft), ("--mmproj", config.vision.path)):
+        if given is not None:
+            _log.warning("%s has no effect: %s embeds texts, and writes none", flag, config.target.path.name)
+    with progress(sys.stderr, tell=tell) as report:
+        opened = EmbeddingRuntime(config, report)
+    with opened:
+        yield opened
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,13 +17,15 @@ from uad.base.config import Config, ServerConfig
 from uad.base.config.argv import Parser, add_flags, give
 from uad.base.config.flags import GROUPS
 from uad.base.config.load import FolderConfig, folder_from
-from uad.base.console import level_of
+from uad.base.console import level_of, progress
 from uad.base.events import WARNING
 from uad.base.log_writer import never_wait
-from uad.tools.cli.models import begin_log, configured, has_template, runtime
+from uad.tools.cli.models import begin_log, configured, embedder, embeds, has_template, runtime
 from uad.tools.cli.pairs import PLAIN, reason
+from uad.tools.hub import fetched
 
 if TYPE_CHECKING:
+    from uad.base.common.embedding import Embeds
     from uad.http.requests.generation import Backend
     from uad.runtime.plan import Plan
 
@@ -111,7 +114,7 @@ def _serve_one(config: Config, is_alone: bool) -> None:
     def ready(opened: Backend, url: str) -> None:
         for line in opened.info.notes:
             _log.log(logging.WARNING if line.startswith(WARNING) else logging.INFO, "%s", line.removeprefix(WARNING))
-        print("\n".join(greeting(url, config.server, has_template(opened))), flush=True)
+        print("\n".join(greeting(url, config.server, has_template(opened), opened.embeds)), flush=True)
 
     def planned(plan: Plan) -> None:
         if not is_alone and plan.memory is not None:
@@ -128,6 +131,13 @@ def _watched(config: Config, planned: Callable[[Plan], None]) -> Iterator[Backen
     from uad.pairs.conditions import conditions
     from uad.pairs.gains import GainWatch
 
+    if config.target.hub is not None:
+        with progress(sys.stderr, tell=_log.info) as report:
+            config = fetched(config, report, sees=True)
+    if embeds(config):
+        with embedder(config, _log.info) as embedding:
+            yield embedding
+        return
     with runtime(config, tell=_log.info, planned=planned) as opened, ExitStack() as stack:
         target, draft = opened.config.target.path, opened.info.draft
         if draft is None or Path(draft.path) != target:
@@ -139,12 +149,12 @@ def _watched(config: Config, planned: Callable[[Plan], None]) -> Iterator[Backen
         yield opened
 
 
-def greeting(url: str, server: ServerConfig, can_chat: bool) -> Iterator[str]:
+def greeting(url: str, server: ServerConfig, can_chat: bool, embeds: Embeds | None = None) -> Iterator[str]:
     """Lines to print once the server listens: where, how to ask it, and the page."""
     yield f"listening on {url}"
     first, *others = (f"[{host}]" if ":" in host else host for host in server.hosts)
     yield from (f"and on {url.replace(f'//{first}:', f'//{host}:', 1)}" for host in others)
-    yield curl(url, server, can_chat)
+    yield curl(url, server, can_chat, embeds)
     if server.ui:
         yield f"or see which model wrote each token: {_reachable(url)}/"
 
@@ -156,11 +166,16 @@ def _reachable(url: str) -> str:
     return url
 
 
-def curl(url: str, server: ServerConfig, can_chat: bool) -> str:
+def curl(url: str, server: ServerConfig, can_chat: bool, embeds: Embeds | None = None) -> str:
     """A command to copy that gets an answer from the server at `url`; the key itself is not printed."""
     url = _reachable(url)
     chat, plain = '"messages": [{"role": "user", "content": "Tell me a story."}]', '"prompt": "Once upon a time"'
     route, ask = ("/v1/chat/completions", chat) if can_chat else ("/v1/completions", plain)
+    more = ', "max_tokens": 64'
+    if embeds is not None:
+        ranking = '"query": "tea", "documents": ["A cup of tea.", "A steam engine."]'
+        ranks = embeds.facts.ranks
+        route, ask, more = ("/v1/rerank", ranking, "") if ranks else ("/v1/embeddings", '"input": "A cup of tea."', "")
     key = ' -H "Authorization: Bearer $LLAMA_API_KEY"' if server.api_keys else ""
-    body = shlex.quote(f'{{{ask}, "max_tokens": 64}}')
+    body = shlex.quote(f"{{{ask}{more}}}")
     return f"curl {url}{route} -H 'Content-Type: application/json'{key} -d {body}"
