@@ -12,8 +12,26 @@ enum class Signs { Values, Entries, Cell };
 
 inline uint8_t even(int signs) { return (uint8_t) (signs | __builtin_parity((unsigned) signs) << 7); }  // the eighth makes them even
 
-// Row r's nibble of 8 bytes for 16 rows
-inline int nibble_of(const uint8_t * p, int r) { return p[r % 8] >> (r / 8 * 4) & 15; }
+// A byte for each of 16 rows, on any processor
+typedef uint8_t Bytes16 __attribute__((vector_size(16)));
+inline Bytes16 bytes_of(const uint8_t * p) {
+    Bytes16 x;
+    memcpy(&x, p, 16);
+    return x;
+}
+inline Bytes16 nibbles_of(const uint8_t * p) {  // of 8 bytes: low ones first, then high ones
+    uint64_t x;
+    memcpy(&x, p, 8);
+    const uint64_t both[2] = {x & 0x0f0f0f0f0f0f0f0full, x >> 4 & 0x0f0f0f0f0f0f0f0full};
+    return bytes_of((const uint8_t *) both);
+}
+// 16 numbers of 16 bits: low bytes, high bytes
+inline void store_pairs(uint16_t * to, Bytes16 low, Bytes16 high) {
+    const Bytes16 a = __builtin_shufflevector(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const Bytes16 b = __builtin_shufflevector(low, high, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    memcpy(to, &a, 16);
+    memcpy(to + 8, &b, 16);
+}
 
 template <int TYPE, Scale SCALE, int OFFSET, int N_SCALES, int WIDTH, int INDEX_BITS, Signs SIGNS>
 struct Grid : Layout<TYPE, 8, SCALE, OFFSET, N_SCALES> {
@@ -48,34 +66,23 @@ struct Grid : Layout<TYPE, 8, SCALE, OFFSET, N_SCALES> {
             }
     }
 
-    // Codes of cell c: vector v has steps 2 v in its low nibbles, 2 v + 1 in its high ones.
+    // Codes of cell c without signs: vector v has steps 2 v in its low nibbles, 2 v + 1 in its high ones.
     template <class T> static void look_up_entries(const uint8_t * block, int c, uint32_t (&to)[4][kRows]) {
         const uint8_t * cell = block + Place<T>::CELLS + c * CELL;
         const uint32_t * grid = T::grid();
         uint16_t index[N][kRows];
-        uint32_t signs[4][kRows];
         for (int at = 0; at < CELL; at += 64) __builtin_prefetch(cell + 4096 + at);
         if constexpr (INDEX_BITS > 8)
-            for (int i = 0; i < N; i++)
-                for (int r = 0; r < kRows; r++) {
-                    int high = 0;
-                    if (HAS_MORE) high |= cell[MORE_AT + r] >> (i * PER_BYTE) & ((1 << PER_BYTE) - 1);
-                    if (HAS_LAST) high |= (nibble_of(cell + LAST_AT, r) >> i & 1) << (INDEX_BITS - 9);
-                    index[i][r] = (uint16_t) (cell[i * kRows + r] | high << 8);
-                }
-        if constexpr (SIGNS != Signs::Values)
-            for (int v = 0; v < 4; v++)
-                for (int r = 0; r < kRows; r++) {
-                    int bit;
-                    if (SIGNS == Signs::Entries) bit = nibble_of(cell + SIGNS_AT, r) >> v & 1;
-                    else bit = block[Place<T>::SCALES + c / 2 * kRows + r] >> (c % 2 * 4 + 3) & 1;
-                    signs[v][r] = bit ? 0x88888888u : 0;
-                }
+            for (int i = 0; i < N; i++) {
+                Bytes16 high{};
+                if (HAS_MORE) high |= bytes_of(cell + MORE_AT) >> (i * PER_BYTE) & (uint8_t) ((1 << PER_BYTE) - 1);
+                if (HAS_LAST) high |= (nibbles_of(cell + LAST_AT) >> i & 1) << (INDEX_BITS - 9);
+                store_pairs(index[i], bytes_of(cell + i * kRows), high);
+            }
         auto entry = [&](int i, int r) { return grid[INDEX_BITS > 8 ? index[i][r] : cell[i * kRows + r]]; };
         for (int v = 0; v < 4; v++)
             for (int r = 0; r < kRows; r++) {
                 uint32_t codes = N == 4 ? entry(v, r) : entry(2 * v, r) | entry(2 * v + 1, r) << 4;
-                if constexpr (SIGNS != Signs::Values) codes |= signs[v][r];
                 asm("" : "+r"(codes));  // compilers would gather
                 to[v][r] = codes;
             }
@@ -86,14 +93,19 @@ struct Grid : Layout<TYPE, 8, SCALE, OFFSET, N_SCALES> {
         look_up_entries<T>(block, 0, codes[0]);
         for (int c = 0; c < 8; c++, to += kBytes) {
             if (c + 1 < 8) look_up_entries<T>(block, c + 1, codes[(c + 1) % 2]);
-            const uint8_t * from = (const uint8_t *) codes[c % 2];
-            for (int lane = 0; lane < 4 * kRows; lane += 4 * kLanes) {
-                const Ints signs = SIGNS == Signs::Values ? iload(block + Place<T>::CELLS + c * CELL + SIGNS_AT + lane) : izero();
+            const uint8_t *from = (const uint8_t *) codes[c % 2], *signs_at = block + Place<T>::CELLS + c * CELL + SIGNS_AT;
+            Bytes16 of_entries{};  // bit v for entry v
+            if (SIGNS == Signs::Entries) of_entries = nibbles_of(signs_at);
+            if (SIGNS == Signs::Cell) of_entries = -(bytes_of(block + Place<T>::SCALES + c / 2 * kRows) >> (c % 2 * 4 + 3) & 1);
+            for (int lane = 0; lane < kRows; lane += kLanes) {
+                const Ints signs = SIGNS == Signs::Values ? iload(signs_at + 4 * lane) : unsigned_bytes((const uint8_t *) &of_entries + lane);
                 times<8>([&](auto step) {
                     constexpr int i = decltype(step)::value;
-                    Ints q = iand(moved<i % 2 * 4, 0>(iload(from + i / 2 * 64 + lane)), bytes(15));
+                    Ints q = iload(from + i / 2 * 64 + 4 * lane);
+                    if constexpr (SIGNS != Signs::Values) q = ior(q, iand(isub(izero(), iand(right<i / 2>(signs), iset(1))), bytes(0x88)));
+                    q = iand(moved<i % 2 * 4, 0>(q), bytes(15));
                     if constexpr (SIGNS == Signs::Values) q = ior(q, iand(moved<i, 3>(signs), bytes(8)));
-                    istore(to + i * 64 + lane, look_up(T::VALUES, q));
+                    istore(to + i * 64 + 4 * lane, look_up(T::VALUES, q));
                 });
             }
         }

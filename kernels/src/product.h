@@ -120,14 +120,14 @@ template <class T> struct Dot {
             total = iadd(total, _mm256_madd_epi16(pairs, factor));
             asm("" : "+x"(total));
         } else {
-            const Ints more = _mm256_maddubs_epi16(w.q, y);
-            pairs = i % FITS ? _mm256_add_epi16(pairs, more) : more;
+            Ints more = _mm256_maddubs_epi16(w.q, y);
+            if constexpr (i % FITS != 0) more = _mm256_add_epi16(pairs, more);
             // Compilers like to add up products as a tree, at the end, and run out of registers before.
-            asm("" : "+x"(pairs));
-            if (i % FITS == FITS - 1 || i == n - 1) {
-                const Ints sum = _mm256_madd_epi16(pairs, factor);
+            asm("" : "+x"(more));
+            if constexpr (i % FITS == FITS - 1 || i == n - 1) {
+                const Ints sum = _mm256_madd_epi16(more, factor);
                 total = is_first && i < FITS ? sum : iadd(total, sum);  // the first one, where nothing is there yet
-            }
+            } else pairs = more;
         }
     }
 };
@@ -502,7 +502,7 @@ constexpr int kTile = 8, kParts = 2, kFloatTile = 6, kFloatParts = 2;
 // Columns of a tile. With 16 registers the sums of 5 columns by 2 vectors stay in them, beside 2 vectors of weights. Where
 // unpacking or scaling takes longer than moving sums does, 8 columns are faster.
 template <class T> constexpr int tile_columns() {
-    constexpr bool is_quick = !kScalesPairs || (T::BITS == 4 && !T::SIGNED) || T::IN_BYTES;
+    constexpr bool is_quick = !kScalesPairs || (T::BITS == 4 && !T::SIGNED) || (T::IN_BYTES && T::LARGEST > 64);
     return kLanes == 8 && is_quick ? 5 : kTile;
 }
 
