@@ -69,6 +69,7 @@ void read_grid(const char * name, Dequantize dequantize) {
             source.is_read &= read_entry(source, values, source.grid[i]);
         }
     }
+    grids.double_them();
 }
 
 }  // namespace uad

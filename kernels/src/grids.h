@@ -7,7 +7,8 @@
 // 8 to 11 bits. A cell:  low 8 bits of each entry of 16 rows | a byte of further ones for each row | the last ones, a
 // nibble for each row | signs. Entries are looked up one by one: processors gather no faster.
 
-// Where signs are: of each value a plane of 1 bit; of each entry a nibble for each row; of the cell bit 3 of its scale.
+// Where signs are: of each value a plane of 1 bit, step i in bit i / 2 + i % 2 * 4; of each entry a nibble for each row; of the
+// cell bit 3 of its scale. Those of entries are bits of their numbers, too.
 enum class Signs { Values, Entries, Cell };
 
 inline uint8_t even(int signs) { return (uint8_t) (signs | __builtin_parity((unsigned) signs) << 7); }  // the eighth makes them even
@@ -26,11 +27,14 @@ inline Bytes16 nibbles_of(const uint8_t * p) {  // of 8 bytes: low ones first, t
     return bytes_of((const uint8_t *) both);
 }
 // 16 numbers of 16 bits: low bytes, high bytes
-inline void store_pairs(uint16_t * to, Bytes16 low, Bytes16 high) {
-    const Bytes16 a = __builtin_shufflevector(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    const Bytes16 b = __builtin_shufflevector(low, high, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-    memcpy(to, &a, 16);
-    memcpy(to + 8, &b, 16);
+inline void store_words(uint16_t * to, Bytes16 low, Bytes16 high) {
+#if defined(UAD_NEON)
+    vst1q_u8((uint8_t *) to, vzip1q_u8((uint8x16_t) low, (uint8x16_t) high));
+    vst1q_u8((uint8_t *) (to + 8), vzip2q_u8((uint8x16_t) low, (uint8x16_t) high));
+#else
+    _mm_storeu_si128((__m128i *) to, _mm_unpacklo_epi8((__m128i) low, (__m128i) high));
+    _mm_storeu_si128((__m128i *) (to + 8), _mm_unpackhi_epi8((__m128i) low, (__m128i) high));
+#endif
 }
 
 template <int TYPE, Scale SCALE, int OFFSET, int N_SCALES, int WIDTH, int INDEX_BITS, Signs SIGNS>
@@ -62,27 +66,33 @@ struct Grid : Layout<TYPE, 8, SCALE, OFFSET, N_SCALES> {
                     if (SIGNS == Signs::Entries) cell[SIGNS_AT + in_nibble] |= signs[i * WIDTH] << (shift + i);
                 }
                 if (SIGNS == Signs::Values)
-                    for (int i = 0; i < kCell; i++) cell[SIGNS_AT + r * 4 + i % 4] |= signs[i] << (i / 4);
+                    for (int i = 0; i < kCell; i++) cell[SIGNS_AT + r * 4 + i % 4] |= signs[i] << (i / 8 + i / 4 % 2 * 4);
             }
     }
 
-    // Codes of cell c without signs: vector v has steps 2 v in its low nibbles, 2 v + 1 in its high ones.
+    // Codes of cell c: vector v has steps 2 v in its low nibbles, 2 v + 1 in its high ones.
     template <class T> static void look_up_entries(const uint8_t * block, int c, uint32_t (&to)[4][kRows]) {
         const uint8_t * cell = block + Place<T>::CELLS + c * CELL;
         const uint32_t * grid = T::grid();
+        constexpr bool IS_WIDE = INDEX_BITS > 8;
         uint16_t index[N][kRows];
         for (int at = 0; at < CELL; at += 64) __builtin_prefetch(cell + 4096 + at);
-        if constexpr (INDEX_BITS > 8)
+        if constexpr (IS_WIDE) {
+            Bytes16 signs{};  // bit i for entry i
+            if (SIGNS == Signs::Entries) signs = nibbles_of(cell + SIGNS_AT);
+            if (SIGNS == Signs::Cell) signs = -(bytes_of(block + Place<T>::SCALES + c / 2 * kRows) >> (c % 2 * 4 + 3) & 1);
             for (int i = 0; i < N; i++) {
                 Bytes16 high{};
                 if (HAS_MORE) high |= bytes_of(cell + MORE_AT) >> (i * PER_BYTE) & (uint8_t) ((1 << PER_BYTE) - 1);
                 if (HAS_LAST) high |= (nibbles_of(cell + LAST_AT) >> i & 1) << (INDEX_BITS - 9);
-                store_pairs(index[i], bytes_of(cell + i * kRows), high);
+                if (SIGNS != Signs::Values) high |= (signs >> i & 1) << (INDEX_BITS - 8);
+                store_words(index[i], bytes_of(cell + i * kRows), high);
             }
-        auto entry = [&](int i, int r) { return grid[INDEX_BITS > 8 ? index[i][r] : cell[i * kRows + r]]; };
+        }
+        auto entry = [&](int i, int r) { return grid + (IS_WIDE ? index[i][r] : cell[i * kRows + r]); };
         for (int v = 0; v < 4; v++)
             for (int r = 0; r < kRows; r++) {
-                uint32_t codes = N == 4 ? entry(v, r) : entry(2 * v, r) | entry(2 * v + 1, r) << 4;
+                uint32_t codes = N == 4 ? *entry(v, r) : *entry(2 * v, r) | entry(2 * v + 1, r)[1 << INDEX_BITS];
                 asm("" : "+r"(codes));  // compilers would gather
                 to[v][r] = codes;
             }
@@ -94,18 +104,14 @@ struct Grid : Layout<TYPE, 8, SCALE, OFFSET, N_SCALES> {
         for (int c = 0; c < 8; c++, to += kBytes) {
             if (c + 1 < 8) look_up_entries<T>(block, c + 1, codes[(c + 1) % 2]);
             const uint8_t *from = (const uint8_t *) codes[c % 2], *signs_at = block + Place<T>::CELLS + c * CELL + SIGNS_AT;
-            Bytes16 of_entries{};  // bit v for entry v
-            if (SIGNS == Signs::Entries) of_entries = nibbles_of(signs_at);
-            if (SIGNS == Signs::Cell) of_entries = -(bytes_of(block + Place<T>::SCALES + c / 2 * kRows) >> (c % 2 * 4 + 3) & 1);
-            for (int lane = 0; lane < kRows; lane += kLanes) {
-                const Ints signs = SIGNS == Signs::Values ? iload(signs_at + 4 * lane) : unsigned_bytes((const uint8_t *) &of_entries + lane);
-                times<8>([&](auto step) {
-                    constexpr int i = decltype(step)::value;
-                    Ints q = iload(from + i / 2 * 64 + 4 * lane);
-                    if constexpr (SIGNS != Signs::Values) q = ior(q, iand(isub(izero(), iand(right<i / 2>(signs), iset(1))), bytes(0x88)));
-                    q = iand(moved<i % 2 * 4, 0>(q), bytes(15));
-                    if constexpr (SIGNS == Signs::Values) q = ior(q, iand(moved<i, 3>(signs), bytes(8)));
-                    istore(to + i * 64 + 4 * lane, look_up(T::VALUES, q));
+            for (int lane = 0; lane < 4 * kRows; lane += 4 * kLanes) {
+                const Ints signs = SIGNS == Signs::Values ? iload(signs_at + lane) : izero();
+                times<4>([&](auto vector) {
+                    constexpr int v = decltype(vector)::value;
+                    Ints both = iload(from + v * 64 + lane);
+                    if constexpr (SIGNS == Signs::Values) both = ior(both, iand(moved<v, 3>(signs), bytes(0x88)));
+                    istore(to + v * 128 + lane, look_up(T::VALUES, iand(both, bytes(15))));
+                    istore(to + v * 128 + 64 + lane, look_up(T::VALUES, iand(right<4>(both), bytes(15))));
                 });
             }
         }

@@ -183,13 +183,14 @@ int main(int n_words, char ** words) {
     const int n_times = n_words > 1 ? atoi(words[1]) : 20;
     calls.barrier = barrier;
     ops = {1, 2, 3};
-    // any grids will do, with codes that are among their values'
+    // any grids will do, with codes that are among their values
     for (uint32_t & entry : grids.iq1) entry = (uint32_t) random_word() & 0x11111111;
     for (uint32_t & entry : grids.iq2_xxs) entry = (uint32_t) random_word() & 0x11111111;
     for (uint32_t & entry : grids.iq2_xs) entry = (uint32_t) random_word() & 0x22222222;
     for (uint32_t & entry : grids.iq2_s) entry = (uint32_t) random_word() & 0x11111111;
     for (uint32_t & entry : grids.iq3_xxs) entry = (uint32_t) random_word() & 0x07070707;
     for (uint32_t & entry : grids.iq3_s) entry = (uint32_t) random_word() & 0x07070707;
+    grids.double_them();
     bool is_good = true;
     for (const Shape & shape : shapes) {
         uint64_t h = 14695981039346656037ull;

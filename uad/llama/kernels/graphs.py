@@ -24,7 +24,15 @@ from uad.llama.backend.symbols import CPU_DEVICE, TYPES, WEIGHTS, InitParams
 F32, F16, I32 = TYPES["f32"], TYPES["f16"], TYPES["i32"]
 _META_BYTES, _NODES = 1 << 10, 64  # bytes for what ggml notes of a tensor and its place in a graph
 _MASK_ROWS = 64  # rows of a mask are filled up to a multiple of these
-_RANDOM = ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s")  # ggml needs up to half a minute to write
+_RANDOM = (
+    "iq1_s",
+    "iq1_m",
+    "iq2_xxs",
+    "iq2_xs",
+    "iq2_s",
+    "iq3_xxs",
+    "iq3_s",
+)  # ggml needs up to half a minute to write
 _SCALE = np.array([0.001], np.float16).view(np.uint8)  # of a random block: weights are between 0.001 and 0.4
 _FAILED = "ggml could not compute {what} on the CPU"
 

@@ -98,14 +98,16 @@ def note(config: ModelConfig, weights: Weights) -> str:
 
 
 def kinds(config: ModelConfig) -> str:
-    """Each type's share of the weights that passes multiply, and which kernels multiply it on this machine's CPU. Raises
+    """Each type's share of the weights that passes multiply, and which kernels do so on this machine's CPU. Raises
     ModelLoadError.
     """
     n_bytes = _bytes_of_types(_multiplied(all_tensors(config.path)))
     taken = {name.upper() for name in use.of(config).types}
     sides = {"in uad's kernels on the CPU": True, "in llama.cpp's own": False}
     shares = {kind: f"{kind} {_percent(n / n_bytes.total())}" for kind, n in n_bytes.most_common()}
-    listed = {side: [text for kind, text in shares.items() if (kind in taken) == is_ours] for side, is_ours in sides.items()}
+    listed = {
+        side: [text for kind, text in shares.items() if (kind in taken) == is_ours] for side, is_ours in sides.items()
+    }
     return "; ".join(f"{', '.join(texts)} {side}" for side, texts in listed.items() if texts) or "none"
 
 
