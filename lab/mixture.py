@@ -37,7 +37,7 @@ FACTS = {
     "expert_feed_forward_length": EXPERT_WIDTH,
 }
 # A block's bytes are random but for its scales, which are such halves that weights are near 0.02.
-SCALES = {"q8_0": (0.02 / 73,), "q4_k": (0.02 / 240, 0.02 / 240)}
+SCALES = {"q8_0": (0.02 / 73,), "q4_k": (0.02 / 240, 0.02 / 240), "iq3_xxs": (0.02 / 120,), "iq2_xs": (0.02 / 50,)}
 
 
 class Weights:
@@ -47,7 +47,7 @@ class Weights:
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
         self._writer = writer
-        self._kind = GGMLQuantizationType[{"q8_0": "Q8_0", "q4_k": "Q4_K"}[type_]]
+        self._kind = GGMLQuantizationType[type_.upper()]
         self._n_columns, self._n_bytes = GGML_QUANT_SIZES[self._kind]
         self._scales = np.array(SCALES[type_], np.float16).view(np.uint8)
         self._random = np.random.default_rng(0)
@@ -91,7 +91,7 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser("lab/mixture.py", "Write a mixture of experts with random weights.", positional="VOCABULARY OUT")
     parser.add_argument("vocabulary", metavar="VOCABULARY", type=path_of, help="GGUF file whose vocabulary it has")
     parser.add_argument("out", metavar="OUT", type=path_of, help="GGUF file to write; replaced if it exists")
-    parser.add_argument("--type", metavar="TYPE", choices=tuple(SCALES), default="q8_0", help="q8_0 or q4_k")
+    parser.add_argument("--type", metavar="TYPE", choices=tuple(SCALES), default="q8_0", help=", ".join(SCALES))
     parser.add_argument("--layers", metavar="N", type=typed(integer(1)), default=6, help="(default: 6)")
     given = parser.parse(argv)
     import_gguf()

@@ -19,7 +19,11 @@ constexpr int kDims = 4;
     type(Q5_0, 6, "q5_0", 32, 22) type(Q5_1, 7, "q5_1", 32, 24) type(Q2_K, 10, "q2_K", 256, 84)                    \
     type(Q3_K, 11, "q3_K", 256, 110) type(Q4_K, 12, "q4_K", 256, 144) type(Q5_K, 13, "q5_K", 256, 176)             \
     type(Q6_K, 14, "q6_K", 256, 210) type(IQ4_NL, 20, "iq4_nl", 32, 18) type(IQ4_XS, 23, "iq4_xs", 256, 136)       \
-    type(MXFP4, 39, "mxfp4", 32, 17) type(BF16, 30, "bf16", 1, 2) type(F16, 1, "f16", 1, 2) type(F32, 0, "f32", 1, 4)
+    type(MXFP4, 39, "mxfp4", 32, 17) type(NVFP4, 40, "nvfp4", 64, 36) type(Q1_0, 41, "q1_0", 128, 18)              \
+    type(Q2_0, 42, "q2_0", 64, 18) type(TQ1_0, 34, "tq1_0", 256, 54) type(TQ2_0, 35, "tq2_0", 256, 66)             \
+    type(IQ1_S, 19, "iq1_s", 256, 50) type(IQ1_M, 29, "iq1_m", 256, 56) type(IQ2_XXS, 16, "iq2_xxs", 256, 66)      \
+    type(IQ2_XS, 17, "iq2_xs", 256, 74) type(IQ2_S, 22, "iq2_s", 256, 82) type(IQ3_XXS, 18, "iq3_xxs", 256, 98)    \
+    type(IQ3_S, 21, "iq3_s", 256, 110) type(BF16, 30, "bf16", 1, 2) type(F16, 1, "f16", 1, 2) type(F32, 0, "f32", 1, 4)
 
 enum Type : int {
 #define UAD_NUMBER(NAME, NUMBER, TEXT, COLUMNS, BYTES) NAME = NUMBER,

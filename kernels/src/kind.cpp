@@ -23,6 +23,7 @@ namespace UAD_SPACE {
 namespace {
 #include "planes.h"
 #include "vec.h"
+#include "grids.h"
 #include "product.h"
 #include "attend.h"
 #include "activations.h"

@@ -28,6 +28,24 @@ struct Ops {
 };
 extern Ops ops;
 
+// Tables of types whose values come in groups of eight or four, by number: a code of 3 bits for each, in a nibble. Byte i
+// has value i in the low nibble, and value i + 4 in the high one. ggml's own are read when the library is registered.
+// IQ1's are there twice, the second time with signs, and IQ3's, the second time in the high nibbles.
+struct Grids {
+    uint32_t iq1[2 * 2048], iq2_xxs[256], iq2_xs[512], iq2_s[1024], iq3_xxs[2 * 256], iq3_s[2 * 512];
+
+    void double_them() {
+        for (int i = 0; i < 2048; i++) iq1[2048 + i] = iq1[i] | 0x88888888;
+        for (int i = 0; i < 256; i++) iq3_xxs[256 + i] = iq3_xxs[i] << 4;
+        for (int i = 0; i < 512; i++) iq3_s[512 + i] = iq3_s[i] << 4;
+    }
+};
+extern Grids grids;
+using Dequantize = void (*)(const void * blocks, float * to, int64_t n);
+bool has_grid(int type);                              // true for types without one
+void read_grid(const char * name, Dequantize values);  // name: of the function of ggml
+extern const char * const kGridFunctions;             // their names, with spaces between
+
 constexpr int kGroup = 16;  // rows that are repacked together
 
 struct Kind {

@@ -261,7 +261,7 @@ using namespace uad;
 
 extern "C" {
 
-int uad_kernels_abi(void) { return 1; }
+int uad_kernels_abi(void) { return 2; }
 
 const char * uad_kernels_kinds(void) {
     static const std::string names = [] {
@@ -284,6 +284,14 @@ const char * uad_kernels_parts(void) {
 
 const char * uad_kernels_functions(void) { return kFunctions; }
 
+const char * uad_kernels_grids(void) { return kGridFunctions; }
+
+void uad_kernels_read_grid(const char * name, void * function) {
+    Dequantize values;
+    memcpy(&values, &function, sizeof(values));
+    read_grid(name, values);
+}
+
 const char * uad_kernels_register(const char * name, void * const * functions, int n_functions) {
     if (kind) return "the kernels are registered already";
     if (n_functions != kNFunctions) return "this library and uad do not fit together: another number of functions";
@@ -302,6 +310,7 @@ const char * uad_kernels_register(const char * name, void * const * functions, i
     set(calls.is_host, 4);
     set(calls.op_name, 5);
     set(calls.device_of, 6);
+    for (PartOf & part : parts) part.is_on = has_grid(part.type);
     ops = {-1, -1, -1};
     for (int i = 0; i < 64; i++) {  // ggml has a hundred operations; these are among the first half
         const char * op = calls.op_name(i);
@@ -324,7 +333,7 @@ const char * uad_kernels_register(const char * name, void * const * functions, i
 bool uad_kernels_set(const char * name, bool is_on) {
     for (PartOf & part : parts)
         if (!strcmp(part.name, name)) {
-            part.is_on = is_on;
+            part.is_on = is_on && has_grid(part.type);
             return true;
         }
     return false;

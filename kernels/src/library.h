@@ -18,6 +18,12 @@ UAD_API const char * uad_kernels_parts(void);
 // Names of the functions of ggml whose addresses `uad_kernels_register` needs, in order, with spaces between.
 UAD_API const char * uad_kernels_functions(void);
 
+// Names of the functions of ggml that say what the numbers in some types of weights stand for, with spaces between; and
+// what is to be called with the address of each that there is, before the library is registered. A type whose function is
+// missing, or has values that are not expected, is left to llama.cpp.
+UAD_API const char * uad_kernels_grids(void);
+UAD_API void uad_kernels_read_grid(const char * name, void * function);
+
 // Put the buffer type before llama.cpp's own, for models that are loaded from now on. kind: one of uad_kernels_kinds.
 // Returns null, or what is wrong. Call it before the first model is loaded: llama.cpp copies its list then.
 UAD_API const char * uad_kernels_register(const char * kind, void * const * functions, int n_functions);

@@ -7,17 +7,20 @@
 //   2 bits: two vectors; vector v has steps v, v + 2, v + 4, v + 6 from its low bits up
 //   1 bit:  one vector, with step i in bit i
 //   8 bits: eight vectors
-// BITS 5 is a plane of 4 and one of 1 above it, 6 is 4 and 2, 3 is 2 and 1. A block of the file's type (32 or 256 columns)
+// BITS 5 is a plane of 4 and one of 1 above it, 6 is 4 and 2, 3 is 2 and 1; a value of a single bit is 0 or 2. Other types
+// lie denser, and are unpacked into eight vectors of bytes before they are multiplied (grids.h). A block of the file's type (32 or 256 columns)
 // is a header with scales of 16 rows, and the planes of its cells.
 constexpr int kRows = kGroup;  // of a group
 constexpr int kCell = 32;  // columns of a cell
+constexpr int kBytes = kRows * kCell;  // of a cell that is unpacked
 
 // How a cell is scaled. With s the sum of a column's quantized values, S its scale:
 enum class Scale {
-    Whole,   // d S dot                                Q8_0 Q4_0 Q5_0 IQ4_NL MXFP4 IQ4_XS
+    Whole,   // d S dot                                Q8_0 Q4_0 Q5_0 IQ4_NL MXFP4 IQ4_XS Q1_0 Q2_0 TQ1_0 TQ2_0 IQ1_S IQ2_XXS IQ3_XXS IQ3_S
     Min,     // d S dot + m S s                        Q4_1 Q5_1 Q4_K Q5_K
-    Halves,  // d S (c0 dot0 + c1 dot1)                Q6_K Q3_K: an integer scale for each 16 columns
+    Halves,  // d S (c0 dot0 + c1 dot1)                Q6_K Q3_K IQ1_M IQ2_XS IQ2_S: an integer scale for each 16 columns
     HalvesMin,  // the same, + m S (n0 s0 + n1 s1)     Q2_K
+    Floats,  // d0 S dot0 + d1 S dot1                  NVFP4: a scale of 8 bits, a float, for each 16 columns
 };
 
 // Bytes of a group's block, before they are packed: of one row.
@@ -25,7 +28,8 @@ struct Row {
     uint16_t scale = 0, minimum = 0;  // d and m above, as halves (MXFP4: the exponent's byte)
     uint8_t scales[16] = {};          // of cells, or of halves of cells
     uint8_t mins[8] = {};             // of cells
-    uint8_t q[256] = {};
+    uint8_t q[256] = {};              // values; of types with grids (grids.h), signs
+    uint16_t index[64] = {};          // of entries of a grid
 };
 
 inline uint16_t half_at(const uint8_t * p) {
@@ -81,8 +85,13 @@ template <int TYPE, int BITS_, Scale SCALE_, int OFFSET_ = 0, int N_SCALES_ = 0,
     static constexpr bool HAS_MIN = SCALE == Scale::Min || SCALE == Scale::HalvesMin;
     static constexpr bool HAS_TABLE = false;          // nibbles stand for the values of TABLE
     static constexpr bool SIGNED = BITS == 8;         // the values that are multiplied have all of a byte's range
-    static constexpr bool BYTE_SCALE = false;         // d is the exponent of a power of two, a byte
-    static constexpr int LARGEST = (1 << BITS) - 1;   // of unsigned values
+    static constexpr int SCALE_BYTES = 2;             // of d. 1: the exponent of a power of two
+    static constexpr float UNIT = 1.0f;               // d is this times the file's
+    static constexpr bool NIBBLES = false;            // scales are odd numbers: (n & MOST) 2 + 1 of nibbles n, low ones first
+    static constexpr int MOST = 15;
+    static constexpr bool IN_BYTES = false;           // cells are unpacked before they are multiplied
+    static constexpr int CELL = kBytes * BITS / 8;    // bytes of a cell
+    static constexpr int LARGEST = BITS == 1 ? 2 : (1 << BITS) - 1;  // of unsigned values
 };
 
 template <> struct Format<ggml::Q8_0> : Layout<ggml::Q8_0, 8, Scale::Whole> {
@@ -134,11 +143,41 @@ template <> struct Format<ggml::IQ4_NL> : Layout<ggml::IQ4_NL, 4, Scale::Whole> 
 template <> struct Format<ggml::MXFP4> : Layout<ggml::MXFP4, 4, Scale::Whole, 12> {
     static constexpr bool HAS_TABLE = true;
     static constexpr const int8_t * TABLE = kFp4;
-    static constexpr bool BYTE_SCALE = true;
+    static constexpr int SCALE_BYTES = 1;
     static constexpr int LARGEST = 24;
     static void read(const uint8_t * p, Row & row) {
         row.scale = p[0];
         nibbles(p + 1, row.q, 16);
+    }
+};
+template <> struct Format<ggml::NVFP4> : Layout<ggml::NVFP4, 4, Scale::Floats, 12, 4> {
+    static constexpr bool HAS_TABLE = true;
+    static constexpr const int8_t * TABLE = kFp4;
+    static constexpr int SCALE_BYTES = 0;
+    static constexpr int LARGEST = 24;
+    static void read(const uint8_t * p, Row & row) {
+        for (int i = 0; i < 4; i++) {
+            row.scales[i] = p[i] == 127 ? 0 : p[i] & 127;  // no number counts as 0; scales have no sign
+            nibbles(p + 4 + 8 * i, row.q + 16 * i, 8);
+        }
+    }
+};
+template <> struct Format<ggml::Q1_0> : Layout<ggml::Q1_0, 1, Scale::Whole, 1> {
+    static void read(const uint8_t * p, Row & row) {
+        row.scale = half_at(p);
+        for (int i = 0; i < 128; i++) row.q[i] = p[2 + i / 8] >> (i % 8) & 1;
+    }
+};
+template <> struct Format<ggml::Q2_0> : Layout<ggml::Q2_0, 2, Scale::Whole, 1> {
+    static void read(const uint8_t * p, Row & row) {
+        row.scale = half_at(p);
+        for (int i = 0; i < 64; i++) row.q[i] = p[2 + i / 4] >> (i % 4 * 2) & 3;
+    }
+};
+template <> struct Format<ggml::TQ2_0> : Layout<ggml::TQ2_0, 2, Scale::Whole, 1> {
+    static void read(const uint8_t * p, Row & row) {
+        pairs_of_bits(p, row.q);
+        row.scale = half_at(p + 64);
     }
 };
 template <> struct Format<ggml::Q2_K> : Layout<ggml::Q2_K, 2, Scale::HalvesMin, 0, 16> {  // scale and minimum in one byte
@@ -205,6 +244,7 @@ template <> struct Format<ggml::IQ4_XS> : Layout<ggml::IQ4_XS, 4, Scale::Whole, 
 // Offsets in a group's block:  d of 16 rows | m | scales | mins | cells. Planes of a cell, each 64 bytes for a vector:
 //
 //   BITS   0 ... 127       128 ... 255    256 ... 383
+//   1      1 bit (64)
 //   2      2 bits
 //   3      2 bits          1 bit (64)
 //   4      4 bits .......................
@@ -212,12 +252,12 @@ template <> struct Format<ggml::IQ4_XS> : Layout<ggml::IQ4_XS, 4, Scale::Whole, 
 //   6      4 bits .......................  2 bits
 template <class T> struct Place {
     static constexpr int BLOCK_SCALE = 0;
-    static constexpr int BLOCK_MIN = BLOCK_SCALE + kRows * (T::BYTE_SCALE ? 1 : 2);
+    static constexpr int BLOCK_MIN = BLOCK_SCALE + kRows * T::SCALE_BYTES;
     static constexpr int SCALES = BLOCK_MIN + (T::HAS_MIN ? kRows * 2 : 0);
     static constexpr int MINS = SCALES + kRows * T::N_SCALES;
     static constexpr int CELLS = MINS + kRows * T::N_MINS;
-    static constexpr int CELL = kRows * kCell * T::BITS / 8;
-    static constexpr int FOUR_BITS = 0, TWO_BITS = T::BITS == 6 ? 256 : 0, ONE_BIT = T::BITS == 5 ? 256 : 128;
+    static constexpr int CELL = T::CELL;
+    static constexpr int FOUR_BITS = 0, TWO_BITS = T::BITS == 6 ? 256 : 0, ONE_BIT = T::BITS == 5 ? 256 : T::BITS == 3 ? 128 : 0;
     static constexpr int N_CELLS = T::COLUMNS / kCell;
     static constexpr int BLOCK = CELLS + CELL * N_CELLS;
 };
@@ -241,6 +281,7 @@ template <class T> inline void pack(const uint32_t w[8][kRows], uint8_t * cell) 
     if constexpr (T::BITS == 6) plane(At::TWO_BITS, 2, 2, 4);
     if constexpr (T::BITS == 5) plane(At::ONE_BIT, 1, 1, 4);
     if constexpr (T::BITS == 3) plane(At::ONE_BIT, 1, 1, 2);
+    if constexpr (T::BITS == 1) plane(At::ONE_BIT, 1, 1, 0);
 }
 
 // A matrix of k columns (whole blocks) and any number of rows into groups; rows that a group lacks are zero. groups: from
@@ -255,13 +296,14 @@ template <class T> void pack_groups(int64_t k, int64_t rows, const uint8_t * fro
             for (int r = 0; r < kRows; r++) {
                 if (g * kRows + r < rows) T::read(from + ((g * kRows + r) * n_blocks + b) * T::FILE, row[r]);
                 else row[r] = Row();
-                if (T::BYTE_SCALE) block[At::BLOCK_SCALE + r] = (uint8_t) row[r].scale;
-                else memcpy(block + At::BLOCK_SCALE + 2 * r, &row[r].scale, 2);
+                if (T::SCALE_BYTES == 1) block[At::BLOCK_SCALE + r] = (uint8_t) row[r].scale;
+                if (T::SCALE_BYTES == 2) memcpy(block + At::BLOCK_SCALE + 2 * r, &row[r].scale, 2);
                 if (T::HAS_MIN) memcpy(block + At::BLOCK_MIN + 2 * r, &row[r].minimum, 2);
                 for (int i = 0; i < T::N_SCALES; i++) block[At::SCALES + i * kRows + r] = row[r].scales[i];
                 for (int i = 0; i < T::N_MINS; i++) block[At::MINS + i * kRows + r] = row[r].mins[i];
             }
-            for (int c = 0; c < At::N_CELLS; c++) {
+            if constexpr (T::IN_BYTES) T::pack(row, block + At::CELLS);
+            else for (int c = 0; c < At::N_CELLS; c++) {
                 uint32_t w[8][kRows];
                 for (int r = 0; r < kRows; r++)
                     for (int i = 0; i < 8; i++) memcpy(&w[i][r], row[r].q + kCell * c + 4 * i, 4);

@@ -120,14 +120,14 @@ template <class T> struct Dot {
             total = iadd(total, _mm256_madd_epi16(pairs, factor));
             asm("" : "+x"(total));
         } else {
-            const Ints more = _mm256_maddubs_epi16(w.q, y);
-            pairs = i % FITS ? _mm256_add_epi16(pairs, more) : more;
+            Ints more = _mm256_maddubs_epi16(w.q, y);
+            if constexpr (i % FITS != 0) more = _mm256_add_epi16(pairs, more);
             // Compilers like to add up products as a tree, at the end, and run out of registers before.
-            asm("" : "+x"(pairs));
-            if (i % FITS == FITS - 1 || i == n - 1) {
-                const Ints sum = _mm256_madd_epi16(pairs, factor);
+            asm("" : "+x"(more));
+            if constexpr (i % FITS == FITS - 1 || i == n - 1) {
+                const Ints sum = _mm256_madd_epi16(more, factor);
                 total = is_first && i < FITS ? sum : iadd(total, sum);  // the first one, where nothing is there yet
-            }
+            } else pairs = more;
         }
     }
 };
@@ -150,12 +150,6 @@ inline Ints dot_two(Ints pair, Ints sums) {
 }
 #endif
 
-// body(0), body(1) ... body(n - 1), each with its number as a constant
-template <int... i, class Body> inline void each(std::integer_sequence<int, i...>, Body body) {
-    (body(std::integral_constant<int, i>()), ...);
-}
-template <int n, class Body> inline void times(Body body) { each(std::make_integer_sequence<int, n>(), body); }
-
 // ---- a tile: 16 rows of weights by N columns, in P vectors of rows at once
 
 #define UAD_INLINE inline __attribute__((always_inline))  // sums and dots have to stay in registers
@@ -164,52 +158,53 @@ template <int n, class Body> inline void times(Body body) { each(std::make_integ
 template <class T, int i> inline Ints unpacked(const uint8_t * cell) {
     using At = Place<T>;
     auto plane = [&](int at, int n_vectors) { return iload(cell + at + i % n_vectors * 64); };
-    // bits of a value, moved from where the plane has them to bit `to`
-    auto moved = [](Ints x, auto from, auto to) {
-        constexpr int by = decltype(to)::value - decltype(from)::value;
-        if constexpr (by >= 0) return left<by>(x);
-        else return right<-by>(x);
-    };
-    using std::integral_constant;
     if constexpr (T::BITS == 8) return plane(0, 8);
     Ints q{};
     if constexpr (T::BITS == 4 || T::BITS == 5 || T::BITS == 6)
-        q = iand(moved(plane(At::FOUR_BITS, 4), integral_constant<int, i / 4 * 4>(), integral_constant<int, 0>()), bytes(15));
+        q = iand(moved<i / 4 * 4, 0>(plane(At::FOUR_BITS, 4)), bytes(15));
     if constexpr (T::BITS == 2 || T::BITS == 3)
-        q = iand(moved(plane(At::TWO_BITS, 2), integral_constant<int, i / 2 * 2>(), integral_constant<int, 0>()), bytes(3));
+        q = iand(moved<i / 2 * 2, 0>(plane(At::TWO_BITS, 2)), bytes(3));
     if constexpr (T::BITS == 6)
-        q = ior(q, iand(moved(plane(At::TWO_BITS, 2), integral_constant<int, i / 2 * 2>(), integral_constant<int, 4>()), bytes(48)));
+        q = ior(q, iand(moved<i / 2 * 2, 4>(plane(At::TWO_BITS, 2)), bytes(48)));
     if constexpr (T::BITS == 5)
-        q = ior(q, iand(moved(plane(At::ONE_BIT, 1), integral_constant<int, i>(), integral_constant<int, 4>()), bytes(16)));
+        q = ior(q, iand(moved<i, 4>(plane(At::ONE_BIT, 1)), bytes(16)));
     if constexpr (T::BITS == 3)
-        q = ior(q, iand(moved(plane(At::ONE_BIT, 1), integral_constant<int, i>(), integral_constant<int, 2>()), bytes(4)));
+        q = ior(q, iand(moved<i, 2>(plane(At::ONE_BIT, 1)), bytes(4)));
+    if constexpr (T::BITS == 1) q = iand(moved<i, 1>(plane(At::ONE_BIT, 1)), bytes(2));
     if constexpr (T::HAS_TABLE) q = look_up(T::TABLE, q);
     return q;
 }
 
 template <class T> inline Floats block_scale(const uint8_t * p) {  // p: of kLanes rows
-    if constexpr (T::BYTE_SCALE) {
+    if constexpr (T::SCALE_BYTES == 1) {
         // 2^(e - 128), as MXFP4's values are doubled; 2^-128, no normal number, counts as 0
         return mul(as_float(left32<23>(unsigned_bytes(p))), set(0.5f));
-    } else return halves((const uint16_t *) p);
+    } else if constexpr (T::UNIT != 1.0f) return mul(halves((const uint16_t *) p), set(T::UNIT));
+    else return halves((const uint16_t *) p);
 }
 
-// A block of a group's weights, for P vectors of rows from `lane` on.
+// A block of a group's weights, for P vectors of rows from `lane` on. cells: where they are, unpacked or not.
 template <class T, int P> struct BlockRows {
-    const uint8_t * block;
+    const uint8_t *block, *cells;
     int lane;
     Floats scale[P], minimum[P];
 
-    UAD_INLINE BlockRows(const uint8_t * at, int first_lane) : block(at), lane(first_lane) {
+    UAD_INLINE BlockRows(const uint8_t * at, const uint8_t * first_cell, int first_lane) : block(at), cells(first_cell), lane(first_lane) {
         using At = Place<T>;
         for (int p = 0; p < P; p++) {
-            scale[p] = block_scale<T>(at + At::BLOCK_SCALE + row(p) * (T::BYTE_SCALE ? 1 : 2));
+            if constexpr (T::SCALE_BYTES > 0) scale[p] = block_scale<T>(at + At::BLOCK_SCALE + row(p) * T::SCALE_BYTES);
             if constexpr (T::HAS_MIN) minimum[p] = halves((const uint16_t *) (at + At::BLOCK_MIN + row(p) * 2));
         }
     }
     int row(int p) const { return lane + p * kLanes; }
-    const uint8_t * cell(int c) const { return block + Place<T>::CELLS + c * Place<T>::CELL + lane * 4; }
+    const uint8_t * cell(int c) const { return cells + c * (T::IN_BYTES ? kBytes : Place<T>::CELL) + lane * 4; }
 };
+
+// Scales of kLanes rows' cells that lie in nibbles, those of the low or the high ones.
+template <class T, bool IS_HIGH> UAD_INLINE Ints odd_scale(Ints nibbles) {
+    const Ints n = iand(IS_HIGH ? right<4>(nibbles) : nibbles, iset(T::MOST));
+    return iadd(iadd(n, n), iset(1));
+}
 
 // dots += products of steps FIRST to FIRST + COUNT - 1 of a cell.
 template <class T, int FIRST, int COUNT, int N, int P>
@@ -244,7 +239,10 @@ template <class T, int N, int P> UAD_INLINE void add_whole_cell(const BlockRows<
     multiply_steps<T, 0, 8>(rows.cell(c), columns, ones, dots);
     for (int p = 0; p < P; p++) {
         Floats scale = rows.scale[p], least{};
-        if constexpr (T::N_SCALES > 0) {
+        if constexpr (T::NIBBLES) {
+            const Ints nibbles = unsigned_bytes(rows.block + At::SCALES + c / 2 * kRows + rows.row(p));
+            scale = mul(scale, to_float(c % 2 ? odd_scale<T, true>(nibbles) : odd_scale<T, false>(nibbles)));
+        } else if constexpr (T::N_SCALES > 0) {
             const uint8_t * at = rows.block + At::SCALES + c * kRows + rows.row(p);
             scale = mul(scale, to_float(T::HAS_TABLE ? signed_bytes(at) : unsigned_bytes(at)));
         }
@@ -264,7 +262,8 @@ template <class T, int N, int P> UAD_INLINE void add_whole_cell(const BlockRows<
 // Scales of a cell's two halves, and `least`: what minima (or the weights' offset) add for each unit of the halves' sums.
 template <class T> UAD_INLINE void half_scales(const uint8_t * at, Ints & first, Ints & second, Ints & least) {
     if constexpr (T::SCALE == Scale::Halves) {
-        first = signed_bytes(at), second = signed_bytes(at + kRows);
+        if constexpr (T::NIBBLES) first = odd_scale<T, false>(unsigned_bytes(at)), second = odd_scale<T, true>(unsigned_bytes(at));
+        else first = signed_bytes(at), second = signed_bytes(at + kRows);
         least = two(imul(first, iset(-T::OFFSET)), imul(second, iset(-T::OFFSET)));
     } else {
         first = unsigned_bytes(at), second = unsigned_bytes(at + kRows);
@@ -279,7 +278,7 @@ template <class T, int N, int P> UAD_INLINE void add_halved_cell(const BlockRows
     constexpr bool MINS_FIRST = kScalesPairs && T::SCALE == Scale::Halves;
     Ints scales[2][P], mins[P], whole[N][P];
     for (int p = 0; p < P; p++)
-        half_scales<T>(rows.block + Place<T>::SCALES + 2 * c * kRows + rows.row(p), scales[0][p], scales[1][p], mins[p]);
+        half_scales<T>(rows.block + Place<T>::SCALES + (T::NIBBLES ? 1 : 2) * c * kRows + rows.row(p), scales[0][p], scales[1][p], mins[p]);
     Dot<T> dots[N][P];
     times<2>([&](auto half) {
         constexpr int h = decltype(half)::value;
@@ -306,9 +305,31 @@ template <class T, int N, int P> UAD_INLINE void add_halved_cell(const BlockRows
         }
 }
 
-// out: N times 16 floats.
-template <class T, int N, int P> inline void quantized_tile(const uint8_t * group, int64_t n_cells, const Cell * columns, float * out) {
+// kLanes numbers of 7 bits: an exponent of 4, a mantissa of 3; halved, as the values are doubled.
+inline Floats small_floats(const uint8_t * p) { return mul(as_float(left32<20>(unsigned_bytes(p))), set(0x1p119f)); }
+
+// sums += cell c of a block with a float for each 16 columns.
+template <class T, int N, int P> UAD_INLINE void add_cell_of_floats(const BlockRows<T, P> & rows, int c, const Cell * columns, Floats (&sums)[N][P]) {
+    Ints ones[P];
+    for (int p = 0; p < P; p++) ones[p] = iset(0x00010001);
+    times<2>([&](auto half) {
+        constexpr int h = decltype(half)::value;
+        Dot<T> dots[N][P];
+        for (int j = 0; j < N; j++)
+            for (int p = 0; p < P; p++) dots[j][p].total = iset(-T::OFFSET * columns[j].sum[h]);
+        multiply_steps<T, 4 * h, 4>(rows.cell(c), columns, ones, dots);
+        for (int p = 0; p < P; p++) {
+            const Floats scale = small_floats(rows.block + Place<T>::SCALES + (2 * c + h) * kRows + rows.row(p));
+            for (int j = 0; j < N; j++) sums[j][p] = fma(to_float(dots[j][p].total), mul(scale, set(columns[j].scale)), sums[j][p]);
+        }
+    });
+}
+
+// unpacked: the group's cells where they have been unpacked before, else null. out: N times 16 floats.
+template <class T, int N, int P>
+inline void quantized_tile(const uint8_t * group, const uint8_t * unpacked, int64_t n_cells, const Cell * columns, float * out) {
     using At = Place<T>;
+    alignas(64) uint8_t bytes[T::IN_BYTES ? At::N_CELLS * kBytes : 1];
     static_assert(kRows % (P * kLanes) == 0, "");
     constexpr bool IN_HALVES = T::SCALE == Scale::Halves || T::SCALE == Scale::HalvesMin;
     for (int lane = 0; lane < kRows; lane += P * kLanes) {
@@ -317,10 +338,17 @@ template <class T, int N, int P> inline void quantized_tile(const uint8_t * grou
             for (int p = 0; p < P; p++) sums[j][p] = zero();
         const uint8_t * block = group;
         for (int64_t b = 0; b < n_cells; b += At::N_CELLS, block += At::BLOCK) {
-            const BlockRows<T, P> rows(block, lane);
+            const uint8_t * cells = block + At::CELLS;
+            if constexpr (T::IN_BYTES) {
+                if (!unpacked) unpack_block<T>(block, bytes);
+                cells = unpacked ? unpacked + b * kBytes : bytes;
+            }
+            const BlockRows<T, P> rows(block, cells, lane);
             for (int c = 0; c < At::N_CELLS; c++) {
-                for (int at = 0; at < At::CELL; at += 64) __builtin_prefetch(rows.cell(c) + 4096 + at);
-                if constexpr (IN_HALVES) add_halved_cell(rows, c, columns + (b + c) * N, sums);
+                if constexpr (!T::IN_BYTES)
+                    for (int at = 0; at < At::CELL; at += 64) __builtin_prefetch(rows.cell(c) + 4096 + at);
+                if constexpr (T::SCALE == Scale::Floats) add_cell_of_floats(rows, c, columns + (b + c) * N, sums);
+                else if constexpr (IN_HALVES) add_halved_cell(rows, c, columns + (b + c) * N, sums);
                 else add_whole_cell(rows, c, columns + (b + c) * N, sums);
             }
         }
@@ -474,7 +502,7 @@ constexpr int kTile = 8, kParts = 2, kFloatTile = 6, kFloatParts = 2;
 // Columns of a tile. With 16 registers the sums of 5 columns by 2 vectors stay in them, beside 2 vectors of weights. Where
 // unpacking or scaling takes longer than moving sums does, 8 columns are faster.
 template <class T> constexpr int tile_columns() {
-    constexpr bool is_quick = !kScalesPairs || (T::BITS == 4 && !T::SIGNED);
+    constexpr bool is_quick = !kScalesPairs || (T::BITS == 4 && !T::SIGNED) || (T::IN_BYTES && T::LARGEST > 64);
     return kLanes == 8 && is_quick ? 5 : kTile;
 }
 
@@ -487,20 +515,22 @@ struct WeightType {
     size_t block;     // bytes of a group's block
     void (*pack)(int64_t k, int64_t rows, const uint8_t * from, uint8_t * to, int64_t first, int64_t last);
     // by number of columns; null where there is no tile of that width
-    void (*tiles[kNarrow + 1])(const uint8_t * group, int64_t n_cells, const void * columns, float * out);
+    void (*tiles[kNarrow + 1])(const uint8_t * group, const uint8_t * unpacked, int64_t n_cells, const void * columns, float * out);
+    // unpacks a group for several tiles of columns, for types that have to be
+    void (*unpack)(const uint8_t * group, int64_t n_cells, uint8_t * to) = nullptr;
     // the tile on matrix units, where there are any
     void (*wide)(const uint8_t * group, int64_t n_cells, const void * columns, int n, float * out) = nullptr;
 };
 
 template <int TYPE> constexpr bool is_float = ggml::block_of(TYPE).columns == 1;
 
-template <int TYPE, int N> void one_tile(const uint8_t * group, int64_t n_cells, const void * columns, float * out) {
+template <int TYPE, int N> void one_tile(const uint8_t * group, const uint8_t * unpacked, int64_t n_cells, const void * columns, float * out) {
     if constexpr (is_float<TYPE>) {
         static_assert(N <= kFloatTile, "there is no tile of this width");
         float_tile<TYPE, N, kFloatParts>(group, n_cells, (const float *) columns, out);
     } else {
         static_assert(N <= tile_columns<Format<TYPE>>(), "there is no tile of this width");
-        quantized_tile<Format<TYPE>, N, kParts>(group, n_cells, (const Cell *) columns, out);
+        quantized_tile<Format<TYPE>, N, kParts>(group, unpacked, n_cells, (const Cell *) columns, out);
     }
 }
 
@@ -517,6 +547,7 @@ template <int TYPE> constexpr WeightType row_of() {
         using T = Format<TYPE>;
         row = {TYPE, T::COLUMNS, T::SIGNED ? kBias : T::OFFSET, tile_columns<T>(), false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
         set_tiles<TYPE>(row, std::make_integer_sequence<int, tile_columns<T>()>());
+        if constexpr (T::IN_BYTES) row.unpack = unpack_group<T>;
 #if defined(UAD_AMX)
         if (TYPE == ggml::Q8_0) row.tile = kWide, row.wide = wide_tile;
 #endif
@@ -597,6 +628,7 @@ struct ProductPlan {
     int64_t * places = nullptr;
     float ** results = nullptr;
     char * cells;
+    uint8_t * unpacked;  // each thread's groups that it unpacks for several tiles
 
     explicit ProductPlan(const ggml::Tensor * product) {
         op = product;
@@ -629,13 +661,17 @@ struct ProductPlan {
         return std::max<int64_t>(1, near / (int64_t) group_bytes(*type, k));
     }
 
-    size_t size() const {
+    // Groups that a thread unpacks at once: they stay in a near cache beside the columns of a tile.
+    int64_t unpacked_group() const { return n_cells * kBytes; }
+    int64_t most_unpacked() const { return type->unpack && n_columns > type->tile ? std::max<int64_t>(1, (128 << 10) / unpacked_group()) : 0; }
+
+    size_t size(int n_threads) const {
         const size_t tables = ids ? sizeof(ColumnRange) * n_matrices + (sizeof(int64_t) + sizeof(float *)) * n_columns : 0;
-        return 256 + tables + cell_bytes * n_cells * n_columns + 64;
+        return 256 + tables + cell_bytes * n_cells * n_columns + 64 + unpacked_group() * most_unpacked() * n_threads;
     }
 
     void lay_out(const ggml::Compute & compute) {
-        require(compute.wsize >= size(), "there is too little scratch", op);
+        require(compute.wsize >= size(compute.nth), "there is too little scratch", op);
         uintptr_t at = aligned(compute.wdata);
         next = (NextTask *) at, at += 64;
         if (ids) {
@@ -644,6 +680,7 @@ struct ProductPlan {
             results = (float **) at, at += sizeof(float *) * n_columns;
         }
         cells = (char *) aligned((void *) at);
+        unpacked = (uint8_t *) aligned(cells + cell_bytes * n_cells * n_columns) + unpacked_group() * most_unpacked() * compute.ith;
     }
 
     ColumnRange range(int64_t m) const {
@@ -759,6 +796,13 @@ struct ProductPlan {
         const ColumnRange range = this->range(m);
         const size_t bytes = group_bytes(*type, k);
         const uint8_t * groups = weights + m * matrix;
+        const bool unpacks = type->unpack && range.n > type->tile;
+        if (unpacks && last - first > most_unpacked()) {
+            for (int64_t g = first; g < last; g += most_unpacked()) multiply(m, g, std::min(last, g + most_unpacked()));
+            return;
+        }
+        if (unpacks)
+            for (int64_t g = first; g < last; g++) type->unpack(groups + g * bytes, n_cells, unpacked + (g - first) * unpacked_group());
         float out[kWide * kRows];
         int64_t configured = 0;
         const int64_t width = this->width(range.n);
@@ -771,7 +815,7 @@ struct ProductPlan {
             for (int64_t g = first; g < last; g++) {
                 const int64_t n_rows = std::min<int64_t>(kRows, rows - g * kRows);
                 if (n > kNarrow) type->wide(groups + g * bytes, n_cells, tile(range.first + at), (int) n, out);
-                else type->tiles[n](groups + g * bytes, n_cells, tile(range.first + at), out);
+                else type->tiles[n](groups + g * bytes, unpacks ? unpacked + (g - first) * unpacked_group() : nullptr, n_cells, tile(range.first + at), out);
                 for (int64_t j = 0; j < n; j++) memcpy(to[j] + g * kRows, out + j * kRows, n_rows * sizeof(float));
             }
         }
@@ -779,7 +823,7 @@ struct ProductPlan {
     }
 };
 
-inline size_t product_size(int, const ggml::Tensor * op) { return ProductPlan(op).size(); }
+inline size_t product_size(int n_threads, const ggml::Tensor * op) { return ProductPlan(op).size(n_threads); }
 
 inline void product(ggml::Compute * compute, ggml::Tensor * op) {
     ProductPlan plan(op);

@@ -61,6 +61,8 @@ inline Ints iand(Ints a, Ints b) { return _mm512_and_si512(a, b); }
 inline Ints ior(Ints a, Ints b) { return _mm512_or_si512(a, b); }
 inline Ints ixor(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
 inline Ints imul(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
+inline Ints add_bytes(Ints a, Ints b) { return _mm512_add_epi8(a, b); }
+inline Ints mean_bytes(Ints a, Ints b) { return _mm512_avg_epu8(a, b); }                 // unsigned, rounded up
 template <int n> inline Ints left(Ints x) { return n ? _mm512_slli_epi16(x, n) : x; }    // of 16-bit parts: mask afterwards
 template <int n> inline Ints right(Ints x) { return n ? _mm512_srli_epi16(x, n) : x; }
 template <int n> inline Ints left32(Ints x) { return _mm512_slli_epi32(x, n); }
@@ -125,6 +127,8 @@ inline Ints iand(Ints a, Ints b) { return _mm256_and_si256(a, b); }
 inline Ints ior(Ints a, Ints b) { return _mm256_or_si256(a, b); }
 inline Ints ixor(Ints a, Ints b) { return _mm256_xor_si256(a, b); }
 inline Ints imul(Ints a, Ints b) { return _mm256_mullo_epi32(a, b); }
+inline Ints add_bytes(Ints a, Ints b) { return _mm256_add_epi8(a, b); }
+inline Ints mean_bytes(Ints a, Ints b) { return _mm256_avg_epu8(a, b); }
 template <int n> inline Ints left(Ints x) { return n ? _mm256_slli_epi16(x, n) : x; }
 template <int n> inline Ints right(Ints x) { return n ? _mm256_srli_epi16(x, n) : x; }
 template <int n> inline Ints left32(Ints x) { return _mm256_slli_epi32(x, n); }
@@ -190,6 +194,8 @@ inline Ints iand(Ints a, Ints b) { return vandq_s32(a, b); }
 inline Ints ior(Ints a, Ints b) { return vorrq_s32(a, b); }
 inline Ints ixor(Ints a, Ints b) { return veorq_s32(a, b); }
 inline Ints imul(Ints a, Ints b) { return vmulq_s32(a, b); }
+inline Ints add_bytes(Ints a, Ints b) { return vreinterpretq_s32_u8(vaddq_u8(vreinterpretq_u8_s32(a), vreinterpretq_u8_s32(b))); }
+inline Ints mean_bytes(Ints a, Ints b) { return vreinterpretq_s32_u8(vrhaddq_u8(vreinterpretq_u8_s32(a), vreinterpretq_u8_s32(b))); }
 template <int n> inline Ints left(Ints x) {
     if constexpr (n == 0) return x;
     else return vreinterpretq_s32_u16(vshlq_n_u16(vreinterpretq_u16_s32(x), n));
@@ -204,6 +210,16 @@ inline Ints look_up(const void * table, Ints x) {
 }
 #endif
 
+// body(0), body(1) ... body(n - 1), each with its number as a constant
+template <int... i, class Body> inline void each(std::integer_sequence<int, i...>, Body body) {
+    (body(std::integral_constant<int, i>()), ...);
+}
+template <int n, class Body> inline void times(Body body) { each(std::make_integer_sequence<int, n>(), body); }
+
+template <int from, int to> inline Ints moved(Ints x) {  // of bytes: bits from bit `from` on to bit `to`, mask afterwards
+    if constexpr (to >= from) return left<to - from>(x);
+    else return right<from - to>(x);
+}
 inline Floats zero() { return set(0.0f); }
 inline Ints izero() { return iset(0); }
 inline Floats bfloats(const uint16_t * p) { return as_float(left32<16>(widen16(p))); }

@@ -10,6 +10,7 @@
 namespace uad {
 Ggml calls;
 Ops ops;
+Grids grids;
 }  // namespace uad
 
 uint64_t state = 88172645463325252ull;

@@ -25,6 +25,9 @@ const Shape shapes[] = {
     {ggml::Q8_0, 32, 34, 0, 1}, {ggml::Q4_0, 32, 18, 0, 1}, {ggml::Q4_1, 32, 20, 0, 2}, {ggml::Q5_0, 32, 22, 0, 1}, {ggml::Q5_1, 32, 24, 0, 2},
     {ggml::Q2_K, 256, 84, 80, 2}, {ggml::Q3_K, 256, 110, 108, 1}, {ggml::Q4_K, 256, 144, 0, 2}, {ggml::Q5_K, 256, 176, 0, 2},
     {ggml::Q6_K, 256, 210, 208, 1}, {ggml::IQ4_NL, 32, 18, 0, 1}, {ggml::IQ4_XS, 256, 136, 0, 1}, {ggml::MXFP4, 32, 17, 0, 0},
+    {ggml::NVFP4, 64, 36, 0, 0}, {ggml::Q1_0, 128, 18, 0, 1}, {ggml::Q2_0, 64, 18, 0, 1}, {ggml::TQ1_0, 256, 54, 52, 1}, {ggml::TQ2_0, 256, 66, 64, 1},
+    {ggml::IQ1_S, 256, 50, 0, 1}, {ggml::IQ1_M, 256, 56, 0, 0}, {ggml::IQ2_XXS, 256, 66, 0, 1}, {ggml::IQ2_XS, 256, 74, 0, 1},
+    {ggml::IQ2_S, 256, 82, 0, 1}, {ggml::IQ3_XXS, 256, 98, 0, 1}, {ggml::IQ3_S, 256, 110, 0, 1},
     {ggml::BF16, 1, 2, 0, 1}, {ggml::F16, 1, 2, 0, 1}, {ggml::F32, 1, 4, 0, 0},
 };
 
@@ -40,6 +43,7 @@ std::vector<uint8_t> blocks(const Shape & shape, int64_t n) {
             half = shape.number == ggml::BF16 ? (half & 0x80ff) | 0x3f00 : (half & 0x83ff) | 0x2c00;
             memcpy(p + shape.scale + 2 * s, &half, 2);
         }
+        if (shape.number == ggml::IQ1_M) p[53] = (p[53] & 15) | 0xc0, p[55] = (p[55] & 15) | 0x20;  // its half's high nibbles
         if (shape.number == ggml::MXFP4) p[0] = 110 + p[0] % 20;
         if (shape.number == ggml::F32) {
             const float x = random_float();
@@ -130,7 +134,7 @@ uint64_t hash(uint64_t h, const std::vector<float> & x) {
 }
 
 bool check(const Kind & kind, const Shape & shape, uint64_t & h) {
-    const int64_t k = shape.columns == 256 ? 256 * (1 + random_below(3)) : shape.columns == 32 ? 32 * (1 + random_below(20)) : 1 + random_below(300);
+    const int64_t k = shape.columns == 256 ? 256 * (1 + random_below(3)) : shape.columns > 1 ? shape.columns * (1 + random_below(640 / shape.columns)) : 1 + random_below(300);
     const int64_t rows = 1 + random_below(70), n = 1 + random_below(40);
     auto file = blocks(shape, 3 * rows * (k / shape.columns));
     std::vector<float> x(n * k);
@@ -179,6 +183,14 @@ int main(int n_words, char ** words) {
     const int n_times = n_words > 1 ? atoi(words[1]) : 20;
     calls.barrier = barrier;
     ops = {1, 2, 3};
+    // any grids will do, with codes that are among their values
+    for (uint32_t & entry : grids.iq1) entry = (uint32_t) random_word() & 0x11111111;
+    for (uint32_t & entry : grids.iq2_xxs) entry = (uint32_t) random_word() & 0x11111111;
+    for (uint32_t & entry : grids.iq2_xs) entry = (uint32_t) random_word() & 0x22222222;
+    for (uint32_t & entry : grids.iq2_s) entry = (uint32_t) random_word() & 0x11111111;
+    for (uint32_t & entry : grids.iq3_xxs) entry = (uint32_t) random_word() & 0x07070707;
+    for (uint32_t & entry : grids.iq3_s) entry = (uint32_t) random_word() & 0x07070707;
+    grids.double_them();
     bool is_good = true;
     for (const Shape & shape : shapes) {
         uint64_t h = 14695981039346656037ull;

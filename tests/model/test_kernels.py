@@ -52,6 +52,7 @@ class Functions:
         parts: Sequence[str] = PARTS,
     ) -> None:
         self.log: list[tuple[object, ...]] = []
+        self.grids: list[tuple[bytes, int]] = []
         self._kinds, self._needed, self._wrong, self._parts = kinds, needed, wrong, parts
 
     def uad_kernels_kinds(self) -> bytes:
@@ -62,6 +63,12 @@ class Functions:
 
     def uad_kernels_functions(self) -> bytes:
         return self._needed.encode()
+
+    def uad_kernels_grids(self) -> bytes:
+        return b"ggml_type_name ggml_no_such"
+
+    def uad_kernels_read_grid(self, name: bytes, address: int) -> None:
+        self.grids.append((name, address))
 
     def uad_kernels_register(self, kind: bytes, addresses: Sequence[int], n: int) -> bytes | None:
         self.log.append(("register", kind.decode(), [*addresses][:n]))
@@ -171,7 +178,7 @@ def test_another_interface_is_refused_before_its_functions_are_looked_up(monkeyp
     monkeypatch.setattr(library.ctypes, "CDLL", lambda path: SimpleNamespace(uad_kernels_abi=Abi()))
     package = SimpleNamespace(library=lambda: tmp_path / "x.so", __version__="0.9")
     monkeypatch.setitem(library.importlib.sys.modules, "uad_kernels", package)
-    line = r"^uad-kernels 0\.9 has interface 2, and this uad needs 1: install the uad-kernels of this uad$"
+    line = r"^uad-kernels 0\.9 has interface 3, and this uad needs 2: install the uad-kernels of this uad$"
     with pytest.raises(NoKernelsError, match=line):
         library.installed()
 
@@ -179,6 +186,7 @@ def test_another_interface_is_refused_before_its_functions_are_looked_up(monkeyp
 def test_functions_are_handed_over_in_order_and_a_missing_one_is_named(made) -> None:
     one = made(needed="ggml_op_name ggml_barrier")
     one.register("avx2")
+    assert one.functions.grids == [(b"ggml_type_name", ggml.address("ggml_type_name"))], "those that this ggml has"
     assert one.functions.log == [("register", "avx2", [ggml.address("ggml_op_name"), ggml.address("ggml_barrier")])]
     with pytest.raises(NoKernelsError, match="does not export ggml_none"):
         made(needed="ggml_op_name ggml_none").register("avx2")

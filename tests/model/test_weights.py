@@ -111,6 +111,23 @@ def test_adapters_count_too(kind: str, name: str, left: tuple[str, ...], monkeyp
     assert (f"adapters of {', '.join(left)} in llama.cpp's own" in weights.note(config, found)) == bool(left)
 
 
+@pytest.mark.parametrize(
+    ("taken", "tensors", "expected"),
+    [
+        (("q8_0",), RARE, "Q8_0 90 % in uad's kernels on the CPU; TQ1_0 10 % in llama.cpp's own"),
+        (("q8_0", "tq1_0"), RARE, "Q8_0 90 %, TQ1_0 10 % in uad's kernels on the CPU"),
+        ((), FILE, "Q8_0 100 % in llama.cpp's own"),
+        ((), (), "none"),
+    ],
+)
+def test_each_types_share_and_kernels_are_shown(
+    taken: tuple[str, ...], tensors: tuple[Tensor, ...], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(use, "of", lambda config: own(*taken))
+    monkeypatch.setattr(weights, "all_tensors", lambda path: iter(tensors))
+    assert weights.kinds(CONFIG) == expected
+
+
 def test_without_kernels_the_line_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(use, "of", lambda config: own(reason="--no-kernels"))
     monkeypatch.setattr(weights, "all_tensors", lambda path: iter(FILE))
@@ -168,13 +185,16 @@ def test_weights_of_a_real_file_run_in_the_kernels(change: dict[str, Any]) -> No
 
 
 @pytest.mark.model
-def test_a_real_file_of_a_rare_type_is_named(tmp_path: Path) -> None:
+def test_a_real_file_of_a_type_that_was_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "rare.gguf"
     assert written_as(TARGET, path, TQ1_0) == 0
     config = replace(CONFIG, path=path)
+    real = use.of(config)
+    without = replace(real, parts=tuple(part for part in real.parts if part != "tq1_0"))
+    monkeypatch.setattr(use, "started", use.cache(lambda: without))
     with Model(config) as model:
         found = weights.of(config, model.buffers)
     assert "TQ1_0" in found.left
     assert found.own < 1
-    if use.of(config).library is not None:
+    if real.library is not None:
         assert "TQ1_0 in llama.cpp's own" in weights.note(config, found)

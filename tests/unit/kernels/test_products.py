@@ -13,7 +13,7 @@ import pytest
 from kit.compiled import ARM_COMPILER, kinds_as_installed, native, of_both, output
 
 SOURCES = ("src/kind.cpp", "tests/products.cpp")
-N_TYPES = 16
+N_TYPES = 28
 
 
 @pytest.mark.long

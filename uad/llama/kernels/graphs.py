@@ -24,6 +24,16 @@ from uad.llama.backend.symbols import CPU_DEVICE, TYPES, WEIGHTS, InitParams
 F32, F16, I32 = TYPES["f32"], TYPES["f16"], TYPES["i32"]
 _META_BYTES, _NODES = 1 << 10, 64  # bytes for what ggml notes of a tensor and its place in a graph
 _MASK_ROWS = 64  # rows of a mask are filled up to a multiple of these
+_RANDOM = (
+    "iq1_s",
+    "iq1_m",
+    "iq2_xxs",
+    "iq2_xs",
+    "iq2_s",
+    "iq3_xxs",
+    "iq3_s",
+)  # ggml needs up to half a minute to write
+_SCALE = np.array([0.001], np.float16).view(np.uint8)  # of a random block: weights are between 0.001 and 0.4
 _FAILED = "ggml could not compute {what} on the CPU"
 
 
@@ -57,6 +67,20 @@ def quantized(kind: int, values: Floats) -> bytes:
     chunk = function("ggml_quantize_chunk")
     chunk(kind, rows.ctypes.data, out, 0, *rows.shape, None)
     return out.raw
+
+
+def some_weights(kind: int, values: Floats) -> bytes:
+    """These rows as ggml writes them in a type; for a type that it writes slowly, as many random ones."""
+    name = next(name for name, number in types().items() if number == kind)
+    if name not in _RANDOM:
+        return quantized(kind, values)
+    shape = values.size // block(kind), row_bytes(kind, block(kind))
+    blocks = np.random.default_rng(values.size).integers(0, 256, shape, np.uint8)
+    if name == "iq1_m":  # has its scale in the high halves of four bytes
+        blocks[:, 49::2] = blocks[:, 49::2] & 15 | np.stack([_SCALE << 4, _SCALE & 240], 1).ravel()
+    else:
+        blocks[:, :2] = _SCALE
+    return blocks.tobytes()
 
 
 class CpuBackend(native.Owner):
@@ -360,8 +384,8 @@ def _permuted(tensors: Tensors, kind: int, values: Floats) -> tuple[int, int]:
 
 @contextmanager
 def weights(backend: CpuBackend, kind: int, values: Floats, *buffer_types: int) -> Iterator[tuple[Weight, ...]]:
-    """The matrices [n, rows, k], quantized once, in buffers of each of these kinds."""
-    data = quantized(kind, values)
+    """The matrices [n, rows, k], made once by `some_weights`, in buffers of each of these kinds."""
+    data = some_weights(kind, values)
     made: list[Weight] = []
     shape = (values.shape[0], values.shape[1], values.shape[2])
     try:

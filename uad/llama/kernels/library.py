@@ -18,7 +18,7 @@ from typing import Any
 from uad.base.errors import ConfigError
 from uad.llama.backend import ggml
 
-ABI = 1
+ABI = 2
 """Version of the interface (kernels/src/library.h) that this code calls."""
 VARIABLE, OFF = "UAD_KERNELS", "off"
 """Names a kind of processor, or `off`: for tests."""
@@ -35,6 +35,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "uad_kernels_kinds": (c_char_p,),
     "uad_kernels_parts": (c_char_p,),
     "uad_kernels_functions": (c_char_p,),
+    "uad_kernels_grids": (c_char_p,),
+    "uad_kernels_read_grid": (None, c_char_p, c_void_p),
     "uad_kernels_register": (c_char_p, c_char_p, ctypes.POINTER(c_void_p), c_int),
     "uad_kernels_set": (c_bool, c_char_p, c_bool),
     "uad_kernels_count": (c_uint64, c_char_p),
@@ -79,6 +81,8 @@ class Library:
         names = self.needed
         if missing := [name for name in names if not ggml.has(name)]:
             raise NoKernelsError(f"this llama.cpp does not export {', '.join(missing)}")
+        for name in filter(ggml.has, self.functions.uad_kernels_grids().decode().split()):
+            self.functions.uad_kernels_read_grid(name.encode(), ggml.address(name))
         addresses = (c_void_p * len(names))(*map(ggml.address, names))
         if wrong := self.functions.uad_kernels_register(kind.encode(), addresses, len(names)):
             raise NoKernelsError(wrong.decode(errors="replace"))

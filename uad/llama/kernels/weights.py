@@ -69,9 +69,7 @@ def of(config: ModelConfig, there: Mapping[str, int]) -> Weights:
     kernels = use.of(config)
     taken = {name.upper() for name in kernels.types}
     tensors = _multiplied(all_tensors(config.path), config.embeds)
-    n_bytes: Counter[str] = Counter()
-    for tensor in tensors:
-        n_bytes[type_name(tensor.kind)] += tensor.n_bytes
+    n_bytes = _bytes_of_types(tensors)
     total = max(n_bytes.total(), 1)
     packed = sum(packed_bytes(tensor) for tensor in tensors if type_name(tensor.kind) in taken)
     lie = there.get(BUFFER, 0)
@@ -97,6 +95,27 @@ def note(config: ModelConfig, weights: Weights) -> str:
         words += [f"adapters of {', '.join(weights.adapters)} in llama.cpp's own"]
     some = f"{_percent(weights.own)} of the weights" if weights.own else "no weights"
     return "; ".join((kernels.note("all weights" if weights.own == 1 else some), *words))
+
+
+def kinds(config: ModelConfig) -> str:
+    """Each type's share of the weights that passes multiply, and which kernels do so on this machine's CPU. Raises
+    ModelLoadError.
+    """
+    n_bytes = _bytes_of_types(_multiplied(all_tensors(config.path)))
+    taken = {name.upper() for name in use.of(config).types}
+    sides = {"in uad's kernels on the CPU": True, "in llama.cpp's own": False}
+    shares = {kind: f"{kind} {_percent(n / n_bytes.total())}" for kind, n in n_bytes.most_common()}
+    listed = {
+        side: [text for kind, text in shares.items() if (kind in taken) == is_ours] for side, is_ours in sides.items()
+    }
+    return "; ".join(f"{', '.join(texts)} {side}" for side, texts in listed.items() if texts) or "none"
+
+
+def _bytes_of_types(tensors: Iterable[Tensor]) -> Counter[str]:
+    n_bytes: Counter[str] = Counter()
+    for tensor in tensors:
+        n_bytes[type_name(tensor.kind)] += tensor.n_bytes
+    return n_bytes
 
 
 def _percent(share: float) -> str:

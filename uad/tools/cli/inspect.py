@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from uad.base.common.files import is_folder, path_of
-from uad.base.config import HEAD_TYPE, Config
+from uad.base.config import HEAD_TYPE, Config, ModelConfig
 from uad.base.config.argv import Parser
 from uad.base.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMPLATES, TOKENIZERS
 from uad.base.console import progress
@@ -203,8 +203,8 @@ def inspect_pair(config: Config) -> Sections:
     ):
         rules = plan(side(target, config.templates.chat_template), side(draft), template_options(config))
         return (
-            ("Target", _model_rows(target)),
-            ("Draft", (*_model_rows(draft), *_trim_rows(draft))),
+            ("Target", _model_rows(target, config.target)),
+            ("Draft", (*_model_rows(draft, config.draft), *_trim_rows(draft))),
             ("Overlap", _overlap_rows(target, draft)),
             ("Chat formats", tuple(_split(note) for note in rules.notes)),
             (
@@ -221,11 +221,14 @@ def _split(note: str) -> tuple[str, str]:
     return (head, tail) if tail else ("note", note)
 
 
-def _model_rows(model: Model) -> tuple[tuple[str, str], ...]:
+def _model_rows(model: Model, config: ModelConfig) -> tuple[tuple[str, str], ...]:
+    from uad.llama.kernels import weights
+
     info, vocab = model.info, model.vocab
     return (
         ("file", info.path),
         ("model", f"{info.desc}, {info.n_params / 1e6:,.1f} M parameters, {info.size / 2**20:,.0f} MiB, {info.ftype}"),
+        ("weights", weights.kinds(config)),
         ("context", f"{info.n_ctx_train:,} tokens"),
         (
             "vocabulary",
