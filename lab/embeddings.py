@@ -28,6 +28,8 @@ from gguf import GGMLQuantizationType
 from kit.embedding_models import Shape, make
 from kit.tiny_models import WORDS
 
+from uad.base.common.children import python
+
 SHAPES = {
     "bert-33m": ("bert", Shape(384, 12, 1536, 12, 30522)),
     "bert-110m": ("bert", Shape(768, 12, 3072, 12, 30522)),
@@ -94,7 +96,7 @@ def main() -> int:
     rng, words = random.Random(1), WORDS.split()
     lengths = [rng.randint(SHORTEST, LONGEST) - 2 for _ in range(given.texts)]
     texts = [" ".join(rng.choice(words) for _ in range(n)) for n in lengths]
-    uad = [sys.executable, "-m", "uad", "serve", model, "--port", "0", "--no-ui"]
+    uad = python("uad", "serve", model, "--port", "0", "--no-ui")
     servers = {"uad": uad, "uad --no-kernels": [*uad, "--no-kernels"]}
     if given.llama_server:
         peer = [given.llama_server, "-m", model, "--embedding", "--port", "18917", "-c", "8192"]

@@ -48,7 +48,7 @@ def test_the_words_of_a_switch_are_its_long_name(tmp_path):
     ("text", "problem"),
     [
         ("[m]\nctx-sise = 1", r"p\.ini:2: option 'ctx-sise' is not known; did you mean ctx-size\?"),
-        ("[m]\nembeddings = true", r"p\.ini:2: embeddings is known to llama-server, not supported by uad"),
+        ("[m]\nsplit-mode = row", r"p\.ini:2: split-mode is known to llama-server, not supported by uad"),
         ("c = 1\n[m]", r"p\.ini:1: c stands before any \[MODEL\]"),
         ("[m]\n[m]", r"p\.ini:2: section \[m\] is there twice"),
         ("[]", r"p\.ini:1: section \[\] has no name"),
