@@ -21,6 +21,7 @@ def parts_on(engine: Engine) -> SimpleNamespace:
         again=None,
         keeper=None,
         contexts=(),
+        drafter=None,
         disk=None,
         timing=TIMING,
         stack=ExitStack(),

@@ -80,4 +80,4 @@ def test_no_other_file_of_uad_imports_the_binding_first() -> None:
                 names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
                 assert not [name for name in names if name.split(".")[0] == "llama_cpp"], path
     text = (ROOM / "__init__.py").read_text(encoding="utf-8")
-    assert "    with spinning_briefly():\n        import llama_cpp" in text
+    assert "    with spinning_briefly():\n        _without_its_own_api()\n        import llama_cpp" in text

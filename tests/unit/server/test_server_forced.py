@@ -184,7 +184,7 @@ def test_a_response_says_whether_several_calls_are_possible(choice: str, paralle
 
 def test_a_schema_of_arguments_that_is_not_understood_is_400_with_its_place() -> None:
     def refused(parameters: dict[str, Any], choice: str = "required") -> tuple[int, str]:
-        tool = {"type": "function", "function": {"name": "say", "parameters": parameters}}
+        tool = {"type": "function", "function": {"name": "speak", "parameters": parameters}}
         fake = FakeRuntime(answers=AnswerFormat((FORMATS["qwen3-coder"],)))
         status, answer = post(CHAT, {**BODIES[CHAT], "tools": [*TOOLS, tool], "tool_choice": choice}, fake)
         return status, answer.get("error", {}).get("param", "")

@@ -12,8 +12,8 @@ def _without_its_own_api() -> None:
     """Register the binding's package without running it: its high-level API, which uad does not use, takes longer to
     import than all of uad. It runs when somebody asks the package for a name.
     """
-    spec = importlib.util.find_spec("llama_cpp")
-    if spec is None or spec.loader is None or spec.name in sys.modules:
+    spec = None if "llama_cpp" in sys.modules else importlib.util.find_spec("llama_cpp")
+    if spec is None or spec.loader is None:
         return
     package, loader = importlib.util.module_from_spec(spec), spec.loader
 

@@ -131,6 +131,7 @@ FIELDS = {
         "kv_unified",
         "n_batch",
         "n_ctx",
+        "n_outputs_max",
         "n_rs_seq",
         "n_seq_max",
         "n_threads",
