@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from types import SimpleNamespace
 
 from kit.toys import TARGET_VOCAB
+from uad.base.config import Config
 from uad.engine.decode.engine import Engine
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.timing import TIMING
@@ -22,6 +23,7 @@ def parts_on(engine: Engine) -> SimpleNamespace:
         keeper=None,
         contexts=(),
         drafter=None,
+        config=Config(target=None),  # type: ignore[arg-type]
         disk=None,
         timing=TIMING,
         stack=ExitStack(),

@@ -132,6 +132,8 @@ def build_digest() -> str:
 
 def build_info() -> str:
     """Version of the binding, which stands for the llama.cpp it holds."""
+    if version := vars(llama_cpp).get("__version__"):  # the package has run
+        return str(version)
     try:
         return importlib.metadata.version("llama-cpp-python")
     except importlib.metadata.PackageNotFoundError:  # copied into the path, not installed
