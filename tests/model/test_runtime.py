@@ -26,7 +26,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Runtime:
 def test_a_request_that_meets_the_close_is_refused_and_not_forgotten(
     opened: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opened._engine, "check", lambda request: opened.close())
+    monkeypatch.setattr(opened._engine.requests, "check", lambda request: opened.close())
     with pytest.raises(UnavailableError, match="shutting down"):
         opened.submit(Request((1,)), Collector())
 
