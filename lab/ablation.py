@@ -31,6 +31,7 @@ from rounds import read
 from uad.base.types import SpeculativeParams
 from uad.engine.policy import (
     calibration,
+    choose,
     cost,
     drafter,
     knowledge,
@@ -100,6 +101,7 @@ PARTS: dict[str, tuple[str, Callable[[], None]]] = {
     "lately": ("sizes wait for the machine's factors", _put((cost.CostCurve, "_follow", _followed))),
     "changes": ("what a change of rows costs", _put((cost._SizeChangeCost, "are_clear", _no))),
     "padding": ("drafts are padded to cheaper sizes", _put((machine, "_PADDING", 0))),
+    "clear": ("drafts have to gain 3 %", _put((choose, "CLEAR", 1.0), (machine, "CLEAR", 1.0))),
     "sure": ("a sure look-up spares the model", _put((members.Automatic, "is_sure", _no))),
     "timing": ("calls that only show what they cost", _put((drafter.CallCost, "is_old", _no))),
     "next": ("how sure the next ids are", _put((calibration.Calibration, "next_chance", lambda self, i: 0.8))),

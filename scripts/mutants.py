@@ -190,6 +190,13 @@ DRAFTS = (
 POLICY = (
     Mutant(
         "engine/policy/choose.py",
+        "rate = CLEAR * n_writing / ms",
+        "rate = n_writing / ms",
+        ("policy_auto", "policy_calls"),
+        "drafts need not clearly gain",
+    ),
+    Mutant(
+        "engine/policy/choose.py",
         "        spent_ms += step_ms\n",
         "",
         ("policy_auto", "policy_calls"),
@@ -232,7 +239,7 @@ POLICY = (
     ),
     Mutant(
         "engine/policy/machine.py",
-        "rows = best if raw[best] < raw[k] else k",
+        "rows = best if CLEAR * raw[best] < raw[k] else k",
         "rows = k",
         ("policy_auto",),
         "drafts are not filled up to cheaper sizes",

@@ -135,7 +135,7 @@ def test_a_targets_state_is_of_all_that_decides_its_bits(change: Any, what: list
         fields = change if isinstance(change, dict) else {}
         own = {"kernels": f"avx2 0.1.0 {'b' if change == 'library' else 'a'}: q8_0"} if change != "kernels" else {}
         monkeypatch.setattr(copies.kernels, "of", lambda config: SimpleNamespace(facts=own))
-        monkeypatch.setattr(copies.kernels, "is_whole", lambda config: False)
+        monkeypatch.setattr(copies.kernels, "keep_rows", lambda config: False)
         monkeypatch.setattr(copies, "rearranged", lambda config: SimpleNamespace(is_on=change != "rearranged"))
         monkeypatch.setattr(copies.native, "build_digest", lambda: "b" if change == "build" else "a")
         monkeypatch.setattr(copies, "digest", lambda context: "b" if change == "worker" else "a")
@@ -153,7 +153,7 @@ def test_a_targets_state_is_of_all_that_decides_its_bits(change: Any, what: list
 
 def test_where_rows_keep_their_bits_threads_and_batches_may_differ(monkeypatch) -> None:
     monkeypatch.setattr(copies, "digest", lambda context: "a")
-    monkeypatch.setattr(copies.kernels, "is_whole", lambda config: True)
+    monkeypatch.setattr(copies.kernels, "keep_rows", lambda config: True)
     context: Any = SimpleNamespace(
         vocab=VocabTable("made", (b"a",), {}, list),
         has_flash_attention=True,

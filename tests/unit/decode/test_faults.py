@@ -11,7 +11,6 @@ from dataclasses import replace
 from math import nan
 
 import pytest
-from drafters import TYPES
 from kit.pairs import pairs
 from kit.toys import (
     DRAFT_VOCAB,
@@ -29,7 +28,7 @@ from kit.toys import (
 )
 
 from uad.base.config import LookupConfig
-from uad.base.config.drafter_types import NgramConfig, NgramModConfig
+from uad.base.config.drafter_types import LOOKUP_TYPES, NgramConfig, NgramModConfig
 from uad.base.errors import DecodeError, NoKvRoomError, UadError
 from uad.base.types import Draft, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.drafts.lookup.build import build_one
@@ -41,6 +40,7 @@ from uad.engine.policy.cost import CostCurve, CostSample
 from uad.engine.policy.machine import Machine
 from uad.text.vocab.encode import Encoder
 
+TYPES = tuple(str(one.origin) for one in LOOKUP_TYPES if not one.by_request)
 START = TARGET_VOCAB.specials["<|im_start|>"]
 SHORT = NgramConfig(2, 8, 1)
 LOOKUP = LookupConfig(SHORT, SHORT, SHORT, NgramModConfig(3, 1, 12))

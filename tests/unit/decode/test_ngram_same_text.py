@@ -5,14 +5,14 @@ the same slots.
 from __future__ import annotations
 
 import pytest
-from drafters import TYPES
 from kit.toys import SCRIPT, TARGET_VOCAB, ScriptedModel, make_engine, run
 
 from uad.base.config import LookupConfig
-from uad.base.config.drafter_types import NgramConfig, NgramModConfig
+from uad.base.config.drafter_types import LOOKUP_TYPES, NgramConfig, NgramModConfig
 from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.drafts.lookup.build import build_one
 
+TYPES = tuple(str(one.origin) for one in LOOKUP_TYPES if not one.by_request)
 START = TARGET_VOCAB.specials["<|im_start|>"]
 SHORT = NgramConfig(2, 8, 1)
 MOD = NgramModConfig(3, 1, 12)

@@ -243,7 +243,7 @@ def test_no_size_is_decoded_that_a_larger_one_beats_at_no_cost():
     st.floats(0, 5),
 )
 def test_the_rows_of_all_groups_together_have_the_best_rate(chances, machine, spent_ms):
-    """Against brute force."""
+    """Against brute force; no drafts unless the rate is 3 % higher than without."""
     gains = [gains_of(one) for one in chances]
     costs = [[0.0, *(MACHINES[machine](n) for n in range(1, 9))] for _ in gains]
 
@@ -253,7 +253,9 @@ def test_the_rows_of_all_groups_together_have_the_best_rate(chances, machine, sp
 
     best = max(map(rate, itertools.product(*(range(1, len(gain) + 1) for gain in gains))))
     rows = rows_of(gains, costs, len(gains), spent_ms)
-    assert rate(rows) == pytest.approx(best, rel=1e-6)
+    plain = rate([1] * len(gains))
+    assert best >= 1.0299 * plain or rows == [1] * len(gains)
+    assert best <= 1.0301 * plain or rate(rows) == pytest.approx(best, rel=1e-6)
 
 
 def test_a_draft_goes_on_while_what_it_may_still_bring_is_worth_its_steps():

@@ -13,6 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import mul
+from typing import Final
+
+# Times the rate without drafts. On a curve on which single rows seem too expensive every guess would be submitted, and
+# what they really cost never seen: a simulated machine with spikes locked itself in at 0.92 of plain decoding.
+CLEAR: Final = 1.03
 
 
 def gains_of(chances: Sequence[float]) -> list[float]:
@@ -44,7 +49,7 @@ def rows_of(
     rows, ms = [1] * len(gains), spent_ms + sum([cost[1] for cost in costs])
     if ms <= 0:
         return rows
-    rate = n_writing / ms
+    rate = CLEAR * n_writing / ms
     while True:
         better, ids, ms = [], float(n_writing), spent_ms
         for gain, cost in zip(gains, costs, strict=True):

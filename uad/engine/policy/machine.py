@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from uad.base.types import Origin
-from uad.engine.policy.choose import gains_of
+from uad.engine.policy.choose import CLEAR, gains_of
 from uad.engine.policy.cost import CostCurve, CostSample
 
 # Probability that an id of an unknown drafter is accepted, if all before it are.
@@ -107,7 +107,8 @@ class Machine:
 class CostTable:
     """Milliseconds of a round by the rows of each sequence, made as far as they are asked for.
 
-    Several rows cost no less than one, whatever was measured.
+    Several rows cost clearly more than one, whatever was measured: else a curve on which single rows are too expensive
+    has every guess submitted, right or not, and never sees what they really cost.
 
     Where more rows cost less, as on machines whose curve has steps, drafts are padded: `level` says to how many rows,
     and costs are those of it. A target whose memory needs checkpoints is not padded: dummy rows would have to be taken
@@ -139,9 +140,9 @@ class CostTable:
             k = len(ms)
             self._measure(k + self._n_padding)
             best = min(range(k, k + self._n_padding + 1), key=raw.__getitem__) if k > 1 else k
-            rows = best if raw[best] < raw[k] else k
+            rows = best if CLEAR * raw[best] < raw[k] else k
             self._rows.append(rows)
-            least = raw[1] if k > 1 else 0.0
+            least = CLEAR * raw[1] if k > 1 else 0.0
             ms.append(max(raw[rows], least) + (self._change_ms if k > 1 else 0.0) + self._kept_ms(k))
         return ms
 

@@ -22,6 +22,8 @@ def _without_its_own_api() -> None:
             raise AttributeError(name)
         del package.__getattr__
         loader.exec_module(package)
+        if (native := sys.modules.get("uad.llama.backend.native")) is not None:
+            native.take_log_back()
         return getattr(package, name)
 
     package.__getattr__ = late  # type: ignore[method-assign]

@@ -97,6 +97,12 @@ def start() -> Log:
     return log
 
 
+def take_log_back() -> None:
+    """Receive llama.cpp's log again, where that was begun: the binding's own API takes it when it is imported."""
+    if start.cache_info().currsize:
+        lib.llama_log_set(start().callback, ctypes.c_void_p(0))
+
+
 class Owner:
     """An owner of memory of llama.cpp: use it with `with`, or call `close`, as often as you like."""
 
