@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kit.models import DRAFTS, TARGET, config
+from kit.models import TARGET, config
 from words import words_of
 
 from uad.base.config import ModelConfig, load_config
@@ -17,7 +17,6 @@ from uad.base.errors import ConfigError
 from uad.base.types import Rows
 from uad.llama.context import Context, context_params
 from uad.llama.model import Model, trained_context, training_note
-from uad.runtime.open import open_parts
 from uad.runtime.plan import plan
 from uad.runtime.target import open_target
 
@@ -142,11 +141,3 @@ def test_stretching_changes_what_the_model_computes():
         {"rope_scaling": "yarn", "rope_freq_scale": 0.25, "yarn_orig_ctx": 256},
     ):
         assert not np.allclose(plain, logits(**changes), atol=0.01), changes
-
-
-def test_a_draft_beyond_its_training_is_named():
-    given = config(n_ctx=512)
-    planned = plan(replace(given, draft=ModelConfig(DRAFTS["zephyr"], n_ctx=40960, n_threads=1)))
-    parts = open_parts(planned, lambda what, share: None)
-    with parts.stack:
-        assert any(line.startswith("the draft's context of 40960 tokens is beyond") for line in parts.info.notes)
