@@ -9,7 +9,6 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
 
 from uad.base.common.embedding import EmbeddingFacts, Embeds, Ids, Vectors
@@ -41,7 +40,6 @@ from uad.runtime.timing import TIMING
 from uad.text.mapping.recognise import bos_name, eos_name
 
 _log = logging.getLogger("uad")
-_LAST_WORDS_S = 10.0  # for clients to get their errors, once llama.cpp has given up
 _GEMMA = {"query": "task: search result | query: ", "document": "title: {title} | text: "}
 """Prefixes that EmbeddingGemma was trained with; its files do not say them."""
 
@@ -95,7 +93,7 @@ class _EmbeddingPasses:
                 self._pass(self._queue.take())
             self._queue.fail_all(UnavailableError("the server is shutting down"))
         except Exception as error:
-            self._stop(error)
+            self._commands.refuse(error, self.fail_all)
 
     def _obey(self) -> bool:
         while True:
@@ -136,19 +134,6 @@ class _EmbeddingPasses:
         """End all requests that wait."""
         self._queue.fail_all(error)
 
-    def _stop(self, error: Exception) -> None:
-        """Remember the fatal error, end all requests with it, and go on refusing until closed."""
-        _log.error("the model thread stopped: %s", error, exc_info=not isinstance(error, UadError))
-        fatal = error if isinstance(error, UadError) else UadError(f"internal error: {type(error).__name__}: {error}")
-        with self._commands.lock:
-            self._commands.error = fatal
-        self.fail_all(fatal)
-        self._commands.tell_stopped()
-        while (command := self._commands.get()) is not None:
-            with suppress(Exception):
-                command()
-                self.fail_all(fatal)
-
     def close(self) -> None:
         """Free the model."""
         self.context.close()
@@ -160,7 +145,6 @@ class Embedder(native.Owner):
 
     def __init__(self, config: Config, progress: Report) -> None:
         self._config, self._commands = config, Commands()
-        self._gave_up, self._is_over = threading.Event(), threading.Event()
         built: Future[_EmbeddingPasses] = Future()
         self._thread = threading.Thread(target=self._main, args=(built, progress), name="uad-model", daemon=True)
         self._thread.start()
@@ -173,7 +157,7 @@ class Embedder(native.Owner):
             context.pooling, context.width, context.n_most, own.normalize, {**known, **dict(own.prefixes)}
         )
         self.sleeper = self._passes.sleeper
-        self._forget = abort.listen(self._give_up)
+        self._forget = abort.listen(lambda message: self._commands.give_up(message, self._passes.fail_all))
 
     def _main(self, built: Future[_EmbeddingPasses], progress: Report) -> None:
         try:
@@ -236,26 +220,10 @@ class Embedder(native.Owner):
                 return
             self._commands.is_closed = True
             self._commands.put(None)
-        if self._gave_up.is_set():  # the model thread never ends; the one that failed ends the process
-            self._is_over.set()
-            threading.Event().wait(_LAST_WORDS_S)
+        if self._commands.gave_up():
             return
         self._thread.join()
         self._forget()
-
-    def _give_up(self, message: str) -> None:
-        """End all requests, and wait until the user of this object has closed it: the process ends after this. On the
-        thread that failed.
-        """
-        commands = self._commands
-        with commands.lock:
-            commands.error = commands.error or UadError(message)
-            is_closing = commands.is_closed
-        self._gave_up.set()
-        self._passes.fail_all(UadError(message))
-        commands.tell_stopped()
-        if not is_closing:
-            self._is_over.wait(_LAST_WORDS_S)
 
 
 class EmbeddingRuntime(native.Owner):

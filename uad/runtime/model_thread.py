@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from contextlib import suppress
 from pathlib import Path
 
 from uad.base.errors import UadError, UnavailableError
@@ -58,7 +57,7 @@ class ModelThread:
                 with logged("what slots held could not be cleared away"):
                     engine.leave()
         except Exception as error:
-            self._stop(error)
+            self._commands.refuse(error, self._fail_all)
         finally:
             self.between_rounds.set()
 
@@ -108,21 +107,6 @@ class ModelThread:
             except Exception as error:
                 _log.warning("costs could not be measured again: %s", error)
                 self._engine.texts.forget()  # what the slots hold may have been written over
-
-    def _stop(self, error: Exception) -> None:
-        """Remember the fatal error, end all requests with it, and go on refusing until closed."""
-        _log.error("the model thread stopped: %s", error, exc_info=not isinstance(error, UadError))
-        fatal = error if isinstance(error, UadError) else UadError(f"internal error: {type(error).__name__}: {error}")
-        commands = self._commands
-        with commands.lock:
-            commands.error = fatal
-        with logged("what the fatal error left could not be cleared away"):  # what broke may break again
-            self._fail_all(fatal)
-        commands.tell_stopped()
-        while (command := commands.get()) is not None:
-            with suppress(Exception):
-                command()
-                self._turns.fail_all(fatal)
 
 
 def statistics(stats: DrafterStats) -> str:

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import itertools
 import logging
-import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 
 from uad.base.common.embedding import Embeds
 from uad.base.config import Config
@@ -31,7 +29,6 @@ from uad.runtime.worker_watch import WorkerWatch
 _log = logging.getLogger("uad")
 LONGEST_ROUND_S = 20.0
 """So long a round may go on after it was asked to stop: passes over workers and on GPUs cannot be interrupted."""
-_LAST_WORDS_S = 10.0  # for clients to get their errors, once llama.cpp has given up
 
 
 class Runtime(Loaded):
@@ -43,7 +40,6 @@ class Runtime(Loaded):
         self.config = config
         self._commands = Commands()
         self._numbers = itertools.count(1)
-        self._gave_up, self._is_over = threading.Event(), threading.Event()
         built: Future[ModelThread] = Future()
         self._thread = threading.Thread(
             target=self._main, args=(built, progress, planned), name="uad-model", daemon=True
@@ -103,9 +99,7 @@ class Runtime(Loaded):
             commands.put(None)
             commands.hurry.set()
             self._engine.interrupt()
-        if self._gave_up.is_set():  # the model thread never ends; the one that failed ends the process
-            self._is_over.set()
-            threading.Event().wait(_LAST_WORDS_S)
+        if commands.gave_up():
             return
         if not self._model.between_rounds.wait(LONGEST_ROUND_S):
             raise DecodeError(
@@ -205,22 +199,8 @@ class Runtime(Loaded):
     # --- llama.cpp gives up
 
     def _give_up(self, message: str) -> None:
-        """End all requests, and wait until the user of this object has closed it: the process ends after this. On the
-        thread that failed; the model's waits for llama.cpp, for ever.
-        """
-        error, commands = UadError(message), self._commands
-        with commands.lock:
-            commands.error = commands.error or error
-            is_closing = commands.is_closed
-        self._gave_up.set()
-        if self._slots is not None:
-            self._slots.fail_all(error)
-        with suppress(Exception):
-            with suppress(queue.Empty):
-                while True:  # requests that were submitted and not yet seen get the error, too
-                    if (command := commands.get(block=False)) is not None:
-                        command()
-            self._parts.turns.tell_all(error)
-        commands.tell_stopped()
-        if not is_closing:
-            self._is_over.wait(_LAST_WORDS_S)
+        def begin(error: UadError) -> None:
+            if self._slots is not None:
+                self._slots.fail_all(error)
+
+        self._commands.give_up(message, self._parts.turns.tell_all, begin)
