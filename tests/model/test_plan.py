@@ -6,6 +6,7 @@ import json
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
+from kit.embedding_models import make as make_embedding
 from kit.head_models import make_with_head
 from kit.models import DRAFTS, TARGET, config
 from kit.tiny_models import make
@@ -130,6 +131,16 @@ def test_where_it_does_not_fit_it_says_with_which_changes_it_does(capsys, monkey
     assert any(line.startswith("-ctk q8_0 -ctv q8_0: a context of 32,768 tokens fits") for line in said["ways_out"])
     assert uad_plan(TARGET, DRAFTS["zephyr"], "-c", "32768") == 2
     assert "does not fit" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("as_draft", [False, True])
+def test_a_model_that_embeds_is_no_plan_for_writing(as_draft, tmp_path, capsys):
+    """`uad serve` opens it otherwise as a target, and refuses it as a draft."""
+    embeds = make_embedding("bert", tmp_path)
+    assert uad_plan(*((TARGET, embeds) if as_draft else (embeds,))) == 2
+    said = capsys.readouterr().err
+    assert ("cannot generate text" if as_draft else "uad plan is for models that write") in said
+    assert "WARN" not in said
 
 
 def test_a_model_of_a_hub_is_not_here(capsys):

@@ -22,7 +22,7 @@ from uad.llama.backend.devices import offloads
 from uad.llama.context import context_params
 from uad.llama.kernels import use as kernels
 from uad.llama.kernels.sizes import copied
-from uad.llama.model import cannot_load, header_params, n_ctx_trained
+from uad.llama.model import cannot_load, header_params, n_ctx_trained, refuse_encoder
 from uad.llama.rearranged import rearranged
 
 _MIB = 1 << 20
@@ -83,6 +83,11 @@ class Footprint(native.Owner):
             self._model: ctypes.c_void_p | None = _load(config)
         if not self._model:
             raise cannot_load(config.path, role, self._log.reason())
+        try:
+            refuse_encoder(self._model, config.path, role)
+        except BaseException:
+            self.close()
+            raise
         self.n_ctx_train = n_ctx_trained(self._model)
         self.n_vocab = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model)))
         self.has_state = bool(lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))

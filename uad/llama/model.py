@@ -59,7 +59,7 @@ class Model(native.Owner):
             self.adapters = Adapters(self._handle, config.loras, config.apply_loras, role)
             self.info = self._read_info()
             if not config.embeds:
-                self._refuse_encoders(role)
+                refuse_encoder(self.handle, self.path, role)
             self.vocab = made_quick(
                 read_vocab(self.native_vocab, self.meta, config.path.name), self.native_vocab, self.meta, config.path
             )
@@ -101,12 +101,6 @@ class Model(native.Owner):
             chat_template=template.decode(errors="replace") if template else None,
             arch=self.meta("general.architecture") or "",
         )
-
-    def _refuse_encoders(self, role: str) -> None:
-        arch = self.meta("general.architecture") or "unknown"
-        generates = lib.llama_model_has_decoder(self.handle) and not lib.llama_model_has_encoder(self.handle)
-        if not generates or self.meta(f"{arch}.attention.causal") == "false":
-            raise _encoder(role, self.path, arch)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -219,6 +213,14 @@ def _refuse_by_header(path: Path, role: str, params: Any) -> None:
     finally:
         lib.llama_model_free(handle)
     if causal == "false" or "bert" in arch or arch == "t5encoder":
+        raise _encoder(role, path, arch)
+
+
+def refuse_encoder(handle: ctypes.c_void_p, path: Path, role: str) -> None:
+    """Raises ModelLoadError for a model that cannot write text; its header is enough."""
+    arch = metadata(handle, "general.architecture") or "unknown"
+    generates = lib.llama_model_has_decoder(handle) and not lib.llama_model_has_encoder(handle)
+    if not generates or metadata(handle, f"{arch}.attention.causal") == "false":
         raise _encoder(role, path, arch)
 
 

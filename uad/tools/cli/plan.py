@@ -20,7 +20,7 @@ from uad.base.config.argv import Parser
 from uad.base.config.flags import GROUPS
 from uad.base.console import console_on
 from uad.base.errors import ConfigError
-from uad.tools.cli.models import parse
+from uad.tools.cli.models import embeds, parse
 
 if TYPE_CHECKING:
     from uad.pairs.choose import PairView
@@ -92,6 +92,11 @@ def main(argv: Sequence[str]) -> int:
     for model in (config.target, config.draft):
         if model is not None and model.hub is not None:
             raise ConfigError("uad plan reads files that are here; `uad serve` fetches those of --hf-repo first")
+    if embeds(config):
+        raise ConfigError(
+            f"{config.target.path} embeds or ranks texts: `uad serve` opens it alone, without a draft; uad plan is for "
+            "models that write"
+        )
     shown = look(config)
     if args.json:
         print(json.dumps(shown.as_json()))
