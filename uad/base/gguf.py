@@ -11,7 +11,7 @@ import mmap
 import re
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -41,6 +41,7 @@ BLOCKS = (
 TypeSizes = Callable[[int], tuple[int, int] | None]
 _askable: list[TypeSizes] = []
 
+_TensorInfo = tuple[str, tuple[int, ...], int, int]
 Span = tuple[int, int]
 """Where something begins in a file, and where it ends."""
 
@@ -199,7 +200,8 @@ class GgufFile:
 @dataclass(frozen=True, slots=True)
 class _Header:
     """A header that was parsed: the file's size and version, where the header ends, a hash of its bytes, and what it
-    holds. unknown: what is stored in a way that nobody knows.
+    holds. infos: name, shape, type and place of each tensor; n_askable: of those who know sizes of types, when
+    `tensors` were placed; unknown: what is stored in a way that nobody knows.
     """
 
     size: int
@@ -207,28 +209,32 @@ class _Header:
     end: int
     digest: bytes
     values: dict[str, Value]
-    tensors: tuple[Tensor, ...]
+    infos: Sequence[_TensorInfo]
     alignment: int
-    unknown: str
+    n_askable: int = -1
+    tensors: tuple[Tensor, ...] = ()
+    unknown: str = ""
 
 
 _MOST_HEADERS = 8
-_headers: dict[tuple[Path, int], _Header] = {}
-"""The latest headers, by path and the number of `_askable`: a start reads each a dozen times, and a vocabulary of
-150,000 tokens takes 0.15 s to parse, 0.01 s to hash.
+_headers: dict[Path, _Header] = {}
+"""The latest headers: a start reads each a dozen times, and a vocabulary of 150,000 tokens takes 0.15 s to parse, but
+0.01 s to hash.
 """
 
 
 def _header_of(path: Path, data: mmap.mmap) -> _Header:
     """The header of a file, parsed or kept. Raises ModelLoadError, or one of `_DAMAGED`."""
-    key = path, len(_askable)
-    header = _headers.get(key)
-    if header is None or header.size != len(data) or header.digest != _digest(data, header.end):
-        header = _parsed(path, data)
-        _headers.pop(key, None)
+    kept = _headers.get(path)
+    is_same = kept is not None and kept.size == len(data) and kept.digest == _digest(data, kept.end)
+    header = kept if kept is not None and is_same else _parsed(path, data)
+    if header.n_askable != len(_askable):
+        header = _placed(data, header)
+    if header is not kept:
+        _headers.pop(path, None)
         while len(_headers) >= _MOST_HEADERS:
             del _headers[next(iter(_headers))]
-        _headers[key] = header
+        _headers[path] = header
     return header
 
 
@@ -239,9 +245,9 @@ def _digest(data: mmap.mmap, end: int) -> bytes:
 
 
 def _parsed(path: Path, data: mmap.mmap) -> _Header:
-    magic, version, n_tensors, n_values = _HEAD.unpack_from(data)
-    if magic != b"GGUF":
+    if data[:4] != b"GGUF":
         raise ModelLoadError(f"{path}: not a GGUF file")
+    _, version, n_tensors, n_values = _HEAD.unpack_from(data)
     if version not in (2, 3):
         raise ModelLoadError(f"{path}: GGUF version {version} is not known here; convert the model again")
     cursor = _Cursor(data, _HEAD.size)
@@ -253,10 +259,15 @@ def _parsed(path: Path, data: mmap.mmap) -> _Header:
     aligned = values.get(_ALIGNMENT)
     is_number = aligned is not None and aligned.is_whole and not aligned.is_array
     alignment = int(_numbers(data, aligned)[0]) if aligned is not None and is_number else _ALIGNMENT_BYTES
+    return _Header(len(data), version, cursor.at, _digest(data, cursor.at), values, infos, alignment)
+
+
+def _placed(data: mmap.mmap, header: _Header) -> _Header:
+    """The header with its tensors where they stand, by the sizes of types that are known now."""
     # the weights begin at the next multiple of the alignment: a header of 1,001 bytes ends with 23 of padding
-    start = cursor.at + -cursor.at % alignment
+    start = header.end + -header.end % header.alignment
     tensors, unknown = [], ""
-    for name, shape, kind, offset in infos:
+    for name, shape, kind, offset in header.infos:
         if (sizes := type_sizes(kind)) is None:
             unknown = unknown or f"tensor {name} is of type {kind}"
             continue
@@ -265,8 +276,7 @@ def _parsed(path: Path, data: mmap.mmap) -> _Header:
             raise ValueError(f"tensor {name} has rows of {shape[0] if shape else 0} numbers in blocks of {block}")
         span = _Cursor(data, start + offset).skip(math.prod(shape) // block * n_bytes)
         tensors.append(Tensor(name, shape, kind, span))
-    end = cursor.at
-    return _Header(len(data), version, end, _digest(data, end), values, tuple(tensors), alignment, unknown)
+    return replace(header, n_askable=len(_askable), tensors=tuple(tensors), unknown=unknown)
 
 
 def _numbers(data: mmap.mmap, value: Value) -> list[int | float]:
@@ -340,7 +350,7 @@ class _Cursor:
                 pass
         return Value(kind, True, (start, self.at))
 
-    def tensor(self) -> tuple[str, tuple[int, ...], int, int]:
+    def tensor(self) -> _TensorInfo:
         """Name, shape, type and place within the weights of a tensor."""
         name, n = self.name(), self.u32()
         if n > _MOST_DIMENSIONS:
