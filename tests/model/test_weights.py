@@ -55,7 +55,11 @@ CASES = {
         "avx2, 50 % of the weights, …; Q8_0 in llama.cpp's own",
     ),
     "on a worker": ((*FILE, OUTPUT), {"RPC0": 100, "CPU": 50}, "of the weights 100 % on RPC0 in kernels that …"),
-    "on two": ((*FILE, OUTPUT), {"RPC0": 75, "CUDA0": 25}, "of the weights 75 % on RPC0 and 25 % on CUDA0 in …"),
+    "on two, in the order of names": (
+        (*FILE, OUTPUT),
+        {"RPC1": 75, "RPC0": 25},
+        "of the weights 25 % on RPC0 and 75 % on RPC1 in …",
+    ),
     "split": (
         (*FILE, OUTPUT),
         {"CPU_UAD": 25, "RPC0": 75},
@@ -64,7 +68,7 @@ CASES = {
     "in memory of a GPU's host": (
         (*FILE, OUTPUT),
         {"CUDA_Host": 50, "CUDA0": 50},
-        "of the weights 50 % on CUDA_Host and 50 % on CUDA0 in kernels …",
+        "of the weights 50 % on CUDA0 and 50 % on CUDA_Host in kernels …",
     ),
     "a rare type beside a worker": (
         (*FILE, RARE[-1]),

@@ -76,7 +76,7 @@ def of(config: ModelConfig, there: Mapping[str, int]) -> Weights:
     is_all_there = bool(lie) and lie + _MIB * _ROUNDING >= packed * (1 - _ROUNDING)
     part = 1.0 if is_all_there else lie / max(packed, 1)
     own = part * sum(n for kind, n in n_bytes.items() if kind in taken) / total
-    places = {name: min(n / total, 1 - own) for name, n in there.items() if not name.startswith(_OF_CPU)}
+    places = {name: min(n / total, 1 - own) for name, n in sorted(there.items()) if not name.startswith(_OF_CPU)}
     others = [kind for kind, _ in n_bytes.most_common() if kind not in taken or not is_all_there]
     is_rest = 1 - own - sum(places.values()) > _LEAST_SHARE or (not places and others)
     return Weights(own, tuple(others) if is_rest else (), places, _adapters(config, kernels))
