@@ -192,8 +192,10 @@ def test_a_worker_whose_pipes_are_full_serves_clients() -> None:
     port, (reading, writing) = free_port(), full_pipe()
     try:
         with started(["rpc-worker", "--port", str(port), "-t", "1"], port, stdout=writing, stderr=writing) as process:
-            for _ in range(2000):
-                socket.create_connection(("127.0.0.1", port), 10).close()
+            for _ in range(2000):  # each is served before the next one: a full backlog would take seconds for each
+                with socket.create_connection(("127.0.0.1", port), 10) as connection:
+                    connection.sendall(b"\xff")
+                    assert connection.recv(1) == b""
             process.send_signal(signal.SIGINT)
             assert process.wait(PATIENCE_S) == 130
     finally:
