@@ -361,8 +361,8 @@ inline void quantized_tile(const uint8_t * group, const uint8_t * unpacked, int6
 //
 // Weights of other types would have to be unpacked into memory first: their tiles are faster on vectors (docs/kernels.md).
 
-constexpr int kWide = 16;           // columns of such a tile
-constexpr int kNarrow = 8;          // up to so many are multiplied by vectors
+constexpr int kMostColumns = 16;    // of any tile
+constexpr int kNarrow = 8;          // up to this width there is a tile of each on vectors; then matrix units take over
 constexpr int64_t kNear = 1 << 20;  // bytes of weights that stay in a core's second cache: these processors have 2 MiB
 
 #if defined(UAD_AMX)
@@ -390,8 +390,8 @@ template <int PARITY> inline void multiply_cell(const uint8_t * block, const Cel
 // 16 rows by n columns, in the order of quantized_tile. N: n where it is known, so that sums stay in registers.
 template <int N> void matrix_tile(const uint8_t * group, int64_t n_cells, const Cell * columns, int n_columns, float * out) {
     const int n = N ? N : n_columns;
-    alignas(64) int32_t products[2][kWide * kRows];
-    Floats sums[kWide];
+    alignas(64) int32_t products[2][kMostColumns * kRows];
+    Floats sums[kMostColumns];
     for (Floats & sum : sums) sum = zero();
     multiply_cell<0>(group, columns, products[0]);
     for (int64_t b = 0; b < n_cells; b++) {
@@ -408,7 +408,7 @@ template <int N> void matrix_tile(const uint8_t * group, int64_t n_cells, const 
 }
 
 inline void wide_tile(const uint8_t * group, int64_t n_cells, const void * columns, int n, float * out) {
-    if (n == kWide) matrix_tile<kWide>(group, n_cells, (const Cell *) columns, n, out);
+    if (n == kMostColumns) matrix_tile<kMostColumns>(group, n_cells, (const Cell *) columns, n, out);
     else matrix_tile<0>(group, n_cells, (const Cell *) columns, n, out);
 }
 #else
@@ -493,7 +493,7 @@ template <int TYPE> void pack_floats(int64_t k, int64_t rows, const uint8_t * fr
 // ---- one table row for each type
 
 #if defined(UAD_AVX512)
-constexpr int kTile = 8, kParts = 1, kFloatTile = 8, kFloatParts = 1;
+constexpr int kTile = 16, kParts = 1, kFloatTile = 8, kFloatParts = 1;
 #elif defined(UAD_NEON)
 constexpr int kTile = 4, kParts = 4, kFloatTile = 4, kFloatParts = 4;
 #else
@@ -511,11 +511,12 @@ struct WeightType {
     int columns;      // of a block
     int offset;       // that columns are quantized for
     int tile;         // columns of a tile, at most
+    int narrow;       // columns of a tile on vectors, at most
     bool is_float;
     size_t block;     // bytes of a group's block
     void (*pack)(int64_t k, int64_t rows, const uint8_t * from, uint8_t * to, int64_t first, int64_t last);
     // by number of columns; null where there is no tile of that width
-    void (*tiles[kNarrow + 1])(const uint8_t * group, const uint8_t * unpacked, int64_t n_cells, const void * columns, float * out);
+    void (*tiles[kMostColumns + 1])(const uint8_t * group, const uint8_t * unpacked, int64_t n_cells, const void * columns, float * out);
     // unpacks a group for several tiles of columns, for types that have to be
     void (*unpack)(const uint8_t * group, int64_t n_cells, uint8_t * to) = nullptr;
     // the tile on matrix units, where there are any
@@ -529,27 +530,30 @@ template <int TYPE, int N> void one_tile(const uint8_t * group, const uint8_t * 
         static_assert(N <= kFloatTile, "there is no tile of this width");
         float_tile<TYPE, N, kFloatParts>(group, n_cells, (const float *) columns, out);
     } else {
-        static_assert(N <= tile_columns<Format<TYPE>>(), "there is no tile of this width");
-        quantized_tile<Format<TYPE>, N, kParts>(group, unpacked, n_cells, (const Cell *) columns, out);
+            quantized_tile<Format<TYPE>, N, kParts>(group, unpacked, n_cells, (const Cell *) columns, out);
     }
 }
 
-template <int TYPE, int... n> constexpr void set_tiles(WeightType & row, std::integer_sequence<int, n...>) {
-    ((row.tiles[n + 1] = one_tile<TYPE, n + 1>), ...);
+// Tiles of 1 to kNarrow columns, and of 12 and 16 where registers are enough: all widths would take long to compile.
+template <int TYPE, int MOST> constexpr void set_tiles(WeightType & row) {
+    times<MOST>([&](auto i) {
+        constexpr int n = decltype(i)::value + 1;
+        if constexpr (n <= kNarrow || n % 4 == 0) row.tiles[n] = one_tile<TYPE, n>;
+    });
 }
 
 template <int TYPE> constexpr WeightType row_of() {
     WeightType row{};
     if constexpr (is_float<TYPE>) {
-        row = {TYPE, 1, 0, kFloatTile, true, (size_t) ggml::block_of(TYPE).bytes * kRows * kCell, pack_floats<TYPE>, {}};
-        set_tiles<TYPE>(row, std::make_integer_sequence<int, kFloatTile>());
+        row = {TYPE, 1, 0, kFloatTile, kFloatTile, true, (size_t) ggml::block_of(TYPE).bytes * kRows * kCell, pack_floats<TYPE>, {}};
+        set_tiles<TYPE, kFloatTile>(row);
     } else {
         using T = Format<TYPE>;
-        row = {TYPE, T::COLUMNS, T::SIGNED ? kBias : T::OFFSET, tile_columns<T>(), false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
-        set_tiles<TYPE>(row, std::make_integer_sequence<int, tile_columns<T>()>());
+        row = {TYPE, T::COLUMNS, T::SIGNED ? kBias : T::OFFSET, tile_columns<T>(), tile_columns<T>(), false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
+        set_tiles<TYPE, tile_columns<T>()>(row);
         if constexpr (T::IN_BYTES) row.unpack = unpack_group<T>;
 #if defined(UAD_AMX)
-        if (TYPE == ggml::Q8_0) row.tile = kWide, row.wide = wide_tile;
+        if (TYPE == ggml::Q8_0) row.tile = kMostColumns, row.narrow = kNarrow, row.wide = wide_tile;
 #endif
     }
     return row;
@@ -657,13 +661,13 @@ struct ProductPlan {
 
     // Groups that a thread takes at once: what it reads again and again for each tile of columns stays in a near cache.
     int64_t most_groups() const {
-        const int64_t near = type->wide && n_columns > kNarrow ? kNear : 128 << 10;
+        const int64_t near = type->wide && n_columns > type->narrow ? kNear : 128 << 10;
         return std::max<int64_t>(1, near / (int64_t) group_bytes(*type, k));
     }
 
     // Groups that a thread unpacks at once: they stay in a near cache beside the columns of a tile.
     int64_t unpacked_group() const { return n_cells * kBytes; }
-    int64_t most_unpacked() const { return type->unpack && n_columns > type->tile ? std::max<int64_t>(1, (128 << 10) / unpacked_group()) : 0; }
+    int64_t most_unpacked() const { return type->unpack && n_columns > widest_of_many() ? std::max<int64_t>(1, (128 << 10) / unpacked_group()) : 0; }
 
     size_t size(int n_threads) const {
         const size_t tables = ids ? sizeof(ColumnRange) * n_matrices + (sizeof(int64_t) + sizeof(float *)) * n_columns : 0;
@@ -720,11 +724,14 @@ struct ProductPlan {
             }
     }
 
-    // Columns of each tile of a matrix but the last. Tiles of equal width beat wide ones and a remainder, but on matrix
-    // units a wide one costs no more.
+    int64_t widest_of_many() const { return std::min(kNarrow, type->tile); }
+
+    // Columns of each tile of n columns but the last. Tiles of equal width beat wide ones and a remainder, but on matrix
+    // units a wide one costs no more. Wide ones on vectors serve few columns: those of many would not stay in the nearest cache.
     int64_t width(int64_t n) const {
-        const int64_t n_tiles = (n + type->tile - 1) / type->tile;
-        return type->wide ? type->tile : (n + n_tiles - 1) / n_tiles;
+        if (type->wide || (n <= type->tile && type->tiles[n])) return type->tile;
+        const int64_t most = widest_of_many(), n_tiles = (n + most - 1) / most;
+        return (n + n_tiles - 1) / n_tiles;
     }
 
     // Where the cells of the tile that begins at this column lie: those of earlier columns are before it.
@@ -796,25 +803,25 @@ struct ProductPlan {
         const ColumnRange range = this->range(m);
         const size_t bytes = group_bytes(*type, k);
         const uint8_t * groups = weights + m * matrix;
-        const bool unpacks = type->unpack && range.n > type->tile;
+        const bool unpacks = type->unpack && range.n > width(range.n);
         if (unpacks && last - first > most_unpacked()) {
             for (int64_t g = first; g < last; g += most_unpacked()) multiply(m, g, std::min(last, g + most_unpacked()));
             return;
         }
         if (unpacks)
             for (int64_t g = first; g < last; g++) type->unpack(groups + g * bytes, n_cells, unpacked + (g - first) * unpacked_group());
-        float out[kWide * kRows];
+        float out[kMostColumns * kRows];
         int64_t configured = 0;
         const int64_t width = this->width(range.n);
         for (int64_t at = 0; at < range.n; at += width) {
             const int64_t n = std::min(width, range.n - at);
-            require(n <= kNarrow ? type->tiles[n] != nullptr : type->wide && n <= kWide, "there is no tile of this width", op);
-            float * to[kWide];
+            require(n <= type->narrow ? type->tiles[n] != nullptr : type->wide && n <= kMostColumns, "there is no tile of this width", op);
+            float * to[kMostColumns];
             for (int64_t j = 0; j < n; j++) to[j] = result(m, at + j);
-            if (n > kNarrow && n != configured) configure((int) (configured = n));
+            if (n > type->narrow && n != configured) configure((int) (configured = n));
             for (int64_t g = first; g < last; g++) {
                 const int64_t n_rows = std::min<int64_t>(kRows, rows - g * kRows);
-                if (n > kNarrow) type->wide(groups + g * bytes, n_cells, tile(range.first + at), (int) n, out);
+                if (n > type->narrow) type->wide(groups + g * bytes, n_cells, tile(range.first + at), (int) n, out);
                 else type->tiles[n](groups + g * bytes, unpacks ? unpacked + (g - first) * unpacked_group() : nullptr, n_cells, tile(range.first + at), out);
                 for (int64_t j = 0; j < n; j++) memcpy(to[j] + g * kRows, out + j * kRows, n_rows * sizeof(float));
             }
