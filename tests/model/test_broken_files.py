@@ -19,7 +19,7 @@ from uad.base.errors import ModelLoadError
 from uad.base.gguf import GgufFile
 from uad.base.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.llama.footprint import Footprint
-from uad.llama.model import Model
+from uad.llama.model import Model, check_vocabulary
 from uad.llama.vocab import load_vocab
 from uad.runtime.runtime import Runtime
 
@@ -114,7 +114,13 @@ def test_what_cannot_be_read_is_refused_with_file_key_and_way_out(name: str, tin
             assert "--override-kv" not in str(caught.value), "a flag for the target only"
     if name != "an encoder":  # which memory is reckoned for, before its weights say what it is
         with pytest.raises(ModelLoadError, match=f"target {file}: llama.cpp cannot load it"):
-            Footprint(ModelConfig(file), "target", 1)
+            looked_at(file)
+
+
+def looked_at(file: Path) -> None:
+    """All that `uad plan` has llama.cpp read of a target."""
+    Footprint(ModelConfig(file), "target", 1).close()
+    check_vocabulary(ModelConfig(file), "target")
 
 
 def test_the_value_that_the_message_asks_for_mends_the_file(tiny: Path, tmp_path: Path) -> None:

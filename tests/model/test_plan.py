@@ -6,6 +6,7 @@ import json
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
+from kit.broken_files import TEXT, rewritten
 from kit.embedding_models import make as make_embedding
 from kit.head_models import make_with_head
 from kit.models import DRAFTS, TARGET, config
@@ -141,6 +142,15 @@ def test_a_model_that_embeds_is_no_plan_for_writing(as_draft, tmp_path, capsys):
     said = capsys.readouterr().err
     assert ("cannot generate text" if as_draft else "uad plan is for models that write") in said
     assert "WARN" not in said
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_a_vocabulary_that_llama_cpp_does_not_know_is_refused_as_at_a_start(role, tmp_path, capsys):
+    broken = rewritten(TARGET, tmp_path / "new.gguf", {"tokenizer.ggml.pre": (TEXT, "zzz")})
+    assert uad_plan(*((broken,) if role == "target" else (TARGET, broken))) == 2
+    said = capsys.readouterr().err
+    assert f"{role} {broken}: llama.cpp cannot load it (" in said
+    assert "'zzz'" in said
 
 
 def test_a_model_of_a_hub_is_not_here(capsys):

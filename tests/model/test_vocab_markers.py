@@ -193,7 +193,7 @@ def test_a_million_brackets_are_searched_once(tmp_path: Path) -> None:
     )
     assert made.names is not None
     assert made.names.search("<unuse" * 100_000) is None
-    assert len(made.tokenize(b"<unuse" * 20_000)) > 20_000
+    assert len(made.tokenize(b"<unuse" * 4_000)) > 4_000
 
 
 def old_chatml(folder: Path) -> Path:

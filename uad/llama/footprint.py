@@ -12,9 +12,9 @@ from dataclasses import astuple, dataclass, replace
 
 import llama_cpp.llama_cpp as lib
 
-from uad.base.config import ModelConfig
+from uad.base.config import KvOverride, ModelConfig
 from uad.base.errors import ModelLoadError
-from uad.base.gguf import all_tensors
+from uad.base.gguf import GgufFile, all_tensors
 from uad.base.model_files import check_files
 from uad.llama import nextn, placement
 from uad.llama.backend import abort, native
@@ -24,6 +24,7 @@ from uad.llama.kernels import use as kernels
 from uad.llama.kernels.sizes import copied
 from uad.llama.model import cannot_load, header_params, n_ctx_trained, refuse_encoder
 from uad.llama.rearranged import rearranged
+from uad.llama.vocab import vocab_overrides
 
 _MIB = 1 << 20
 _EXACT_POSITIONS = 1 << 18  # positions
@@ -165,7 +166,20 @@ class Footprint(native.Owner):
 
 
 def _load(config: ModelConfig) -> ctypes.c_void_p | None:
-    handle: ctypes.c_void_p | None = lib.llama_model_load_from_file(os.fsencode(config.path), header_params(config))
+    """The model without weights, and with a vocabulary of empty tokens: no size depends on it, and 150,000 real tokens
+    take 0.3 s.
+    """
+    params = header_params(config)
+    try:
+        with GgufFile(config.path) as file:
+            arch, n_vocab = file.text("general.architecture"), file.length("tokenizer.ggml.tokens")
+    except ModelLoadError:
+        n_vocab = 0  # llama.cpp has the better words for what is wrong with it
+    if n_vocab:
+        empty = (KvOverride("tokenizer.ggml.model", "no_vocab"), KvOverride(f"{arch}.vocab_size", n_vocab))
+        others = tuple(own for own in config.overrides if own.key not in [one.key for one in empty])
+        params.kv_overrides = vocab_overrides(replaced=(*others, *empty))
+    handle: ctypes.c_void_p | None = lib.llama_model_load_from_file(os.fsencode(config.path), params)
     return handle
 
 

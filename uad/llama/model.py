@@ -216,6 +216,25 @@ def _refuse_by_header(path: Path, role: str, params: Any) -> None:
         raise _encoder(role, path, arch)
 
 
+def has_vocabulary(config: ModelConfig) -> bool:
+    """Whether llama.cpp can load the file's vocabulary. It may be asked while others load models: no log is read."""
+    params = lib.llama_model_default_params()
+    params.vocab_only = True
+    params.kv_overrides = vocab_overrides(replaced=config.overrides)
+    handle = lib.llama_model_load_from_file(os.fsencode(config.path), params)
+    if handle:
+        lib.llama_model_free(handle)
+    return bool(handle)
+
+
+def check_vocabulary(config: ModelConfig, role: str) -> None:
+    """Raises ModelLoadError with llama.cpp's reason where it cannot load the file's vocabulary."""
+    log = native.start()
+    log.clear()
+    if not has_vocabulary(config):
+        raise cannot_load(config.path, role, log.reason())
+
+
 def refuse_encoder(handle: ctypes.c_void_p, path: Path, role: str) -> None:
     """Raises ModelLoadError for a model that cannot write text; its header is enough."""
     arch = metadata(handle, "general.architecture") or "unknown"

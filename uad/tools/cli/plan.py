@@ -107,11 +107,14 @@ def main(argv: Sequence[str]) -> int:
 
 def look(config: Config) -> Shown:
     """Everything about a start of this configuration. Raises ConfigError or ModelLoadError."""
+    from uad.llama.model import check_vocabulary, has_vocabulary
     from uad.runtime.costs.fit import NoRoomError
     from uad.runtime.plan import plan
 
     limits = available()
-    with ThreadPoolExecutor(1) as others:  # llama.cpp reads headers meanwhile, without Python's lock
+    models = [(config.target, "target"), *([(config.draft, "draft")] if config.draft is not None else [])]
+    with ThreadPoolExecutor(2) as others:  # llama.cpp reads headers meanwhile, without Python's lock
+        whole = others.submit(lambda: [has_vocabulary(model) for model, _ in models])
         looked = others.submit(lambda: (tuple(_formats(config)), _pair(config)))
         try:
             planned = plan(config, limits)
@@ -120,6 +123,9 @@ def look(config: Config) -> Shown:
             formats, pair = looked.result()
             return Shown(config, None, error.wanted, limits, str(error), pair, formats, out)
         formats, pair = looked.result()
+    if not all(whole.result()):
+        for model, role in models:
+            check_vocabulary(model, role)
     return Shown(planned.config, planned, planned.memory, limits, "", pair, formats)
 
 
