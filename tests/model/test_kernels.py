@@ -89,7 +89,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Libra
     monkeypatch.delenv(library.VARIABLE, raising=False)
     monkeypatch.setattr(use, "started", use.cache(use.started.__wrapped__))
     monkeypatch.setattr(use, "_switch", SimpleNamespace(parts=None))
-    monkeypatch.setattr(use.amx, "buffers", lambda device: {library.BUFFER: 1})
+    monkeypatch.setattr(use, "extra_buffers", lambda device: {library.BUFFER: 1})
 
     def make(*words: str, **options: Any) -> Library:
         path = tmp_path / "libuad_kernels.so"
@@ -503,7 +503,7 @@ def test_models_of_one_process_may_want_different_kernels(made, children) -> Non
 def test_a_model_that_was_loaded_before_leaves_all_to_llama_cpp(made, children, monkeypatch) -> None:
     children[0].append((0, steps(*PARTS), ""))
     one = made()
-    monkeypatch.setattr(use.amx, "buffers", lambda device: {"CPU_REPACK": 1})
+    monkeypatch.setattr(use, "extra_buffers", lambda device: {"CPU_REPACK": 1})
     assert use.started().note() == "kernels: llama.cpp's own (a model was loaded without them before)"
     assert one.functions.log[1:] == [(part, False) for part in PARTS]
 

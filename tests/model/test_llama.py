@@ -109,7 +109,7 @@ def test_amx_multiplies_right_or_is_left_alone(model) -> None:
     ],
 )
 def test_amx_is_left_alone_where_trying_it_ended_a_process(monkeypatch, code, said, broken) -> None:
-    monkeypatch.setattr(amx, "buffers", lambda device: {"AMX": 1})
+    monkeypatch.setattr(amx, "extra_buffers", lambda device: {"AMX": 1})
     monkeypatch.setattr(
         amx.subprocess, "run", lambda *command, **options: SimpleNamespace(returncode=code, stderr=said)
     )
@@ -122,7 +122,7 @@ def test_amx_is_left_alone_where_trying_it_ended_a_process(monkeypatch, code, sa
 
 def test_without_buffers_of_amx_nothing_is_tried(monkeypatch) -> None:
     """They are not there on other processors, nor where uad's kernels took them off the list."""
-    monkeypatch.setattr(amx, "buffers", lambda device: {"CPU_UAD": 1, "CPU_REPACK": 2})
+    monkeypatch.setattr(amx, "extra_buffers", lambda device: {"CPU_UAD": 1, "CPU_REPACK": 2})
     monkeypatch.setattr(amx.subprocess, "run", None)
     assert not amx.is_broken()
 

@@ -177,7 +177,7 @@ def _load(config: ModelConfig) -> ctypes.c_void_p | None:
         n_vocab = 0  # llama.cpp has the better words for what is wrong with it
     if n_vocab:
         empty = (KvOverride("tokenizer.ggml.model", "no_vocab"), KvOverride(f"{arch}.vocab_size", n_vocab))
-        others = tuple(own for own in config.overrides if own.key not in [one.key for one in empty])
+        others = tuple(own for own in config.overrides if own.key not in {override.key for override in empty})
         params.kv_overrides = vocab_overrides(replaced=(*others, *empty))
     handle: ctypes.c_void_p | None = lib.llama_model_load_from_file(os.fsencode(config.path), params)
     return handle

@@ -22,7 +22,8 @@ import llama_cpp.llama_cpp as lib
 
 from uad.base.config import ModelConfig
 from uad.llama import nextn, placement
-from uad.llama.backend import amx, native
+from uad.llama.backend import native
+from uad.llama.backend.devices import extra_buffers
 from uad.llama.backend.ggml import function, has
 from uad.llama.backend.symbols import CPU_DEVICE, TYPES, UNSTABLE, WEIGHTS, InitParams, NativeTensor
 from uad.llama.context import context_params
@@ -132,7 +133,7 @@ class Buffers:
     def __init__(self) -> None:
         self._device = function("ggml_backend_dev_by_type")(CPU_DEVICE)
         new = function("ggml_backend_buft_alloc_buffer")
-        self.by_name = {name: int(new(kind, 0)) for name, kind in amx.buffers(self._device).items()}
+        self.by_name = {name: int(new(kind, 0)) for name, kind in extra_buffers(self._device).items()}
         self._supports = function("ggml_backend_dev_supports_op")
 
     def close(self) -> None:

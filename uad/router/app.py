@@ -14,31 +14,31 @@ from uad.http.edge.edge import EDGE, Edge, own_path
 from uad.http.edge.replies import FAILED, STREAM, Handler, errors, id_of_request, name_request, refused
 from uad.http.server.app import ABSENT_BY_ANY_METHOD, GET_ROUTES, MAX_BODY, POST_ROUTES
 from uad.http.server.info import runs_as_ollama
-from uad.router import lists
+from uad.router import lists, own_routes
 from uad.router.refusal import RoutingError
 from uad.router.routing import to_model
 from uad.router.state import ROUTER, RouterState
 
 log = logging.getLogger("uad.router")
 OWN_GETS = {
-    "/health": lists.health,
-    "/v1/health": lists.health,
+    "/health": own_routes.health,
+    "/v1/health": own_routes.health,
     "/v1/models": lists.models,
     "/models": lists.models,
-    "/models/sse": lists.events,
+    "/models/sse": own_routes.events,
     "/v1/models/{id:.+}": lists.model,
     gemini.PATH: lists.google_models,
     f"{gemini.PATH}/{{model:.+}}": lists.google_model,
-    "/props": lists.props,
-    "/metrics": lists.metrics,
+    "/props": own_routes.props,
+    "/metrics": own_routes.metrics,
     "/api/tags": lists.tags,
     "/api/ps": lists.running,
-    "/api/version": lists.version,
+    "/api/version": own_routes.version,
 }
 OWN_POSTS = {
-    "/models": lists.models_are_files,
-    "/models/load": lists.load,
-    "/models/unload": lists.unload,
+    "/models": own_routes.models_are_files,
+    "/models/load": own_routes.load,
+    "/models/unload": own_routes.unload,
     "/api/show": lists.show,
 }
 """Routes that the router answers itself. All other routes of uad go to a model: `http/server/app.py` has them."""
@@ -66,8 +66,8 @@ def _routes() -> Iterator[tuple[str, str, Handler]]:
     yield from (("GET", path, handler) for path, handler in OWN_GETS.items())
     yield from (("POST", path, to_model) for path in POST_ROUTES if path not in OWN_POSTS)
     yield from (("GET", path, to_model) for path in GET_ROUTES if path not in OWN_GETS)
-    yield "DELETE", "/models", lists.models_are_files
-    yield from (("*", path, lists.absent_route) for path in ABSENT_BY_ANY_METHOD)
+    yield "DELETE", "/models", own_routes.models_are_files
+    yield from (("*", path, own_routes.absent_route) for path in ABSENT_BY_ANY_METHOD)
 
 
 @web.middleware

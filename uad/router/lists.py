@@ -1,6 +1,4 @@
-"""Routes that a router answers itself: which models there are and what they do, in the words of llama-server, OpenAI
-and Ollama.
-"""
+"""Which models there are, what they do and which are loaded, for clients of llama-server, OpenAI, Google and Ollama."""
 
 from __future__ import annotations
 
@@ -13,10 +11,8 @@ from http import HTTPStatus
 import aiohttp
 from aiohttp import web
 
-from uad import __version__
 from uad.base.common.files import path_text
 from uad.base.common.json_out import Json
-from uad.base.errors import NotSupportedError
 from uad.http.apis import gemini, ollama
 from uad.http.apis.anthropic import listed_model
 from uad.http.apis.gemini import GEMINI
@@ -24,9 +20,7 @@ from uad.http.edge.edge import EDGE, own_path
 from uad.http.edge.json_in import parse_object
 from uad.http.edge.replies import reply
 from uad.router.instances import PooledModel
-from uad.router.metrics import CONTENT_TYPE, render
-from uad.router.refusal import later, wrong
-from uad.router.routing import members_of, model_named, to_model
+from uad.router.routing import members_of, model_named
 from uad.router.state import ROUTER, RouterState
 
 _LATEST_S = 253402300799.0
@@ -34,11 +28,6 @@ _LATEST_S = 253402300799.0
 _MAKES = {"": "text", "embedding": "embeddings", "rerank": "scores"}
 _PATIENCE_S = 2.0
 """For what a process says of itself; it is left out where that takes longer."""
-
-
-async def health(request: web.Request) -> web.Response:
-    """GET /health."""
-    return reply({"status": "ok"})
 
 
 async def models(request: web.Request) -> web.Response:
@@ -103,11 +92,12 @@ async def _status(state: RouterState, pooled: PooledModel) -> Json:
 
 async def _asked_json(state: RouterState, pooled: PooledModel, path: str) -> Json:
     """The answer of the model's process about itself; empty where it is not loaded or does not answer soon."""
-    text = await _asked(state, pooled, path)
+    text = await asked(state, pooled, path)
     return parse_object(text) if text else {}
 
 
-async def _asked(state: RouterState, pooled: PooledModel, path: str) -> bytes:
+async def asked(state: RouterState, pooled: PooledModel, path: str) -> bytes:
+    """The body of a model's answer to GET `path`; empty where it is not loaded, or does not answer in time."""
     child = None if pooled.running is None else pooled.running.child
     if child is None:
         return b""
@@ -145,87 +135,7 @@ async def _google_entry(state: RouterState, pooled: PooledModel) -> Json:
     return {**known, **loaded, "name": known["name"], "displayName": known["displayName"]}
 
 
-async def load(request: web.Request) -> web.Response:
-    """POST /models/load {model}: begin to load it."""
-    state = request.app[ROUTER]
-    state.pool.load(await _asked_for(request, state))
-    return reply({"success": True})
-
-
-async def unload(request: web.Request) -> web.Response:
-    """POST /models/unload {model}: begin to end its process."""
-    state = request.app[ROUTER]
-    state.pool.unload(await _asked_for(request, state))
-    return reply({"success": True})
-
-
-async def _asked_for(request: web.Request, state: RouterState) -> PooledModel:
-    """The model that the body names."""
-    shared = request.app[EDGE]
-    members = await members_of(await shared.bodies.read(request, shared.config.timeout))
-    name = members.get("model")
-    if not isinstance(name, str) or not name:
-        raise wrong("model: name the model, as GET /models lists it")
-    return state.pool.find(name)
-
-
-async def events(request: web.Request) -> web.StreamResponse:
-    """GET /models/sse: what becomes of models."""
-    state = request.app[ROUTER]
-    if state.events.is_full:
-        raise later("too many listen to /models/sse; close one", 1)
-    pause = state.config.server.sse_ping_interval
-    return await state.events.send(request, pause if pause > 0 else None)
-
-
-async def props(request: web.Request) -> web.StreamResponse:
-    """GET /props: the router's, with ?model= those of a model."""
-    if request.query.get("model"):
-        return await to_model(request)
-    config = request.app[ROUTER].config
-    return reply(
-        {
-            "role": "router",
-            "max_instances": config.router.models_max,
-            "models_autoload": config.router.autoload,
-            "model_alias": "uad",
-            "model_path": "none",
-            "default_generation_settings": {"params": {}, "n_ctx": 0},
-            "ui_settings": {},
-            "build_info": f"b-uad-{__version__}",
-            "cors_proxy_enabled": False,
-        }
-    )
-
-
-async def metrics(request: web.Request) -> web.StreamResponse:
-    """GET /metrics: those of all loaded models with a label `model`, and the router's; with ?model= those of one."""
-    state = request.app[ROUTER]
-    if not state.config.server.metrics:
-        raise NotSupportedError("the metrics endpoint is off; start the server with --metrics")
-    if request.query.get("model"):
-        return await to_model(request)
-    running = state.pool.running
-    texts = await asyncio.gather(*(_asked(state, pooled, "/metrics") for pooled in running))
-    named = {pooled.model.name: text.decode(errors="replace") for pooled, text in zip(running, texts, strict=True)}
-    headers = {"Content-Type": CONTENT_TYPE, "Process-Start-Time-Unix": str(state.started)}
-    return web.Response(text=render(state.pool, named), headers=headers)
-
-
-async def models_are_files(request: web.Request) -> web.Response:
-    """POST and DELETE /models: llama-server downloads and deletes there."""
-    raise NotSupportedError(
-        "models are files of the folder: put one there or take it away, and the list follows; a section of "
-        "--models-preset with hf-repo = USER/REPO fetches one"
-    )
-
-
 # --- Ollama's
-
-
-async def version(request: web.Request) -> web.Response:
-    """GET /api/version."""
-    return reply({"version": ollama.VERSION})
 
 
 async def tags(request: web.Request) -> web.Response:
@@ -271,14 +181,6 @@ async def show(request: web.Request) -> web.Response:
             "capabilities": _capabilities(pooled),
             "modified_at": _listed(pooled)["modified_at"],
         }
-    )
-
-
-async def absent_route(request: web.Request) -> web.Response:
-    """Routes of other servers that change which models there are, or make no text."""
-    raise NotSupportedError(
-        f"{request.path} is not supported: models are files of the folder that this server was started with, and "
-        "generate text"
     )
 
 

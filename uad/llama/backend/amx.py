@@ -7,7 +7,7 @@ this processor, and AMX is not used. Where uad's kernels compute, they have take
 list (kernels/src/library.cpp), and nothing is tried.
 
 This module can go once VERSIONS (`symbols.py`) begins with a llama.cpp that keeps the configuration under every GCC it
-compiles with: when issue 20824 is closed by a change of ggml-cpu/amx. Only `buffers` has other users.
+compiles with: when issue 20824 is closed by a change of ggml-cpu/amx.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from uad.base.common import children
 from uad.base.config import ModelConfig
 from uad.llama.backend import native
 from uad.llama.backend.abort import GAVE_UP
+from uad.llama.backend.devices import extra_buffers
 from uad.llama.backend.ggml import function as _ggml
-from uad.llama.backend.ggml import registered
 from uad.llama.backend.symbols import CPU_DEVICE, InitParams
 
 _BUFFER = "AMX"
@@ -50,7 +50,7 @@ def is_broken() -> bool:
     registered: llama.cpp copies its list of buffers when it is first read.
     """
     native.start()
-    return _BUFFER in buffers(_ggml("ggml_backend_dev_by_type")(CPU_DEVICE)) and _crashes()
+    return _BUFFER in extra_buffers(_ggml("ggml_backend_dev_by_type")(CPU_DEVICE)) and _crashes()
 
 
 @cache
@@ -74,26 +74,14 @@ def choosy_buffers() -> frozenset[str]:
     CPU_REPACK, and of uad's kernels, ask for no more than the weight's type and sizes.
     """
     native.start()
-    return frozenset(buffers(_ggml("ggml_backend_dev_by_type")(CPU_DEVICE))) - {"CPU_REPACK", "CPU_UAD"}
-
-
-def buffers(device: int) -> dict[str, int]:
-    """The kinds of buffers that weights can be rearranged into, by name."""
-    registry = _ggml("ggml_backend_dev_backend_reg")(device)
-    kinds = registered(registry, "ggml_backend_dev_get_extra_bufts")
-    types = kinds(device) if kinds is not None else None
-    name, places, i = _ggml("ggml_backend_buft_name"), {}, 0
-    while types and types[i]:
-        places[name(types[i]).decode()] = int(types[i])
-        i += 1
-    return places
+    return frozenset(extra_buffers(_ggml("ggml_backend_dev_by_type")(CPU_DEVICE))) - {"CPU_REPACK", "CPU_UAD"}
 
 
 def multiply() -> np.ndarray[Any, np.dtype[np.float32]] | None:
     """Sums of 64 ones, [2, 64], by a Q8_0 weight in an AMX buffer; None without such a buffer. May end the process."""
     native.start()
     device = _ggml("ggml_backend_dev_by_type")(CPU_DEVICE)
-    place = buffers(device).get(_BUFFER)
+    place = extra_buffers(device).get(_BUFFER)
     if place is None:
         return None
     init, tensor = _ggml("ggml_init"), _ggml("ggml_new_tensor_2d")

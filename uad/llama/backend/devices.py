@@ -144,3 +144,15 @@ def _processor() -> str:
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
     )
     return f"CPU: {model or platform.machine()}"
+
+
+def extra_buffers(device: int) -> dict[str, int]:
+    """The kinds of buffers that weights can be rearranged into, by name."""
+    registry = ggml.function("ggml_backend_dev_backend_reg")(device)
+    kinds = ggml.registered(registry, "ggml_backend_dev_get_extra_bufts")
+    types = kinds(device) if kinds is not None else None
+    name, places, i = ggml.function("ggml_backend_buft_name"), {}, 0
+    while types and types[i]:
+        places[name(types[i]).decode()] = int(types[i])
+        i += 1
+    return places

@@ -17,7 +17,8 @@ import numpy as np
 
 from uad.base.common.arrays import Floats, Ints
 from uad.base.errors import UadError
-from uad.llama.backend import amx, native
+from uad.llama.backend import native
+from uad.llama.backend.devices import extra_buffers
 from uad.llama.backend.ggml import function, registered, type_sizes
 from uad.llama.backend.symbols import CPU_DEVICE, TYPES, WEIGHTS, InitParams
 
@@ -93,7 +94,7 @@ class CpuBackend(native.Owner):
         registry = function("ggml_backend_dev_backend_reg")(self.device)
         self._set_threads = registered(registry, "ggml_backend_set_n_threads")
         self.plain = int(function("ggml_backend_dev_buffer_type")(self.device))
-        self.buffers = amx.buffers(self.device)
+        self.buffers = extra_buffers(self.device)
 
     def supports(self, node: int) -> bool:
         """Whether it can compute this operation."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import closing
 
 from uad.base.gguf import Tensor
-from uad.llama.backend import amx
+from uad.llama.backend.devices import extra_buffers
 from uad.llama.backend.ggml import function
 from uad.llama.backend.symbols import CPU_DEVICE
 from uad.llama.kernels import use
@@ -33,4 +33,4 @@ def packed_bytes(tensor: Tensor) -> int:
     device = function("ggml_backend_dev_by_type")(CPU_DEVICE)
     size = function("ggml_backend_buft_get_alloc_size")
     with closing(Tensors()) as scratch:
-        return int(size(amx.buffers(device)[BUFFER], scratch.new(tensor.kind, *tensor.shape)))
+        return int(size(extra_buffers(device)[BUFFER], scratch.new(tensor.kind, *tensor.shape)))

@@ -10,8 +10,8 @@ from functools import cache
 
 from uad.base.config import ModelConfig
 from uad.base.errors import ConfigError
-from uad.llama.backend import amx, native
-from uad.llama.backend.devices import offloads
+from uad.llama.backend import native
+from uad.llama.backend.devices import extra_buffers, offloads
 from uad.llama.backend.ggml import function
 from uad.llama.backend.symbols import CPU_DEVICE
 from uad.llama.kernels.library import (
@@ -89,7 +89,7 @@ def started() -> Kernels:
         raise
     except Exception as error:  # llama.cpp's own compute as well
         return Kernels(reason=f"they failed at start: {type(error).__name__}: {error}")
-    is_late = BUFFER not in amx.buffers(function("ggml_backend_dev_by_type")(CPU_DEVICE))
+    is_late = BUFFER not in extra_buffers(function("ggml_backend_dev_by_type")(CPU_DEVICE))
     for part in library.parts:
         library.set_part(part, part in result.parts and part != ACTIVATIONS and not is_late)
     if is_late:
