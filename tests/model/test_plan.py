@@ -71,7 +71,7 @@ def test_without_fit_the_context_is_what_was_asked_for_and_nothing_is_computed()
 def test_a_head_in_the_targets_file_is_part_of_the_plan(tmp_path):
     own = config(n_ctx=512, draft=None, types=(str(Origin.HEAD),))
     made = plan(replace(own, target=replace(own.target, path=make_with_head("qwen35", tmp_path))))
-    assert made.has_head
+    assert made.head is not None
     assert made.head_file is None
     assert made.memory is not None
     assert {"head KV cache", "head buffers"} <= {part.name for part in made.memory.parts}
