@@ -1,5 +1,5 @@
-"""Trained heads in torch, as llama.cpp computes them: EAGLE-3, which writes id by id, and DFlash, which writes a block at
-once. Both read the states of some layers of a frozen target, and share its embedding and its output.
+"""Trained heads in torch, as llama.cpp computes them: EAGLE-3, which writes id by id, and DFlash, which writes a block
+at once. Both read the states of some layers of a frozen target, and share its embedding and its output.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ class Taught:
     chances: Tensor
 
 
-@torch.no_grad()
 def taught(target: Llama, ids: Tensor) -> Taught:
-    """What the target makes of these ids."""
+    """What the target makes of these ids; its weights learn nothing."""
     x, n_tokens, states = target.token_embd(ids), ids.shape[1], []
     for i, block in enumerate(target.blocks):
         if i in TAPS:

@@ -18,7 +18,8 @@ import torch
 from corpus import documents
 from export import LICENSE, N_CTX, gguf_name, stored
 from fit import make_optimizers, rate, set_rates
-from gguf import GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType
+from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType
+from gguf.quants import quantize
 from heads import HEADS, TAPS, Head, taught
 from model import RMS_EPS, ROPE_BASE, Llama
 from numpy.typing import NDArray
@@ -35,8 +36,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("kind", choices=sorted(HEADS), metavar="KIND", help=", ".join(sorted(HEADS)))
     parser.add_argument("target", type=Path, metavar="TARGET.gguf", help="target-chatml.gguf")
     parser.add_argument("out", type=Path, metavar="OUT.gguf", help="the file to write")
-    parser.add_argument("--steps", type=int, default=1500, help="steps of training (default: %(default)s)")
-    parser.add_argument("--chat-mb", type=float, default=4.0, help="megabytes of chats (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=2500, help="steps of training (default: %(default)s)")
+    parser.add_argument("--chat-mb", type=float, default=18.0, help="megabytes of chats (default: %(default)s)")
     parser.add_argument("--seq", type=int, default=128, help="tokens per sequence (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=8, help="sequences per step (default: %(default)s)")
     parser.add_argument(
@@ -127,7 +128,7 @@ def export(head: Head, recipe: Recipe, reader: GGUFReader, out: Path) -> None:
         writer.add_layer_norm_rms_eps(RMS_EPS)
         writer.add_rope_dimension_count(recipe.head_dim)
         writer.add_rope_freq_base(ROPE_BASE)
-        writer.add_file_type(LlamaFileType.MOSTLY_F16)
+        writer.add_file_type(LlamaFileType.MOSTLY_Q8_0)
         writer.add_array(f"{head.arch}.target_layers", list(TAPS))
         for key, value in head.numbers.items():
             writer.add_uint32(f"{head.arch}.{key}", value)
@@ -138,7 +139,11 @@ def export(head: Head, recipe: Recipe, reader: GGUFReader, out: Path) -> None:
         if head.mask:
             writer.add_mask_token_id(reader.fields["tokenizer.ggml.tokens"].contents().index(head.mask))
         for name, weight in head.named_parameters():
-            writer.add_tensor(gguf_name(name), stored(weight))
+            if weight.dim() == 2:
+                packed = quantize(weight.detach().float().numpy(), GGMLQuantizationType.Q8_0)
+                writer.add_tensor(gguf_name(name), packed, raw_dtype=GGMLQuantizationType.Q8_0)
+            else:
+                writer.add_tensor(gguf_name(name), stored(weight))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()

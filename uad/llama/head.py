@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import llama_cpp.llama_cpp as lib
 import numpy as np
 
 from uad.base.common.arrays import Hidden
@@ -180,18 +181,18 @@ class EagleHead(HeadContext):
 
     def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
         """All rows want logits, or none: llama.cpp hands out the first ones of a pass, whichever were wanted."""
-        at, wanted = 0, list[int]()
+        at, outputs = 0, list[int]()
         for row in rows:
             at += len(row.ids)
-            wanted += range(at - row.n_logits, at)
-        self._wanted = wanted
-        super().decode([replace(row, n_logits=len(row.ids)) for row in rows] if wanted else rows)
+            outputs += range(at - row.n_logits, at)
+        self._outputs = outputs
+        super().decode([replace(row, n_logits=len(row.ids)) for row in rows] if outputs else rows)
 
     def logits(self) -> Logits:
-        return super().logits()[self._wanted]
+        return super().logits()[self._outputs]
 
     def outputs(self) -> Hidden:
-        return nextn.hidden(self.handle, self._batch.n, self.width)[self._wanted]
+        return nextn.hidden(self.handle, self._batch.n, self.width)[self._outputs]
 
     def fused(self, hidden: Sequence[Hidden]) -> Sequence[Hidden]:
         whole, parts, batch = np.concatenate(hidden), list[Hidden](), self._encoded
@@ -203,23 +204,24 @@ class EagleHead(HeadContext):
             batch.hidden[: len(part)] = part
             kernels.before_pass(self._kernels)
             parts.append(nextn.fused(self.handle, batch.seal(), len(part), self.width).copy())
-        return np.split(np.concatenate(parts), np.cumsum([len(one) for one in hidden])[:-1])
+        return np.split(np.concatenate(parts), np.cumsum([len(rows) for rows in hidden])[:-1])
 
     def read(self, rows: Sequence[Rows], hidden: Sequence[Hidden]) -> None:
         """Many ids of which the last ones want logits are decoded in two passes."""
         if sum(len(row.ids) for row in rows) > _FEW_ROWS and any(row.n_logits for row in rows):
-            before = [replace(row, ids=row.ids[: len(row.ids) - row.n_logits], n_logits=0) for row in rows]
-            super().read(
-                [row for row in before if row.ids],
-                [one[: len(row.ids)] for row, one in zip(before, hidden, strict=True) if row.ids],
-            )
-            hidden = [one[len(row.ids) :] for row, one in zip(before, hidden, strict=True) if len(row.ids) < len(one)]
-            rows = [
-                replace(row, pos=row.pos + len(row.ids) - row.n_logits, ids=row.ids[len(row.ids) - row.n_logits :])
-                for row in rows
-                if row.n_logits
-            ]
+            first, then = list[tuple[Rows, Hidden]](), list[tuple[Rows, Hidden]]()
+            for row, given in zip(rows, hidden, strict=True):
+                n = len(row.ids) - row.n_logits
+                first.append((replace(row, ids=row.ids[:n], n_logits=0), given[:n]))
+                then.append((replace(row, pos=row.pos + n, ids=row.ids[n:]), given[n:]))
+            super().read(*_split(first))
+            rows, hidden = _split(then)
         super().read(rows, hidden)
+
+
+def _split(pairs: Sequence[tuple[Rows, Hidden]]) -> tuple[list[Rows], list[Hidden]]:
+    """Rows and hidden rows apart, without those that have no ids."""
+    return [row for row, _ in pairs if row.ids], [given for row, given in pairs if row.ids]
 
 
 class BlockHead(HeadContext):
@@ -239,7 +241,7 @@ class BlockHead(HeadContext):
         return tap
 
     def _start(self) -> None:
-        nextn.look_both_ways(self.handle)
+        lib.llama_set_causal_attn(self.handle, False)
 
     def read(self, rows: Sequence[Rows], hidden: Sequence[Hidden]) -> None:
         batch = self._layers
@@ -251,7 +253,7 @@ class BlockHead(HeadContext):
                 batch.add(row.seq, row.pos + at, range(len(part)), 0)
                 batch.hidden[: len(part)] = part
                 kernels.before_pass(self._kernels)
-                self._check(nextn.decoded(self.handle, batch.seal()), len(part))
+                self._check(int(lib.llama_decode(self.handle, batch.seal())), len(part))
 
     def guess(self, places: Sequence[tuple[int, int, int]]) -> Logits:
         masks = (self._mask,) * (self._file.n_block - 1)

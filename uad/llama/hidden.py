@@ -112,6 +112,10 @@ class HiddenRows:
         """Rows of this sequence are no longer needed; those that are held stay."""
         self._wanted[seq] = _NEVER
 
+    def cut(self, seq: int, pos: int) -> None:
+        """Rows from position pos on are of another text."""
+        self._rings[seq].cut(pos)
+
     def span(self, seq: int) -> tuple[int, int]:
         """The positions whose rows are held: from, and up to but without."""
         ring = self._rings[seq]

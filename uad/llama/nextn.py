@@ -105,16 +105,6 @@ def fused(context: ctypes.c_void_p, batch: Any, n: int, width: int) -> Hidden:
     return hidden(context, n, width)
 
 
-def decoded(context: ctypes.c_void_p, batch: Any) -> int:
-    """Decode a batch of hidden rows without ids; llama.cpp's code."""
-    return int(binding.llama_decode(context, batch))
-
-
-def look_both_ways(context: ctypes.c_void_p) -> None:
-    """From now on the ids of a pass see those behind them, too."""
-    binding.llama_set_causal_attn(context, False)
-
-
 def mask_id(vocab: ctypes.c_void_p) -> int:
     """The id that stands for ids that are not known; -1 where the vocabulary has none."""
     return int(binding.llama_vocab_mask(vocab))

@@ -15,8 +15,8 @@ from uad.llama.head_file import KINDS, HeadFile, head_in, mismatch, refuse_alone
 
 @dataclass(frozen=True, slots=True)
 class DraftFiles:
-    """The drafters, by the headers of the files. types: of drafters; draft: the draft model; head: the head that drafts,
-    where one does; head_file: where it has a file of its own; notes: lines to print.
+    """The drafters, by the headers of the files. types: of drafters; draft: the draft model; head: the head that
+    drafts, where one does; head_file: where it has a file of its own; notes: lines to print.
     """
 
     types: tuple[str, ...]

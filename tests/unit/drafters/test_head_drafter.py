@@ -26,12 +26,16 @@ class ScriptedRows:
     def __init__(self) -> None:
         self.spans: dict[int, tuple[int, int]] = {}
         self.expected: dict[int, int] = {}
+        self.cuts: list[tuple[int, int]] = []
 
     def expect(self, seq: int, first: int) -> None:
         self.expected[seq] = first
 
     def ignore(self, seq: int) -> None:
         self.expected.pop(seq, None)
+
+    def cut(self, seq: int, pos: int) -> None:
+        self.cuts.append((seq, pos))
 
     def span(self, seq: int) -> tuple[int, int]:
         return self.spans.get(seq, (0, 0))
@@ -46,6 +50,7 @@ class ScriptedHead:
     """Foretells id + 1 behind each id. Its KV checks that positions follow each other, and notes what it was given."""
 
     n_ctx, n_batch, width = 64, 32, WIDTH
+    origin, behind, first, n_block = Origin.HEAD, 1, 0, 0
 
     def __init__(self) -> None:
         self.source = ScriptedRows()
@@ -65,6 +70,9 @@ class ScriptedHead:
                 assert row.pos + i < self.n_ctx
                 kv.append((row.pos + i, id_, float(one[1])))
             self._asked += [(row.seq, kv[-1][1])] * row.n_logits
+
+    def fused(self, hidden: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        return hidden
 
     def logits(self) -> np.ndarray:
         out = np.zeros((len(self._asked), len(VOCAB.pieces)), np.float32)

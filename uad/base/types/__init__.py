@@ -66,7 +66,9 @@ class Origin(enum.StrEnum):
 
 
 HEADS = frozenset({Origin.HEAD, Origin.EAGLE3, Origin.DFLASH, Origin.DSPARK})
-"""Drafters that read the target's hidden rows, of which one is loaded at most: its own head, and those trained apart."""
+"""Drafters that read the target's hidden rows, of which one is loaded at most: its own head, and those trained
+apart.
+"""
 
 WRITERS = frozenset({*HEADS, Origin.MODEL})
 """Drafters that write their guesses id by id, with decodes of their own."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,9 @@ class HiddenSource(Protocol):
     def ignore(self, seq: int) -> None:
         """Rows of this sequence are no longer needed."""
 
+    def cut(self, seq: int, pos: int) -> None:
+        """Rows from position pos on are of another text."""
+
     def span(self, seq: int) -> tuple[int, int]:
         """The positions whose rows are held: from, and up to but without."""
 
@@ -54,10 +57,10 @@ class Head(Protocol):
     n_batch: int
     width: int
     origin: Origin
-    behind: int
+    behind: ClassVar[int]
     """Positions by which the hidden row that an id is read with lies before it: 1, or 0 for a head of blocks."""
-    first: int
-    """The first position that is read; at 0 an id has zeros before it."""
+    first: ClassVar[int]
+    """The first position that is read; at 0 an id of `behind` 1 has zeros before it."""
     n_block: int
     """Ids that are guessed at once; 0: one by one."""
 
@@ -132,6 +135,12 @@ class _Work:
         """Whether a draft begins after what is read, but for n_last ids that are read with the draft."""
         return self.ask.n_max > 0 and 0 < self.end == len(self.text.ids) - n_last
 
+    def draft(self, origin: Origin) -> Draft:
+        """The guesses, unless they are fewer than was asked for."""
+        if len(self.ids) < max(self.ask.n_min, 1):
+            return Draft(origin=origin, n_read=self.n_read)
+        return Draft(tuple(self.ids), tuple(self.p), origin, n_read=self.n_read)
+
 
 class HeadDrafter:
     """Drafts with a head. window: most ids that it reads to catch up with a text; if there are more, it reads the last
@@ -158,12 +167,13 @@ class HeadDrafter:
     def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
         self.end(seq)
         text = _HeadText(list(prompt), self._choosers(sampling, len(prompt)))
-        former = self._former.pop(seq, None)
+        former, n_same = self._former.pop(seq, None), 0
         if former is not None:
-            n = min(common_prefix(former.ids, text.ids), former.n_read)
+            n_same = common_prefix(former.ids, text.ids)
             text.end = former.end
-            if n > former.start:
+            if (n := min(n_same, former.n_read)) > former.start:
                 text.start, text.n_read = former.start, n
+        self._source.cut(seq, n_same)  # a copy of another text may have taken the place of what the target decoded
         self._texts[seq] = text
         self._source.expect(seq, max(len(prompt) - self._window - 1, 0))
 
@@ -196,7 +206,7 @@ class HeadDrafter:
             self._guess([work for work in works if work is not None and work.is_ready(self._n_last)])
         else:
             self._lockstep([work for work in works if work is not None and work.row is not None], pace)
-        return [Draft() if work is None else self._hand_over(work) for work in works]
+        return [Draft() if work is None else work.draft(self.origin) for work in works]
 
     def _work(self, ask: Ask) -> _Work | None:
         """The rows to read for it in this round. Nothing if the target's rows are missing, or if a few ids can wait."""
@@ -315,8 +325,3 @@ class HeadDrafter:
         pace.wrote(work.ask.seq, p)
         work.text.chooser.wrote(self._vocab.texts[id_])
         return id_ not in self._vocab.eog and len(work.ids) < work.ask.n_max and work.text.end < self._head.n_ctx
-
-    def _hand_over(self, work: _Work) -> Draft:
-        if len(work.ids) < max(work.ask.n_min, 1):
-            return Draft(origin=self.origin, n_read=work.n_read)
-        return Draft(tuple(work.ids), tuple(work.p), self.origin, n_read=work.n_read)
