@@ -51,9 +51,9 @@ def open_head(plan: Plan, stack: ExitStack, target: LoadedTarget, progress: Repo
     with ExitStack() as attempt:
         try:
             opened = _opened(plan, attempt, target, progress, timing)
-        except (ConfigError, ModelLoadError):
-            raise
         except Exception as error:
+            if isinstance(error, ConfigError | ModelLoadError) and not plan.config.draft_from:
+                raise  # the user's; one that was chosen costs a line
             warn(_log, error, "the head failed at start (%s)", reason(error))
             return OpenedHead(notes=(f"the head failed at start ({reason(error)}): nothing is drafted with it",))
         stack.enter_context(attempt.pop_all())
