@@ -18,7 +18,7 @@ STEPS, STEP_DECAY = (
     3,
     0.8,
 )  # guesses that EAGLE-3 learns to write in a row, and the weight of each beside the one before
-BLOCK, ANCHORS = 8, 24  # ids of a block with the one that is known, and blocks that are learnt from each sequence
+BLOCK, ANCHORS = 8, 16  # ids of a block with the one that is known, and blocks that are learnt from each sequence
 
 
 @dataclass(frozen=True, slots=True)

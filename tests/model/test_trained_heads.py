@@ -13,6 +13,7 @@ import pytest
 from kit.head_reference import Reference
 from kit.models import DRAFTS, HEADS, TARGET, chat_prompts, chat_requests, finish, settled
 from kit.tiny_models import make
+from kit.trained_heads import SHAPES, make_trained_head
 
 from uad.base.config import Config, DraftingConfig, ModelConfig
 from uad.base.errors import ConfigError
@@ -133,6 +134,30 @@ def test_proposals_are_those_of_a_plain_computation(head: Path, monkeypatch: pyt
                 break  # from here on the two go on from different ids
         assert len(proposed) == 4 or proposed[-1] in eog
     assert n_same > 0.97 * n
+
+
+@pytest.mark.parametrize(
+    ("family", "shape"),
+    [("llama", shape) for shape in SHAPES]
+    + [(family, shape) for family in ("qwen3moe", "lfm2", "qwen35") for shape in ("eagle3", "dspark")],
+)
+def test_any_shape_on_any_memory_keeps_the_text(family: str, shape: str, tmp_path: Path) -> None:
+    target = make(family, tmp_path)
+    head = make_trained_head(target, SHAPES[shape], tmp_path)
+    kind = "draft-dspark" if SHAPES[shape].has_markov else f"draft-{SHAPES[shape].arch}"
+    wanted = [
+        Request(tuple(range(20, 30 + 3 * i)), SamplingParams(temperature=temperature, seed=i), FIXED, max_tokens=24)
+        for i in range(6)
+        for temperature in (0.0, 0.8)
+    ]
+    own = config(head, 4, types=(kind,))
+    own = replace(own, target=replace(own.target, path=target))
+    with Runtime.open(replace(own, draft=None, drafting=replace(own.drafting, types=()))) as runtime:
+        plain = ids_of(runtime, [replace(one, speculative=OFF) for one in wanted])
+    with Runtime.open(own) as runtime:
+        assert ids_of(runtime, wanted) == plain
+        (stats,) = (one for one in runtime.snapshot().drafters if one.origin == kind)
+        assert stats.n_drafted > 50
 
 
 def test_keeping_layers_changes_no_bit_of_the_target() -> None:
