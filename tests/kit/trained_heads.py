@@ -15,12 +15,14 @@ from kit.tiny_models import FF, HEAD, HEADS, N_CTX, WIDTH
 
 BLOCK = 4
 _RANK = 8
+_SELECTOR = {"conv_kernel_size": 3, "conv_group_size": 16, "selector_rank": _RANK, "selector_top_k": 4}
 
 
 @dataclass(frozen=True)
 class Shape:
     """A head: its architecture, and which of the optional parts it has. has_own: embedding and output of its own;
-    n_reduced: ids that it can guess, 0: all; has_markov: those of DSpark, with a confidence.
+    n_reduced: ids that it can guess, 0: all; has_markov: those of DSpark, with a confidence;
+    has_selector: those of DFlash2.
     """
 
     arch: str
@@ -29,6 +31,7 @@ class Shape:
     n_reduced: int = 0
     norms_first: bool = False
     has_markov: bool = False
+    has_selector: bool = False
     is_anchored: bool = True
 
 
@@ -38,6 +41,7 @@ SHAPES = {
     "eagle3 with norms before residuals and the fusion": Shape("eagle3", norms_first=True),
     "dflash": Shape("dflash", layers=(0, 1)),
     "dflash for some ids": Shape("dflash", layers=(0, 1), has_own=True, n_reduced=40),
+    "dflash2": Shape("dflash", layers=(0, 1), has_selector=True),
     "dspark": Shape("dflash", has_markov=True),
     "dspark after the anchor": Shape("dflash", has_markov=True, is_anchored=False),
 }
@@ -67,6 +71,8 @@ def make_trained_head(target: Path, shape: Shape, folder: Path, name: str = "hea
             writer.add_uint32("dflash.block_size", BLOCK)
             writer.add_bool("dflash.sample_from_anchor", shape.is_anchored)
             writer.add_mask_token_id(0)
+            for key, value in _SELECTOR.items() if shape.has_selector else ():
+                writer.add_uint32(f"dflash.{key}", value)
         for key, field in reader.fields.items():
             if key.startswith("tokenizer.") and key != "tokenizer.ggml.mask_token_id":
                 inner = field.types[-1] if field.types[0] is GGUFValueType.ARRAY else None
@@ -84,7 +90,8 @@ def _weights(shape: Shape, n_vocab: int) -> Iterator[tuple[str, NDArray[np.gener
     n_in, n_guessed = (2 * WIDTH if is_eagle else WIDTH), shape.n_reduced or n_vocab
 
     def matrix(n_out: int, n_from: int) -> NDArray[np.generic]:
-        return (rng.standard_normal((n_out, n_from)) / n_from**0.5).astype(np.float16)
+        values: NDArray[np.generic] = (rng.standard_normal((n_out, n_from)) / n_from**0.5).astype(np.float16)
+        return values
 
     yield "fc.weight", matrix(WIDTH, len(shape.layers) * WIDTH)
     for name, n_out, n_from in (
@@ -114,3 +121,13 @@ def _weights(shape: Shape, n_vocab: int) -> Iterator[tuple[str, NDArray[np.gener
         yield "markov_w1.weight", matrix(n_vocab, _RANK)
         yield "markov_w2.weight", matrix(n_guessed, _RANK)
         yield "conf_proj.weight", matrix(1, WIDTH + _RANK)
+    if shape.has_selector:
+        kernel, n_groups = _SELECTOR["conv_kernel_size"], WIDTH // _SELECTOR["conv_group_size"]
+        for part in ("attn", "ffn"):
+            base = np.zeros((2, kernel, WIDTH), np.float32)
+            base[:, 0] = 1
+            yield f"blk.0.{part}_conv_base", base
+            yield f"blk.0.{part}_conv_proj.weight", matrix(2 * kernel * n_groups, WIDTH)
+        yield "selector_predecessor.weight", matrix(n_vocab, _RANK)
+        yield "selector_successor.weight", matrix(n_vocab, _RANK)
+        yield "selector_hidden.weight", matrix(_RANK, WIDTH)

@@ -225,8 +225,8 @@ def _split(pairs: Sequence[tuple[Rows, Hidden]]) -> tuple[list[Rows], list[Hidde
 
 
 class BlockHead(HeadContext):
-    """A head of DFlash or DSpark. It reads the rows of some layers of the target, each at its position; then it guesses
-    a block of ids behind the last one, which masks stand for.
+    """A head of DFlash, DFlash2 or DSpark. It reads the rows of some layers of the target, each at its position; then
+    it guesses a block of ids behind the last one, which masks stand for.
     """
 
     behind = 0
@@ -242,6 +242,8 @@ class BlockHead(HeadContext):
 
     def _start(self) -> None:
         lib.llama_set_causal_attn(self.handle, False)
+        if self._file.n_candidates:
+            nextn.keep_hidden(self.handle, True, outputs_only=False)
 
     def read(self, rows: Sequence[Rows], hidden: Sequence[Hidden]) -> None:
         batch = self._layers
@@ -257,9 +259,24 @@ class BlockHead(HeadContext):
 
     def guess(self, places: Sequence[tuple[int, int, int]]) -> Logits:
         masks = (self._mask,) * (self._file.n_block - 1)
-        self.decode([Rows(seq, pos, (id_, *masks), len(masks) + 1) for seq, pos, id_ in places])
-        blocks = self.logits().reshape(len(places), self._file.n_block, self.n_vocab)
-        return blocks[:, self._file.n_block - self.n_block :].reshape(-1, self.n_vocab)
+        n, first = len(masks) + 1, len(masks) + 1 - self.n_block
+        self.decode([Rows(seq, pos, (id_, *masks), n) for seq, pos, id_ in places])
+        if self._file.n_candidates:
+            rows = nextn.hidden(self.handle, len(places) * n, self.model.info.n_embd)
+            return np.concatenate([self._chosen(rows[at + first : at + n]) for at in range(0, len(rows), n)])
+        return self.logits().reshape(len(places), n, self.n_vocab)[:, first:].reshape(-1, self.n_vocab)
+
+    def _chosen(self, rows: Hidden) -> Logits:
+        """Logits of a block of DFlash2, along its best path. A row has candidates, then their scores after each of the
+        candidates of the place before; those of the first place are all the same.
+        """
+        n, before = self._file.n_candidates, 0
+        logits = np.full((len(rows), self.n_vocab), -np.inf, np.float32)
+        for row, out in zip(rows, logits, strict=True):
+            scores = row[n * (1 + before) : n * (2 + before)]
+            out[row[:n].astype(np.int32)] = scores
+            before = int(scores.argmax())
+        return logits
 
 
 HEADS: dict[Origin, type[HeadContext]] = {

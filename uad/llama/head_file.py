@@ -77,8 +77,8 @@ class HeadFile:
     Of one that was trained apart from its target: layers: the target's that it reads; n_embd: numbers of a row of
     these; shares: numbers of a row of the target's embedding or output, where it has none of its own, 0 where it has
     both; n_vocab: tokens of its vocabulary; n_block: ids that it reads at once, the known one and masks;
-    is_anchored: whether the known one is followed by a guess at its own place. why_not: a part of it that uad does not
-    run.
+    is_anchored: whether the known one is followed by a guess at its own place; n_candidates: ids that a head of DFlash2
+    chooses from at each place, 0 for others. why_not: a part of it that uad does not run.
     """
 
     arch: str
@@ -91,6 +91,7 @@ class HeadFile:
     n_vocab: int = 0
     n_block: int = 0
     is_anchored: bool = False
+    n_candidates: int = 0
     why_not: str = ""
 
     @property
@@ -140,8 +141,6 @@ def _trained(file: GgufFile, arch: str, names: set[str]) -> HeadFile:
         origin = Origin.DSPARK if "markov_w1.weight" in names else Origin.DFLASH
     if not layers or (arch == _EAGLE3 and len(layers) != _EAGLE3_LAYERS):
         why_not = f"it reads {len(layers)} layers of its target, which is not what heads of its kind do"
-    elif "selector_hidden.weight" in names:
-        why_not = "it is one of DFlash2, which uad does not run"
     elif file.whole(f"{arch}.hyper_connection.count"):
         why_not = "it is made of blocks of DeepSeek-V4, which uad does not run"
     return HeadFile(
@@ -155,6 +154,7 @@ def _trained(file: GgufFile, arch: str, names: set[str]) -> HeadFile:
         n_vocab=file.length("tokenizer.ggml.tokens"),
         n_block=(file.whole(f"{arch}.block_size") or 16) if arch == _DFLASH else 0,
         is_anchored=origin is Origin.DSPARK and not (anchor and file.bytes_of(anchor.span) == b"\0"),
+        n_candidates=(file.whole(f"{arch}.selector_top_k") or 0) if "selector_hidden.weight" in names else 0,
         why_not=why_not,
     )
 
