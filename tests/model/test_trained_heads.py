@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from kit.head_reference import Reference
 from kit.models import DRAFTS, HEADS, TARGET, chat_prompts, chat_requests, finish, settled
-from kit.tiny_models import make
+from kit.tiny_models import make, make_adapter
 from kit.trained_heads import SHAPES, make_trained_head
 
-from uad.base.config import Config, DraftingConfig, ModelConfig
+from uad.base.config import Config, DraftingConfig, LoraConfig, ModelConfig
 from uad.base.errors import ConfigError
 from uad.base.types import (
     Constraint,
@@ -158,6 +158,32 @@ def test_any_shape_on_any_memory_keeps_the_text(family: str, shape: str, tmp_pat
         assert ids_of(runtime, wanted) == plain
         (stats,) = (one for one in runtime.snapshot().drafters if one.origin == kind)
         assert stats.n_drafted > 50
+
+
+def test_an_adapter_of_the_target_keeps_the_text(tmp_path: Path) -> None:
+    target = make("llama", tmp_path)
+    adapter = LoraConfig(make_adapter(target, tmp_path / "adapter.gguf"), 1.0)
+    head = make_trained_head(target, SHAPES["eagle3"], tmp_path)
+    wanted = [Request(tuple(range(20, 40)), SamplingParams(temperature=0.0), FIXED, max_tokens=24)]
+    own = config(head, types=("draft-eagle3",))
+    own = replace(own, target=replace(own.target, path=target, loras=(adapter,)))
+    with Runtime.open(replace(own, draft=None, drafting=replace(own.drafting, types=()))) as runtime:
+        plain = ids_of(runtime, [replace(one, speculative=OFF) for one in wanted])
+    with Runtime.open(own) as runtime:
+        assert ids_of(runtime, wanted) == plain
+        assert counts(runtime)[0] > 10
+        runtime.set_adapters((0.0,))
+        assert ids_of(runtime, wanted) != plain
+
+
+def test_a_head_that_was_chosen_and_is_of_another_target_costs_a_line(tmp_path: Path) -> None:
+    target = make("llama", tmp_path)
+    own = replace(config(HEADS["eagle3"]), target=ModelConfig(target, n_ctx=512), draft_from=(HEADS["eagle3"],))
+    with Runtime.open(own) as runtime:
+        assert Origin.EAGLE3 not in runtime.info.drafters
+    with Runtime.open(replace(config(HEADS["eagle3"]), draft_from=(HEADS["eagle3"], DRAFTS["zephyr"]))) as runtime:
+        assert Origin.EAGLE3 in runtime.info.drafters
+        assert Origin.MODEL not in runtime.info.drafters
 
 
 def test_keeping_layers_changes_no_bit_of_the_target() -> None:
