@@ -1,4 +1,4 @@
-"""Tokens per pass with the bundled heads, over HTTP, in uad and in llama-server: `python lab/heads.py
+"""Tokens per pass with the bundled heads, over HTTP, in uad and in llama-server: `python lab/head_passes.py
 [--llama-server PROGRAM]`.
 
 Chats that the heads were not trained on, one slot, drafts of a fixed length. A pass yields its accepted ids and one.
@@ -91,4 +91,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
     except UadError as error:
-        sys.exit(f"heads.py: {error}")
+        sys.exit(f"head_passes.py: {error}")
