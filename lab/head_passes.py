@@ -11,6 +11,7 @@ import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from overhead import free_port, serving
 
@@ -45,7 +46,7 @@ def measured(client: Client, temperature: float) -> tuple[str, int]:
     ms, texts = 0.0, list[str]()
     for prompt in prompts():
         body = {"prompt": prompt, "n_predict": N_PREDICT, "temperature": temperature, "seed": 1, "cache_prompt": False}
-        answer = client.post("/completion", body)
+        answer: Mapping[str, Any] = client.post("/completion", body)
         timings = answer["timings"]
         n, ms = n + timings["predicted_n"], ms + timings["predicted_ms"]
         n_drafted, n_accepted = n_drafted + timings.get("draft_n", 0), n_accepted + timings.get("draft_n_accepted", 0)
