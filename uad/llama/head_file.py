@@ -100,6 +100,11 @@ class HeadFile:
         return self.origin is not Origin.HEAD
 
     @property
+    def row_bytes(self) -> int:
+        """Bytes of the rows of layers that it reads for one id."""
+        return 4 * len(self.layers) * self.n_embd
+
+    @property
     def obstacle(self) -> str:
         """Why it cannot be run; empty where it can."""
         if self.is_trained:

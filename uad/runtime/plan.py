@@ -94,6 +94,9 @@ def _planned(config: Config, limits: tuple[Limit, ...]) -> Plan:
                 (head_file, "head", of_target if files.head is not None and files.head.is_trained else None),
             )
         )
+        if of_head is not None and files.head is not None:  # rows of layers: of a batch, and of each slot's last ids
+            n_rows = target.n_batch + config.n_parallel * (config.drafting.window or target.n_ctx)
+            of_head.weights += n_rows * files.head.row_bytes
         sizes = ContextSizes(
             of_target,
             of_draft,
