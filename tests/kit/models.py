@@ -17,6 +17,7 @@ from uad.runtime.runtime import Runtime
 SAMPLES = Path(__file__).parents[2] / "samples"
 TARGET = SAMPLES / "target-chatml.gguf"
 DRAFTS = {"zephyr": SAMPLES / "draft-zephyr.gguf", "gemma": SAMPLES / "draft-gemma.gguf"}
+HEADS = {kind: SAMPLES / "heads" / f"{kind}-target-chatml.gguf" for kind in ("dflash", "eagle3")}
 FTYPES = {"f16": 1, "q4_0": 2, "q8_0": 7, "bf16": 32, "q4_k_m": 15}
 
 TASKS = (

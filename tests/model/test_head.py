@@ -20,7 +20,7 @@ from uad.base.errors import ConfigError
 from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.engine.policy.cost import CostCurve, CostSample
 from uad.llama.footprint import Footprint
-from uad.llama.nextn import HiddenRows
+from uad.llama.hidden import HiddenRows
 from uad.runtime.costs import profile
 from uad.runtime.runtime import Runtime
 from uad.tools.cli.inspect import inspect_pair

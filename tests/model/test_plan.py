@@ -9,7 +9,7 @@ import pytest
 from kit.broken_files import TEXT, rewritten
 from kit.embedding_models import make as make_embedding
 from kit.head_models import make_with_head
-from kit.models import DRAFTS, TARGET, config
+from kit.models import DRAFTS, HEADS, TARGET, config
 from kit.tiny_models import make
 
 from uad.base.common.available import Limit
@@ -72,11 +72,23 @@ def test_without_fit_the_context_is_what_was_asked_for_and_nothing_is_computed()
 def test_a_head_in_the_targets_file_is_part_of_the_plan(tmp_path):
     own = config(n_ctx=512, draft=None, types=(str(Origin.HEAD),))
     made = plan(replace(own, target=replace(own.target, path=make_with_head("qwen35", tmp_path))))
-    assert made.has_head
+    assert made.head is not None
     assert made.head_file is None
     assert made.memory is not None
     assert {"head KV cache", "head buffers"} <= {part.name for part in made.memory.parts}
     assert "head weights" not in {part.name for part in made.memory.parts}, "they are in the target's file"
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_head_that_was_trained_apart_is_part_of_the_plan(kind):
+    made = plan(config(n_ctx=512, draft=HEADS[kind], types=("draft-simple",)))
+    assert made.head is not None
+    assert made.head_file is not None
+    assert made.config.draft is None
+    assert made.config.drafting.types == (f"draft-{kind}",)
+    parts = {part.name: part for part in made.memory.parts}
+    assert {"head weights", "head KV cache", "head buffers"} <= set(parts)
+    assert parts["head weights"].n_bytes > 2048 * 3 * 256 * 4 + 800_000
 
 
 def test_exact_plans_a_second_attempt_only_where_weights_are_rearranged(monkeypatch):

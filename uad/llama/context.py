@@ -27,11 +27,11 @@ from uad.llama import backend_sampling
 from uad.llama.backend import abort, native, symbols
 from uad.llama.backend.devices import has_cpu_kernels, offloads
 from uad.llama.backend_sampling import BackendSampling
+from uad.llama.hidden import HiddenRows
 from uad.llama.kernels import use as kernels
 from uad.llama.kernels.library import ACTIVATIONS, ATTENTION
 from uad.llama.memory import TAIL_IDS, Memory, Way
 from uad.llama.model import Model
-from uad.llama.nextn import HiddenRows
 from uad.llama.projector import Projector, decode_rows
 
 _TIMED_STEPS = 9
@@ -433,10 +433,11 @@ def _is_set() -> Any:
 
 class Batch:
     """Up to `capacity` rows. A row is (id, position, sequence, wants logits); rows keep the order in which they were
-    added. width: numbers of the hidden row that each has besides, `hidden`, in the same order (0: none).
+    added. width: numbers of the hidden row that each has besides, `hidden`, in the same order (0: none). has_ids: False
+    hands over no ids, but hidden rows alone.
     """
 
-    def __init__(self, capacity: int, width: int = 0) -> None:
+    def __init__(self, capacity: int, width: int = 0, has_ids: bool = True) -> None:
         self.capacity = capacity
         self._ids = np.zeros(capacity, np.int32)
         self._pos = np.zeros(capacity, np.int32)
@@ -449,6 +450,8 @@ class Batch:
         self.native = _native(self._ids, self._pos, self._n_seq, self._seq_pointers, self._want)
         if self.hidden is not None:
             self.native.embd = self.hidden.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        if not has_ids:
+            self.native.token = None
         self.n = 0
         self.n_outputs = 0
 

@@ -9,6 +9,7 @@ import os
 import re
 from collections import Counter
 from dataclasses import astuple, dataclass, replace
+from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
@@ -62,8 +63,8 @@ class Need:
 
 
 class Footprint(native.Owner):
-    """One model's header, for contexts of n_seq sequences. Raises ModelLoadError where llama.cpp does not know the
-    file.
+    """One model's header, for contexts of n_seq sequences. beside: the target of a head that was trained apart. Raises
+    ModelLoadError where llama.cpp does not know the file.
     """
 
     device: int
@@ -73,8 +74,8 @@ class Footprint(native.Owner):
     mapped: int
     """Bytes of a mapped file, which the system can drop and read again."""
 
-    def __init__(self, config: ModelConfig, role: str, n_seq: int) -> None:
-        self._config, self.n_seq = config, n_seq
+    def __init__(self, config: ModelConfig, role: str, n_seq: int, beside: Footprint | None = None) -> None:
+        self._config, self.n_seq, self._beside = config, n_seq, beside
         self.n_snapshots = config.n_snapshots
         """Earlier values of a recurrent state that contexts keep from now on."""
         self._log = native.start()
@@ -85,7 +86,8 @@ class Footprint(native.Owner):
         if not self._model:
             raise cannot_load(config.path, role, self._log.reason())
         try:
-            refuse_encoder(self._model, config.path, role)
+            if beside is None:
+                refuse_encoder(self._model, config.path, role)
         except BaseException:
             self.close()
             raise
@@ -140,15 +142,14 @@ class Footprint(native.Owner):
             # llama.cpp makes room for the logits of whole passes. On this machine memory that nobody writes takes none:
             # of 152,000 tokens' logits for 512 rows, 297 MiB, passes fill 64 rows at most.
             params.n_outputs_max = rows
+        target = self._beside._context(context_params(self._beside._config, 0, self.n_seq)) if self._beside else None
         if is_head:
-            nextn.make_head(params, None)
-        with self._log.collecting() as lines, abort.starting(self._name):
-            handle = lib.llama_init_from_model(self._model, params)
-        if not handle:
-            raise ModelLoadError(
-                f"{self._name}: no context of {n_ctx} tokens ({self._log.reason() or 'out of memory?'})"
-            )
+            nextn.make_head(params, target, is_trained=target is not None)
+        with self._log.collecting() as lines:
+            handle = self._context(params)
         lib.llama_free(handle)
+        if target:
+            lib.llama_free(target)
         n_caches = 2 if lib.llama_model_is_hybrid(self._model) and not is_head else 1  # a cache and a state
         need = read(lines, self.n_seq, n_caches, offloads(self._config))
         row = 16 if self._config.backend_sampling else 4  # logits; then also ids, and logits and probabilities of these
@@ -158,6 +159,15 @@ class Footprint(native.Owner):
             need.kv,
             need.kv_device,
         )
+
+    def _context(self, params: Any) -> ctypes.c_void_p:
+        with abort.starting(self._name):
+            handle = lib.llama_init_from_model(self._model, params)
+        if not handle:
+            raise ModelLoadError(
+                f"{self._name}: no context of {params.n_ctx} tokens ({self._log.reason() or 'out of memory?'})"
+            )
+        return handle  # type: ignore[no-any-return]
 
     def close(self) -> None:
         if self._model:

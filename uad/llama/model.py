@@ -58,7 +58,7 @@ class Model(native.Owner):
         try:
             self.adapters = Adapters(self._handle, config.loras, config.apply_loras, role)
             self.info = self._read_info()
-            if not config.embeds:
+            if not config.embeds and not config.with_head:
                 refuse_encoder(self.handle, self.path, role)
             self.vocab = made_quick(
                 read_vocab(self.native_vocab, self.meta, config.path.name), self.native_vocab, self.meta, config.path

@@ -1,4 +1,6 @@
-"""Which files of a folder are models: whole ones, the first parts of split ones, and the projectors beside them."""
+"""Which files of a folder are models: whole ones, the first parts of split ones, and the projectors and heads beside
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ _END = ".gguf"
 _LEVELS = 3
 """The folder itself, its folders, and theirs: LM Studio keeps models as PUBLISHER/REPOSITORY/FILE."""
 _PROJECTOR = re.compile(r"mmproj", re.IGNORECASE)
+_HEAD = re.compile(r"(?:mtp|eagle3|dflash|dspark)-", re.IGNORECASE)  # how names of heads begin, as in llama-server
 _PRECISION = re.compile(r"[-_.](?:f16|bf16|f32|q\d\w*|iq\d\w*)$", re.IGNORECASE)
 _UNSAYABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """Control characters, line ends, and bytes that are no UTF-8: no client can ask for such a name."""
@@ -26,10 +29,11 @@ Tell = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model's file in the folder, and its projector."""
+    """A model's file in the folder, its projector, and a head that drafts for it."""
 
     path: Path
     projector: Path | None = None
+    head: Path | None = None
 
 
 def find_models(folder: Path, tell: Tell = _log.warning) -> dict[str, ModelFile]:
@@ -68,10 +72,10 @@ def _shown(folder: Path) -> list[Path]:
     return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
 
 
-def projector_beside(target: Path) -> Path | None:
-    """The projector of a model's file, if one lies beside it. Raises OSError."""
+def beside(target: Path) -> ModelFile:
+    """A model's file, with the projector and the head that lie beside it. Raises OSError."""
     models = _in_one(_shown(target.parent), lambda line: None)
-    return next((model.projector for _, model in models if model.path == target), None)
+    return next((model for _, model in models if model.path == target), ModelFile(target))
 
 
 def _add(models: dict[str, ModelFile], model: ModelFile, folder: Path, name: str, tell: Tell) -> None:
@@ -92,6 +96,7 @@ def _in_one(entries: Sequence[Path], tell: Tell) -> Iterator[tuple[str, ModelFil
     """The models among the entries of one folder, with the names of their files."""
     files = [file for file in entries if file.name.lower().endswith(_END) and not is_folder(file)]
     projectors = [file for file in files if _PROJECTOR.search(file.name) and is_file(file)]
+    heads = [file for file in files if _HEAD.match(file.name) and is_file(file)]
     models = []
     for file in files:
         part = part_of(file.name)
@@ -102,19 +107,24 @@ def _in_one(entries: Sequence[Path], tell: Tell) -> Iterator[tuple[str, ModelFil
             tell(f"{file} is left out: {no_such_file(file)}")
         elif not is_file(file):
             tell(f"{file} is left out: it is not a file")
-        elif file not in projectors:
+        elif file not in projectors and file not in heads:
             models.append((file.name[: -len(_END)] if part is None else part.stem, file))
     for name, file in models:
-        yield name, ModelFile(file, _projector(name, projectors, len(models) == 1))
+        is_alone = len(models) == 1
+        yield (
+            name,
+            ModelFile(file, _helper(name, projectors, _PROJECTOR, is_alone), _helper(name, heads, _HEAD, is_alone)),
+        )
 
 
-def _projector(name: str, projectors: Sequence[Path], is_alone: bool) -> Path | None:
-    """The projector of a model: any where the model has a folder for itself, else one that has its name.
+def _helper(name: str, files: Sequence[Path], mark: re.Pattern[str], is_alone: bool) -> Path | None:
+    """The file that belongs to a model, of these, whose names have this mark: any where the model has a folder for
+    itself, else the first that has its name.
 
     gemma-3-4b-it-Q4_K_M.gguf has mmproj-gemma-3-4b-it-f16.gguf: without the precision that name begins the model's.
     """
-    for projector in projectors:
-        own = _PRECISION.sub("", _PROJECTOR.sub("", projector.name[: -len(_END)]).strip("-_.")).casefold()
+    for file in files:
+        own = _PRECISION.sub("", mark.sub("", file.name[: -len(_END)]).strip("-_.")).casefold()
         if is_alone or (own and name.casefold().startswith(own)):
-            return projector
+            return file
     return None

@@ -272,6 +272,8 @@ def _values(file: ModelFile | None, common: Preset, own: Preset, config: FolderC
     for_all = [_without(layer, _NOT_FOR_ALL) for layer in (*config.elsewhere, common.layer)]
     beside = Layer(tuple(_files_of(file)))
     values = merge([*for_all, beside, own.layer, _without(config.line, _NOT_FOR_ALL)])
+    if file is not None and file.head is not None and values["draft.path"].value == AUTO:
+        values["draft.path"] = given("--model-draft", str(file.head))
     return {
         path: entry for path, entry in values.items() if path not in _NOT_FOR_ONE and not path.startswith("router.")
     }
@@ -285,6 +287,8 @@ def _files_of(file: ModelFile | None) -> Iterator[Given]:
     """The flags that name the files of a model of the folder."""
     if file is not None:
         yield given("--model", str(file.path))
+        if file.head is not None:
+            yield given("--model-draft", str(file.head))
         if file.projector is not None:
             yield given("--mmproj", str(AUTO))  # found, not named: without it texts are answered all the same
 

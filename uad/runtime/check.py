@@ -16,7 +16,7 @@ from uad.base.console import Report
 from uad.base.errors import ConfigError
 from uad.base.events import Delta, Event, Failed
 from uad.base.gguf import GgufFile, files_of
-from uad.base.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.base.types import HEADS, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.engine.decode.layout import longest_draft
 from uad.engine.policy.cost import CostSample
 from uad.llama.backend.ggml import type_name
@@ -140,7 +140,8 @@ def check(config: Config, text: str, plan: CheckPlan, progress: Report) -> Check
         if len(set(ids)) < 2:
             raise ConfigError("the text has too few tokens to compare anything on; try another --text")
         ways = [plain.compare(ids)]
-        draft = None if plain.info.draft is None else plain.info.draft.desc
+        heads = [f"the head ({origin})" for origin in plain.info.drafters if origin in HEADS]
+        draft = ", ".join(([] if plain.info.draft is None else [plain.info.draft.desc]) + heads) or None
     if not plain.any_batch:
         with OpenWay.open(config, True, plan, progress) as exact:
             ways.append(exact.compare(ids))

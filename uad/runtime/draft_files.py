@@ -6,44 +6,63 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from uad.base.config import HEAD_TYPE, MODEL_TYPE, Config, ModelConfig
+from uad.base.config import HEAD_TYPE, HEAD_TYPES, MODEL_TYPE, Config, ModelConfig
 from uad.base.errors import ConfigError
+from uad.base.types import Origin
 from uad.llama import nextn
-from uad.llama.head_file import HeadFile, head_in, refuse_alone
+from uad.llama.head_file import KINDS, HeadFile, head_in, mismatch, refuse_alone
 
 
 @dataclass(frozen=True, slots=True)
 class DraftFiles:
-    """The drafters, by the headers of the files. types: of drafters; draft: the draft model; is_in_target: whether the
-    head in the target's file drafts; head: the head's own file; notes: lines to print.
+    """The drafters, by the headers of the files. types: of drafters; draft: the draft model; head: the head that
+    drafts, where one does; head_file: where it has a file of its own; notes: lines to print.
     """
 
     types: tuple[str, ...]
     draft: ModelConfig | None
-    is_in_target: bool = False
-    head: ModelConfig | None = None
+    head: HeadFile | None = None
+    head_file: ModelConfig | None = None
     notes: tuple[str, ...] = ()
 
 
 def draft_files(config: Config) -> DraftFiles:
     """Read the headers of the files before anything is loaded. Raises ConfigError where a head is asked for that is not
-    there, or that cannot be run.
+    there, that cannot be run, or that is of another target.
     """
     draft, types = config.draft, config.drafting.types
     of_target, own = head_in(config.target.path), head_in(draft.path) if draft is not None else None
     refuse_alone(of_target, f"target {config.target.path}")
     is_alone = own is not None and own.is_alone
     notes: tuple[str, ...] = ()
-    if draft is not None and is_alone and HEAD_TYPE not in types:
-        types = tuple(HEAD_TYPE if name == MODEL_TYPE else name for name in types)
-        notes = (f"{draft.path.name} holds a head alone: it drafts as {HEAD_TYPE}",)
-    if HEAD_TYPE not in types or not config.drafting.defaults.enabled:
+    if draft is not None and own is not None and is_alone and set(types).isdisjoint(HEAD_TYPES):
+        types = tuple(str(own.origin) if name == MODEL_TYPE else name for name in types)
+        notes = (f"{draft.path.name} holds a head alone: it drafts as {own.origin}",)
+    asked = [name for name in types if name in HEAD_TYPES]
+    if not asked or not config.drafting.defaults.enabled:
         return DraftFiles(types, draft, notes=_hint(config, of_target))
-    nextn.check()
+    if len(asked) > 1:
+        raise ConfigError(f"--spec-type: {' and '.join(asked)} are heads, of which one drafts at a time; leave one out")
+    kind = Origin(asked[0])
+    nextn.check(kind, is_trained=kind is not Origin.HEAD)
     if draft is not None and (MODEL_TYPE not in types or is_alone):
-        return DraftFiles(types, None, head=_own_file(draft, own, types), notes=notes)
-    _checked(of_target, f"target {config.target.path}", "give its head as --model-draft FILE, or ")
-    return DraftFiles(types, draft, is_in_target=True)
+        if MODEL_TYPE in types:
+            raise ConfigError(
+                f"draft {draft.path}: a head alone cannot draft as {MODEL_TYPE}; leave {MODEL_TYPE} out of --spec-type"
+            )
+        remedy = f"leave it out if the target's file has one, add {MODEL_TYPE}, or " if asked[0] == HEAD_TYPE else ""
+        head = _checked(own, kind, f"draft {draft.path}", remedy)
+        if head.is_trained and (why := mismatch(head, config.target.path)):
+            raise ConfigError(
+                f"draft {draft.path}: {KINDS[kind]} of another target: {why}; give one made for this target"
+            )
+        return DraftFiles(types, None, head, replace(draft, with_head=True), notes)
+    if kind is not Origin.HEAD:
+        raise ConfigError(
+            f"--spec-type {kind} needs {KINDS[kind]} made for the target; give it as --model-draft HEAD.gguf"
+        )
+    head = _checked(of_target, kind, f"target {config.target.path}", "give its head as --model-draft FILE, or ")
+    return DraftFiles(types, draft, head)
 
 
 def _hint(config: Config, head: HeadFile | None) -> tuple[str, ...]:
@@ -53,21 +72,15 @@ def _hint(config: Config, head: HeadFile | None) -> tuple[str, ...]:
     return (f"the target's file has a head for multi-token prediction: --spec-type {HEAD_TYPE} drafts with it",)
 
 
-def _own_file(draft: ModelConfig, head: HeadFile | None, types: tuple[str, ...]) -> ModelConfig:
-    if MODEL_TYPE in types:
+def _checked(head: HeadFile | None, kind: Origin, what: str, remedy: str) -> HeadFile:
+    """The head, which must be of this kind. Raises ConfigError unless one that can be run was found."""
+    if head is not None and head.origin is not kind and head.is_alone:
+        remedy = f"it holds {KINDS[head.origin]}, which --spec-type {head.origin} drafts with; or "
+    if head is None or head.origin is not kind:
         raise ConfigError(
-            f"draft {draft.path}: a head alone cannot draft as {MODEL_TYPE}; leave {MODEL_TYPE} out of --spec-type"
-        )
-    _checked(head, f"draft {draft.path}", f"leave it out if the target's file has one, add {MODEL_TYPE}, or ")
-    return replace(draft, with_head=True)
-
-
-def _checked(head: HeadFile | None, what: str, remedy: str) -> None:
-    """Raises ConfigError unless a head that can be run was found."""
-    if head is None:
-        raise ConfigError(
-            f"{what}: no head for multi-token prediction in it, which --spec-type {HEAD_TYPE} needs; {remedy}"
+            f"{what}: no {KINDS[kind].removeprefix('a ')} in it, which --spec-type {kind} needs; {remedy}"
             "use suffix, which needs no model"
         )
     if head.obstacle:
-        raise ConfigError(f"{what}: {head.obstacle}; leave {HEAD_TYPE} out of --spec-type")
+        raise ConfigError(f"{what}: {head.obstacle}; leave {kind} out of --spec-type")
+    return head

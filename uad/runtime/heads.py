@@ -1,6 +1,4 @@
-"""Opens a target's head for multi-token prediction as a drafter: that of its own file, or of one that holds nothing
-else.
-"""
+"""Opens a target's head as a drafter: that of its own file, or of one that holds nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +16,8 @@ from uad.drafts.model.coupling import own_chooser
 from uad.drafts.model.head import HeadDrafter
 from uad.engine.decode.guard import reason, warn
 from uad.engine.sampling.noise import token_keys
-from uad.llama.head import HeadContext
+from uad.llama.head import HEADS, HeadContext
+from uad.llama.kernels import weights
 from uad.llama.model import Model
 from uad.runtime.models import open_model
 from uad.runtime.pacing import Steps, draft_steps
@@ -45,16 +44,16 @@ def open_head(plan: Plan, stack: ExitStack, target: LoadedTarget, progress: Repo
     """The head on the stack, where the plan has one; none, and the line that says so, where it fails otherwise than by
     the user's fault. Raises ModelLoadError, or ConfigError for a head of another model.
     """
-    if not plan.has_head:
+    if plan.head is None:
         return OpenedHead()
     if not target.context.can_take_back:
         return OpenedHead(notes=("the target's memory cannot take drafts back: its head is not used",))
     with ExitStack() as attempt:
         try:
             opened = _opened(plan, attempt, target, progress, timing)
-        except (ConfigError, ModelLoadError):
-            raise
         except Exception as error:
+            if isinstance(error, ConfigError | ModelLoadError) and not plan.config.draft_from:
+                raise  # the user's; one that was chosen costs a line
             warn(_log, error, "the head failed at start (%s)", reason(error))
             return OpenedHead(notes=(f"the head failed at start ({reason(error)}): nothing is drafted with it",))
         stack.enter_context(attempt.pop_all())
@@ -67,8 +66,10 @@ def _opened(plan: Plan, stack: ExitStack, target: LoadedTarget, progress: Report
     context, own = open_context(plan, stack, target, window, progress)
     drafter = HeadDrafter(context, _choosers(target.model), target.model.vocab, config.drafting.window, timing.clock)
     where = plan.head_file.path.name if plan.head_file is not None else "the target's file"
-    note = f"head of {where}: drafts from the target's hidden rows, of the last {window} tokens at first"
-    return OpenedHead(drafter, draft_steps(config, context, own, timing, "head"), (note,), context)
+    notes = [f"head of {where}: drafts from the target's hidden rows, of the last {window} tokens at first"]
+    if plan.head_file is not None:
+        notes.append(f"head: {weights.note(own, weights.of(own, context.model.buffers))}")
+    return OpenedHead(drafter, draft_steps(config, context, own, timing, "head"), tuple(notes), context)
 
 
 def open_context(
@@ -84,7 +85,8 @@ def open_context(
             what = f"a head of another vocabulary than {target.model.path}"
             raise ConfigError(f"draft {file.path}: {what}; give the target's own")
     own = _settings(plan, target)
-    context = HeadContext(model, own, target.context, target.model, window + 1)
+    assert plan.head is not None
+    context = HEADS[plan.head.origin](model, plan.head, own, target.context, target.model, window + 1)
     stack.callback(context.close)
     return context, own
 

@@ -22,6 +22,7 @@ from uad.llama.backend import amx, native, rpc
 from uad.llama.backend.devices import every, has_cpu_kernels, memory_left, named, offloads, used
 from uad.llama.context import attention
 from uad.llama.footprint import Footprint
+from uad.llama.head_file import HeadFile
 from uad.llama.kernels import use as kernels
 from uad.llama.rearranged import notes as rearranged_notes
 from uad.llama.rearranged import rearranged
@@ -37,22 +38,18 @@ _WITHOUT_FLASH = ("f32", "f16", "bf16")  # cache types of V that do not need fla
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The plan of a start. config: the user's, with the settled models and drafters in it. targets: the target, and
-    where --exact may need it a second attempt, without rearranged weights. head_file: of a head that drafts, where it
-    has one of its own. memory: bytes of each part, None where llama.cpp does
+    where --exact may need it a second attempt, without rearranged weights. head: that drafts, by its header; head_file:
+    where it has a file of its own. memory: bytes of each part, None where llama.cpp does
     not say. limits: what there is. notes: lines to print.
     """
 
     config: Config
     targets: tuple[ModelConfig, ...]
+    head: HeadFile | None
     head_file: ModelConfig | None
     memory: Total | None
     limits: tuple[Limit, ...]
     notes: tuple[str, ...]
-
-    @property
-    def has_head(self) -> bool:
-        """Whether a head for multi-token prediction drafts."""
-        return self.config.target.with_head or self.head_file is not None
 
     @property
     def n_ctx(self) -> int:
@@ -86,14 +83,20 @@ def plan(config: Config, limits: Sequence[Limit] | None = None) -> Plan:
 
 def _planned(config: Config, limits: tuple[Limit, ...]) -> Plan:
     files = draft_files(config)
-    target, draft, head_file = _target(config, files), _draft(config, files.draft), _draft(config, files.head)
+    target, draft, head_file = _target(config, files), _draft(config, files.draft), _draft(config, files.head_file)
     _check_devices(target, draft, head_file)
     with ExitStack() as stack:
-        of_target, of_draft, of_head = (
-            None if model is None else stack.enter_context(Footprint(model, role, config.n_parallel))
-            for model, role in ((target, "target"), (draft, "draft"), (head_file, "head"))
+        of_target = stack.enter_context(Footprint(target, "target", config.n_parallel))
+        of_draft, of_head = (
+            None if model is None else stack.enter_context(Footprint(model, role, config.n_parallel, beside))
+            for model, role, beside in (
+                (draft, "draft", None),
+                (head_file, "head", of_target if files.head is not None and files.head.is_trained else None),
+            )
         )
-        assert of_target is not None
+        if of_head is not None and files.head is not None:  # rows of layers: of a batch, and of each slot's last ids
+            n_rows = target.n_batch + config.n_parallel * (config.drafting.window or target.n_ctx)
+            of_head.weights += n_rows * files.head.row_bytes
         sizes = ContextSizes(
             of_target,
             of_draft,
@@ -117,6 +120,7 @@ def _planned(config: Config, limits: tuple[Limit, ...]) -> Plan:
     return Plan(
         config=settled,
         targets=(target, replace(target, repack=False)) if may_need_plain else (target,),
+        head=files.head,
         head_file=head_file,
         memory=fit.memory,
         limits=limits,
@@ -134,7 +138,12 @@ def _target(config: Config, files: DraftFiles) -> ModelConfig:
     drafting, own = config.drafting, config.target
     drafts = config.draft is not None or bool(set(drafting.types) - {Origin.MODEL})
     n_snapshots = min(_SNAPSHOT_IDS, drafting.defaults.longest) if drafting.defaults.enabled and drafts else 0
-    own = replace(own, n_snapshots=n_snapshots, n_seq=config.n_parallel, with_head=files.is_in_target)
+    own = replace(
+        own,
+        n_snapshots=n_snapshots,
+        n_seq=config.n_parallel,
+        with_head=files.head is not None and files.head_file is None,
+    )
     if not drafting.exact:
         return own
     # no pass may have more rows than give the same bits

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uad.base.config import Config, load_config
-from uad.base.config.drafter_types import HEAD_TYPE
+from uad.base.config.drafter_types import HEAD_TYPES
 from uad.base.config.load import from_environ
 from uad.base.config.yamlfile import from_yaml
 from uad.base.errors import ConfigError
@@ -46,8 +46,8 @@ def read_settings(target: str, environ: Mapping[str, str] = os.environ) -> VllmS
     if not any("n_parallel" in given.flag.paths for layer in layers for given in layer.given):
         argv += ["--parallel", str(USUAL_SLOTS)]
     config = load_config(argv, environ)
-    if HEAD_TYPE in config.drafting.types:
-        raise ConfigError(f"{HEAD_TYPE} needs the target's own head, which vLLM drafts with itself (method mtp)")
+    if heads := [name for name in config.drafting.types if name in HEAD_TYPES]:
+        raise ConfigError(f"{heads[0]} needs a head of the target, which vLLM drafts with itself (mtp, eagle3, dflash)")
     if config.draft is not None:
         if config.draft.hub is not None:
             raise ConfigError(f"{DRAFT}: the draft must be a file on each machine that runs a drafting worker")

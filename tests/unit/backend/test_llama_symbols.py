@@ -209,7 +209,7 @@ def test_what_heads_need_is_asked_for_apart() -> None:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in used:
             used[node.value.id].add(node.attr)
     checked = symbols()
-    assert used["binding"] == set(checked.HEAD_NAMES)
+    assert used["binding"] == {*checked.HEAD_NAMES, *checked.LAYER_NAMES}
     assert used["extension"] == set(checked.HEAD_EXTENSION)
     assert used["params"] == {field for fields in checked.HEAD_FIELDS.values() for field in fields}
     others = [path for path in files() if path not in (NEXTN, SYMBOLS)]
@@ -298,3 +298,12 @@ def test_what_images_need_is_asked_for_apart() -> None:
     assert list(checked.missing_for_images(module)) == []
     del module.mtmd_tokenize
     assert list(checked.missing_for_images(module)) == ["mtmd_tokenize"]
+
+
+def test_each_name_that_trained_heads_need_besides_is_missed_by_name() -> None:
+    checked = symbols()
+    names = [*checked.LAYER_NAMES, *checked.LAYERS]
+    for gone in [None, *names]:
+        there = dict.fromkeys((name for name in names if name != gone), 1)
+        binding = SimpleNamespace(**there, _lib=SimpleNamespace(**there))
+        assert list(checked.missing_for_layers(binding)) == ([gone] if gone else [])

@@ -151,7 +151,6 @@ def test_the_draft_inherits_the_machine_but_not_the_cache():
         (["--mmproj-url", "x.gguf"], ["--mmproj-url", "known to llama-server, not supported by uad", "--mmproj"]),
         (["-mu", "http://a/b.gguf"], ["-mu", "not supported by uad", "--hf-repo"]),
         (["--control-vector", "x"], ["--control-vector", "not supported by uad"]),
-        (["--spec-type", "ngram-mod,draft-eagle3"], ["--spec-type", "draft-eagle3", "does not run", "use draft-mtp"]),
         (["--spec-type", "magic"], ["--spec-type", "draft-simple, draft-mtp", "or none", "'magic'"]),
         (["--spec-type", "none,suffix"], ["--spec-type", "none stands alone"]),
         (["--spec-ngram-mod-n-min", "70"], ["--spec-ngram-mod-n-min", "--spec-ngram-mod-n-max 64"]),

@@ -26,12 +26,16 @@ class ScriptedRows:
     def __init__(self) -> None:
         self.spans: dict[int, tuple[int, int]] = {}
         self.expected: dict[int, int] = {}
+        self.cuts: list[tuple[int, int]] = []
 
     def expect(self, seq: int, first: int) -> None:
         self.expected[seq] = first
 
     def ignore(self, seq: int) -> None:
         self.expected.pop(seq, None)
+
+    def cut(self, seq: int, pos: int) -> None:
+        self.cuts.append((seq, pos))
 
     def span(self, seq: int) -> tuple[int, int]:
         return self.spans.get(seq, (0, 0))
@@ -46,6 +50,7 @@ class ScriptedHead:
     """Foretells id + 1 behind each id. Its KV checks that positions follow each other, and notes what it was given."""
 
     n_ctx, n_batch, width = 64, 32, WIDTH
+    origin, behind, first, n_block = Origin.HEAD, 1, 0, 0
 
     def __init__(self) -> None:
         self.source = ScriptedRows()
@@ -65,6 +70,9 @@ class ScriptedHead:
                 assert row.pos + i < self.n_ctx
                 kv.append((row.pos + i, id_, float(one[1])))
             self._asked += [(row.seq, kv[-1][1])] * row.n_logits
+
+    def fused(self, hidden: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        return hidden
 
     def logits(self) -> np.ndarray:
         out = np.zeros((len(self._asked), len(VOCAB.pieces)), np.float32)
@@ -238,3 +246,68 @@ def test_it_chooses_what_the_target_draws(temperature: float) -> None:
         own.wrote(VOCAB.texts[drawn])
         at = at.after(len(VOCAB.texts[drawn]))
     assert agreed >= 38, "all but what is too unlikely to be looked at"
+
+
+class ScriptedEagle(ScriptedHead):
+    """Does not read the first id, and fuses rows: a thousandth is added to the positions that they say."""
+
+    first = 1
+
+    def fused(self, hidden: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        return [rows + np.array([0, 0.001], np.float32) for rows in hidden]
+
+
+def test_a_head_of_eagle3_reads_fused_rows_from_the_second_id_on() -> None:
+    head = ScriptedEagle()
+    drafter = drafter_on(head)
+    drafter.begin(0, [5, 6, 7])
+    drafter.observe(Commit(0, (8,)))
+    head.source.spans[0] = (0, 3)
+    (draft,) = drafter.propose([Ask(0, 2)])
+    assert draft.ids == (9, 10)
+    assert [(pos, id_) for pos, id_, _ in head.kv[0]] == [(1, 6), (2, 7), (3, 8), (4, 9)]
+    assert [row for _, _, row in head.kv[0]] == pytest.approx([0.001, 1.001, 2.001, GUESSED + 8])
+
+
+class ScriptedBlock(ScriptedHead):
+    """Reads rows at their own positions, and foretells the ids that follow the last one."""
+
+    behind, n_block = 0, 3
+
+    def guess(self, places: Sequence[tuple[int, int, int]]) -> np.ndarray:
+        self.n_decodes += 1
+        out = np.zeros((len(places), self.n_block, len(VOCAB.pieces)), np.float32)
+        for rows, (seq, pos, id_) in zip(out, places, strict=True):
+            assert [at for at, _, _ in self.kv[seq]] == list(range(pos))
+            for i, row in enumerate(rows):
+                row[id_ + 1 + i] = 9.0
+                self.kv[seq].append((pos + i, id_, GUESSED))
+        return out.reshape(-1, out.shape[-1])
+
+
+def test_a_head_of_blocks_reads_all_but_the_last_id_and_guesses_at_once() -> None:
+    head = ScriptedBlock()
+    drafter = drafter_on(head)
+    for seq in (0, 1):
+        drafter.begin(seq, [5, 6, 7 + seq])
+        drafter.observe(Commit(seq, (20,)))
+        head.source.spans[seq] = (0, 3)
+    drafts = drafter.propose([Ask(0, 5), Ask(1, 2)])
+    assert [draft.ids for draft in drafts] == [(21, 22, 23), (21, 22)]
+    assert [draft.n_read for draft in drafts] == [3, 3]
+    assert head.n_decodes == 2
+    assert head.kv[0][:3] == [(0, 5, 0.0), (1, 6, 1.0), (2, 7, 2.0)]
+    drafter.observe(Commit(0, (21, 30), 3, 1))
+    head.source.spans[0] = (0, 5)
+    (draft,) = drafter.propose([Ask(0, 3)])
+    assert draft.ids == (31, 32, 33)
+    assert [id_ for _, id_, row in head.kv[0] if row < GUESSED] == [5, 6, 7, 20, 21]
+
+
+def test_rows_of_a_text_that_was_replaced_are_dropped() -> None:
+    head = ScriptedHead()
+    drafter = drafter_on(head)
+    drafter.begin(0, [5, 6, 7])
+    drafter.end(0)
+    drafter.begin(0, [5, 6, 9, 10])
+    assert head.source.cuts == [(0, 0), (0, 2)]

@@ -219,7 +219,7 @@ def _projector(cache: Cache) -> Iterator[str]:
     config = load_config(["--target", str(TARGET), "--mmproj", "auto"], {})
     for error in ERRORS:
         with cache.patch.context() as patch:
-            patch.setattr(model_files, "projector_beside", raises(error))
+            patch.setattr(model_files, "beside", raises(error))
             assert with_helps(config, cache.said.append).vision.path is None
         yield repr(error)
 

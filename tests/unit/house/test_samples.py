@@ -55,6 +55,26 @@ def test_the_readme_tells_the_truth(readers, name):
     assert _value(reader, "llama.context_length") == 32768
 
 
+@pytest.mark.parametrize("path", sorted((SAMPLES / "heads").iterdir()), ids=lambda path: path.stem)
+def test_heads_are_those_of_the_target(readers, path):
+    reader, target = gguf.GGUFReader(path), readers["target-chatml"]
+    params, layers = sum(int(tensor.n_elements) for tensor in reader.tensors), ", ".join(map(str, _layers(reader)))
+    rows = [
+        line for line in (SAMPLES / "README.md").read_text().splitlines() if line.startswith(f"| `heads/{path.name}`")
+    ]
+    assert len(rows) == 1
+    assert f"| {path.stat().st_size / 1e6:.1f} MB | {params:,} |" in rows[0]
+    assert rows[0].endswith(f"| {layers} |")
+    assert path.stat().st_size < 2e6
+    for key in ("tokens", "merges", "pre", "eos_token_id"):
+        assert _value(reader, f"tokenizer.ggml.{key}") == _value(target, f"tokenizer.ggml.{key}")
+    assert _value(reader, "tokenizer.chat_template") == _value(target, "tokenizer.chat_template")
+
+
+def _layers(reader):
+    return _value(reader, f"{_value(reader, 'general.architecture')}.target_layers")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_recipes_are_those_of_the_files(readers, scripts, name):
     reader = readers[name]

@@ -39,6 +39,17 @@ def test_the_best_smaller_model_beside_the_target_drafts(monkeypatch):
     assert chosen(Path("target-chatml.gguf"))[0] == ZEPHYR
 
 
+def test_a_head_beside_the_target_drafts_first(tmp_path):
+    for path in (TARGET, ZEPHYR):
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "eagle3-target-chatml.gguf").symlink_to(SAMPLES / "heads" / "eagle3-target-chatml.gguf")
+    told = []
+    config = with_helps(load_config(["--target", str(tmp_path / TARGET.name), "--draft", "auto"], {}), told.append)
+    assert [path.name for path in config.draft_from] == ["eagle3-target-chatml.gguf", ZEPHYR.name]
+    assert config.draft.path == config.draft_from[0]
+    assert told == ["--draft auto: eagle3-target-chatml.gguf, a head beside target-chatml.gguf"]
+
+
 def test_where_none_pays_none_drafts():
     assert chosen(ZEPHYR) == (
         None,

@@ -48,7 +48,7 @@ def test_variables_of_uad_serve_count() -> None:
 @pytest.mark.parametrize(
     ("environ", "why"),
     [
-        ({"LLAMA_ARG_SPEC_TYPE": "draft-mtp"}, "method mtp"),
+        ({"LLAMA_ARG_SPEC_TYPE": "draft-mtp"}, "vLLM drafts with itself"),
         ({"UAD_VLLM_AHEAD": "perhaps"}, "UAD_VLLM_AHEAD: expected on or off"),
         ({"UAD_VLLM_CONFIG": "/nowhere/uad.yaml"}, "/nowhere/uad.yaml"),
         ({"LLAMA_ARG_SPEC_DRAFT_HF_REPO": "a/b"}, "must be a file"),

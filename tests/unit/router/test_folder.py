@@ -75,6 +75,43 @@ def test_files_folders_parts_and_projectors(tmp_path):
     }
 
 
+def test_heads_lie_beside_their_models_and_are_none(tmp_path):
+    touch(
+        tmp_path,
+        *("eagle3-a-8b.gguf", "a-8b-Q4_K_M.gguf", "b.gguf", "dflash-other.gguf"),
+        *("alone/x.gguf", "alone/dspark-any-Q8_0.gguf", "alone/mmproj-F16.gguf", "qwen-mtp-Q4_0.gguf"),
+    )
+    heads = {name: one.head and one.head.name for name, one in find_models(tmp_path).items()}
+    assert heads == {
+        "a-8b-Q4_K_M": "eagle3-a-8b.gguf",
+        "b": None,
+        "alone": "dspark-any-Q8_0.gguf",
+        "qwen-mtp-Q4_0": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "preset", "drafts"),
+    [
+        ((), None, ["eagle3-t.gguf"]),
+        (("--draft", "auto"), None, ["eagle3-t.gguf"]),
+        (("--draft", "d.gguf"), None, ["d.gguf"]),
+        ((), "[t]\nmodel-draft = e.gguf\n", ["e.gguf"]),
+    ],
+)
+def test_a_head_beside_a_model_drafts_unless_another_draft_is_named(tmp_path, words, preset, drafts):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    shutil.copy(SAMPLES / "draft-zephyr.gguf", folder / "t.gguf")
+    touch(folder, "eagle3-t.gguf")
+    if preset is not None:
+        (tmp_path / "p.ini").write_text(preset, encoding="utf-8")
+        words = ("--models-preset", str(tmp_path / "p.ini"))
+    model = read_folder(config_of("--models-dir", str(folder), *words))["t"]
+    named = [word.partition("=")[2] for word in model.words if word.startswith("--model-draft=")]
+    assert [Path(word).name for word in named] == drafts
+
+
 def test_publishers_repositories_and_files_as_lm_studio_keeps_them(tmp_path, caplog):
     touch(
         tmp_path,

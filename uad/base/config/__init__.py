@@ -2,7 +2,7 @@
 `Config`.
 """
 
-from uad.base.config.drafter_types import HEAD_TYPE, MODEL_TYPE, SHARES, SPEC_TYPE, LookupConfig
+from uad.base.config.drafter_types import HEAD_TYPE, HEAD_TYPES, MODEL_TYPE, SHARES, SPEC_TYPE, LookupConfig
 from uad.base.config.load import load_config
 from uad.base.config.model_config import ModelConfig
 from uad.base.config.slices import Config, DraftingConfig, EmbeddingConfig, ServerConfig, TemplateConfig, VisionConfig
@@ -10,6 +10,7 @@ from uad.base.config.sources import HubConfig, HubModel, KvOverride, LoraConfig,
 
 __all__ = [
     "HEAD_TYPE",
+    "HEAD_TYPES",
     "MODEL_TYPE",
     "SHARES",
     "SPEC_TYPE",

@@ -13,7 +13,7 @@ from typing import Any
 from uad.base.common.settings import Setting, setting, settings_of
 from uad.base.config.kinds import Kind, choice
 from uad.base.errors import ConfigError
-from uad.base.types import BY_REQUEST, Origin
+from uad.base.types import BY_REQUEST, HEADS, Origin
 
 SHARES = ("off", "slot", "server")
 _MOST = 1024  # tokens to look up, or of a draft
@@ -133,11 +133,11 @@ LOOKUP_TYPES = tuple(
 MODEL_TYPE = str(Origin.MODEL)
 HEAD_TYPE = str(Origin.HEAD)
 """Drafts with the target's own head for multi-token prediction."""
-SPEC_TYPES = (MODEL_TYPE, HEAD_TYPE, *(str(kind.origin) for kind in LOOKUP_TYPES))
+HEAD_TYPES = tuple(str(origin) for origin in Origin if origin in HEADS)
+"""The same, and heads that were trained apart for one target."""
+SPEC_TYPES = (MODEL_TYPE, *HEAD_TYPES, *(str(kind.origin) for kind in LOOKUP_TYPES))
 BESIDE_A_MODEL = str(Origin.SUFFIX)
 """The drafter beside a draft model, where the policy is automatic, if --spec-type is not given."""
-_HEADS = ("draft-eagle3", "draft-dflash", "draft-dspark")
-"""Drafters of llama-server that are models trained for one target, and that uad does not run."""
 
 
 def _spec_type(text: str) -> tuple[str, ...]:
@@ -146,11 +146,6 @@ def _spec_type(text: str) -> tuple[str, ...]:
         dict.fromkeys("draft-simple" if name.strip() == "draft" else name.strip() for name in text.split(","))
     )
     for name in names:
-        if name in _HEADS:
-            raise ConfigError(
-                f"{name} needs a model trained for this target, which uad does not run; use draft-mtp where the target "
-                "has a head for multi-token prediction, draft-simple with any small model, or suffix, which needs none"
-            )
         if name not in (*SPEC_TYPES, "none"):
             raise ValueError
     if "none" in names and len(names) > 1:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from uad.base.common.files import is_file, is_folder, no_such_file
 from uad.base.common.settings import settings_of
 from uad.base.config.argv import Parser, add_flags, layer_of
-from uad.base.config.drafter_types import BESIDE_A_MODEL, HEAD_TYPE, LOOKUP_TYPES, MODEL_TYPE, LookupConfig
+from uad.base.config.drafter_types import BESIDE_A_MODEL, HEAD_TYPES, LOOKUP_TYPES, MODEL_TYPE, LookupConfig
 from uad.base.config.flags import CONFIG_FILE, FLAGS, GROUPS, VARIABLE, Given, Layer, read
 from uad.base.config.foreign import REFUSED, check_refused
 from uad.base.config.kinds import FALSE
@@ -199,7 +199,7 @@ def _draft_note(values: Mapping[str, Given]) -> list[str]:
 
 
 def _loads_a_model(types: Collection[str]) -> bool:
-    return MODEL_TYPE in types or HEAD_TYPE in types
+    return not {MODEL_TYPE, *HEAD_TYPES}.isdisjoint(types)
 
 
 def _section(values: Mapping[str, Given], section: str) -> dict[str, Any]:

@@ -50,6 +50,9 @@ class Origin(enum.StrEnum):
     TARGET = "target"
     MODEL = "draft-simple"
     HEAD = "draft-mtp"
+    EAGLE3 = "draft-eagle3"
+    DFLASH = "draft-dflash"
+    DSPARK = "draft-dspark"
     NGRAM_SIMPLE = "ngram-simple"
     NGRAM_MAP_K = "ngram-map-k"
     NGRAM_MAP_K4V = "ngram-map-k4v"
@@ -62,7 +65,12 @@ class Origin(enum.StrEnum):
     __hash__ = str.__hash__  # an enum's own is a Python function, called for every look-up
 
 
-WRITERS = frozenset({Origin.HEAD, Origin.MODEL})
+HEADS = frozenset({Origin.HEAD, Origin.EAGLE3, Origin.DFLASH, Origin.DSPARK})
+"""Drafters that read the target's hidden rows, of which one is loaded at most: its own head, and those trained
+apart.
+"""
+
+WRITERS = frozenset({*HEADS, Origin.MODEL})
 """Drafters that write their guesses id by id, with decodes of their own."""
 
 BY_REQUEST = frozenset({Origin.PREDICTION})

@@ -1,8 +1,9 @@
-"""Drafts written by a head for multi-token prediction, from the hidden rows of the target's own decodes.
+"""Drafts written by a head of the target, from the hidden rows of the target's own decodes.
 
-At position p the head reads the id there and the hidden row of position p - 1, and predicts the id of p + 1. For ids
-that it guessed it reads its own hidden rows; once these are accepted it reads them again with the target's. Knows no
-bytes: its vocabulary is the target's.
+A head that goes on id by id reads, at position p, the id there and the hidden row of position p - 1, and predicts the
+id of p + 1. For ids that it guessed it reads its own hidden rows; once these are accepted it reads them again with the
+target's. A head of blocks reads the hidden rows alone, each at its position, and then the last id with masks behind it,
+for which it predicts several ids at once. Neither knows bytes: the vocabulary is the target's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uad.base.common.arrays import Floats, Hidden
+from uad.base.common.logits import Logits
 from uad.base.common.sequences import common_prefix
 from uad.base.types import GREEDY, Ask, Clock, Commit, Draft, Origin, Rows, SamplingParams
 from uad.drafts.model.choosing import Chooser
@@ -30,13 +32,16 @@ _IDS_WORTH_CATCHING_UP = 32  # ids; fewer are left for the next draft where none
 
 
 class HiddenSource(Protocol):
-    """The target's hidden rows; `uad.llama.nextn.HiddenRows` is one."""
+    """The target's hidden rows; `uad.llama.hidden.HiddenRows` is one."""
 
     def expect(self, seq: int, first: int) -> None:
         """From now on the rows of this sequence from position `first` on are kept."""
 
     def ignore(self, seq: int) -> None:
         """Rows of this sequence are no longer needed."""
+
+    def cut(self, seq: int, pos: int) -> None:
+        """Rows from position pos on are of another text."""
 
     def span(self, seq: int) -> tuple[int, int]:
         """The positions whose rows are held: from, and up to but without."""
@@ -51,13 +56,28 @@ class Head(Protocol):
     n_ctx: int
     n_batch: int
     width: int
+    origin: Origin
+    behind: ClassVar[int]
+    """Positions by which the hidden row that an id is read with lies before it: 1, or 0 for a head of blocks."""
+    first: ClassVar[int]
+    """The first position that is read; at 0 an id of `behind` 1 has zeros before it."""
+    n_block: int
+    """Ids that are guessed at once; 0: one by one."""
 
     @property
     def source(self) -> HiddenSource:
         """The hidden rows of its target."""
 
+    def fused(self, hidden: Sequence[Hidden]) -> Sequence[Hidden]:
+        """The target's rows as `read` takes them. Raises DecodeError."""
+
     def read(self, rows: Sequence[Rows], hidden: Sequence[Hidden]) -> None:
-        """Decode ids, each with the hidden row of the id before it. Raises NoKvRoomError or DecodeError."""
+        """Decode ids, each with its hidden row. Raises NoKvRoomError or DecodeError."""
+
+    def guess(self, places: Sequence[tuple[int, int, int]]) -> Logits:
+        """A head of blocks guesses what follows the last id of some texts, given as sequence, position and id: logits
+        of n_block ids for each, [texts * n_block, n_vocab], valid until the next decode. Raises what `read` does.
+        """
 
     def logits(self) -> npt.NDArray[np.float32]:
         """[rows that wanted logits, n_vocab] in the order of the rows; valid until the next decode."""
@@ -111,10 +131,15 @@ class _Work:
     def n_read(self) -> int:
         return self.end - self.first
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether a draft begins after what is read."""
-        return self.ask.n_max > 0 and 0 < self.end == len(self.text.ids)
+    def is_ready(self, n_last: int) -> bool:
+        """Whether a draft begins after what is read, but for n_last ids that are read with the draft."""
+        return self.ask.n_max > 0 and 0 < self.end == len(self.text.ids) - n_last
+
+    def draft(self, origin: Origin) -> Draft:
+        """The guesses, unless they are fewer than was asked for."""
+        if len(self.ids) < max(self.ask.n_min, 1):
+            return Draft(origin=origin, n_read=self.n_read)
+        return Draft(tuple(self.ids), tuple(self.p), origin, n_read=self.n_read)
 
 
 class HeadDrafter:
@@ -122,32 +147,33 @@ class HeadDrafter:
     ones.
     """
 
-    origin: ClassVar[Origin] = Origin.HEAD
-
     def __init__(
         self, head: Head, choosers: Choosers, vocab: VocabTable, window: int, clock: Clock = perf_counter
     ) -> None:
         self._head = head
+        self.origin = head.origin
         self._source = head.source
+        self._n_last = 1 - head.behind  # ids at the end of a text whose hidden rows are not there before they are read
         self._choosers = choosers
         self._vocab = vocab
         self._window = window or head.n_ctx
         self._clock = clock
         self._texts: dict[int, _HeadText] = {}
         self._former: dict[int, _HeadText] = {}  # of texts that are over: the head's KV is still there
-        self._nothing = np.zeros((1, head.width), np.float32)  # the hidden row of what lies before a text
+        self._nothing = np.zeros((head.behind - head.first, head.width), np.float32)  # rows of what lies before a text
 
     # --- lifecycle
 
     def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
         self.end(seq)
         text = _HeadText(list(prompt), self._choosers(sampling, len(prompt)))
-        former = self._former.pop(seq, None)
+        former, n_same = self._former.pop(seq, None), 0
         if former is not None:
-            n = min(common_prefix(former.ids, text.ids), former.n_read)
+            n_same = common_prefix(former.ids, text.ids)
             text.end = former.end
-            if n > former.start:
+            if (n := min(n_same, former.n_read)) > former.start:
                 text.start, text.n_read = former.start, n
+        self._source.cut(seq, n_same)  # a copy of another text may have taken the place of what the target decoded
         self._texts[seq] = text
         self._source.expect(seq, max(len(prompt) - self._window - 1, 0))
 
@@ -176,8 +202,11 @@ class HeadDrafter:
         pace = pace or _NO_PACE
         works = [self._work(ask) for ask in asks]
         self._catch_up([work for work in works if work is not None and work.n_read])
-        self._lockstep([work for work in works if work is not None and work.row is not None], pace)
-        return [Draft() if work is None else self._hand_over(work) for work in works]
+        if self._head.n_block:
+            self._guess([work for work in works if work is not None and work.is_ready(self._n_last)])
+        else:
+            self._lockstep([work for work in works if work is not None and work.row is not None], pace)
+        return [Draft() if work is None else work.draft(self.origin) for work in works]
 
     def _work(self, ask: Ask) -> _Work | None:
         """The rows to read for it in this round. Nothing if the target's rows are missing, or if a few ids can wait."""
@@ -191,11 +220,11 @@ class HeadDrafter:
         return _Work(ask, text, first, first + n)
 
     def _unread(self, seq: int, text: _HeadText) -> tuple[int, int]:
-        """The positions that can be read, from and up to but without: those after which the target's row is held."""
-        held_from, held_to = self._source.span(seq)
-        last = min(len(text.ids), held_to + 1)
+        """The positions that can be read, from and up to but without: those whose hidden rows are held."""
+        (held_from, held_to), behind = self._source.span(seq), self._head.behind
+        last = min(len(text.ids) - self._n_last, held_to + behind)
         first = text.n_read
-        earliest = held_from + 1 if held_from else 0
+        earliest = held_from + behind if held_from else self._head.first
         if first < earliest or last - first > self._window:
             first = max(earliest, last - self._window)
         return first, last
@@ -215,12 +244,13 @@ class HeadDrafter:
             room -= work.n_read
             self._take_back(work)
             ids = work.text.ids[work.first : work.end]
-            rows.append(Rows(work.ask.seq, work.first, ids, int(work.is_ready)))
-            hidden.append(self._rows_before(work))
+            is_ready = not self._head.n_block and work.is_ready(self._n_last)
+            rows.append(Rows(work.ask.seq, work.first, ids, int(is_ready)))
+            hidden.append(self._hidden_of(work))
             work.text.n_read = work.text.end = work.end
-            if work.is_ready:
+            if is_ready:
                 ready.append(work)
-        self._read(rows, hidden, ready)
+        self._read(rows, self._head.fused(hidden) if rows else (), ready)
 
     def _take_back(self, work: _Work) -> None:
         """The KV ends where reading begins."""
@@ -231,12 +261,11 @@ class HeadDrafter:
         elif text.end > text.n_read:
             self._head.take_back(seq, text.n_read)
 
-    def _rows_before(self, work: _Work) -> Hidden:
-        """For each id the target's hidden row of the one before it."""
-        seq, first, end = work.ask.seq, work.first, work.end
-        if first:
-            return self._source.get(seq, first - 1, end - 1)
-        return np.concatenate([self._nothing, self._source.get(seq, 0, end - 1)])
+    def _hidden_of(self, work: _Work) -> Hidden:
+        """For each id the target's hidden row that it is read with."""
+        first, end = work.first - self._head.behind, work.end - self._head.behind
+        rows = self._source.get(work.ask.seq, max(first, 0), end)
+        return rows if first >= 0 else np.concatenate([self._nothing, rows])
 
     def _read(self, rows: Sequence[Rows], hidden: Sequence[Hidden], ready: Sequence[_Work]) -> None:
         """Decode; `ready` are the works of those rows that want logits, in their order."""
@@ -267,6 +296,24 @@ class HeadDrafter:
             self._read(rows, own, live)
             pace.stepped(len(live), self._clock() - began)
 
+    def _guess(self, works: Sequence[_Work]) -> None:
+        """All sequences draft together, a block each in one decode, of which each takes what it has confidence in."""
+        n = self._head.n_block
+        works = [work for work in works if work.end + n < self._head.n_ctx][: self._head.n_batch // n]
+        if not works:
+            return
+        for work in works:
+            if work.text.end > work.end:  # an earlier block, with nothing read since
+                self._head.take_back(work.ask.seq, work.end)
+            work.text.end = work.end + n + 1
+            work.text.observe()
+            work.text.chooser.start(b"")
+        logits = self._head.guess([(work.ask.seq, work.end, work.text.ids[work.end]) for work in works])
+        for i, work in enumerate(works):
+            for work.row in logits[i * n : (i + 1) * n]:
+                if not self._advance(work, _NO_PACE):
+                    break
+
     def _advance(self, work: _Work, pace: Pace) -> bool:
         """Choose one more id; False where the draft ends before or after it."""
         assert work.row is not None
@@ -278,8 +325,3 @@ class HeadDrafter:
         pace.wrote(work.ask.seq, p)
         work.text.chooser.wrote(self._vocab.texts[id_])
         return id_ not in self._vocab.eog and len(work.ids) < work.ask.n_max and work.text.end < self._head.n_ctx
-
-    def _hand_over(self, work: _Work) -> Draft:
-        if len(work.ids) < max(work.ask.n_min, 1):
-            return Draft(origin=self.origin, n_read=work.n_read)
-        return Draft(tuple(work.ids), tuple(work.p), self.origin, n_read=work.n_read)

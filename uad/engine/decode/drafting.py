@@ -16,7 +16,19 @@ from time import perf_counter
 
 from uad.base.events import DrafterView
 from uad.base.stats import DrafterStats
-from uad.base.types import BY_REQUEST, WRITERS, Ask, Clock, Commit, Crossing, Draft, Origin, SamplingParams, SpecPolicy
+from uad.base.types import (
+    BY_REQUEST,
+    HEADS,
+    WRITERS,
+    Ask,
+    Clock,
+    Commit,
+    Crossing,
+    Draft,
+    Origin,
+    SamplingParams,
+    SpecPolicy,
+)
 from uad.engine.decode.guard import Guarded, reason, warn
 from uad.engine.drafter import Continuing, Drafter, Pace, Predicted
 from uad.engine.policy.protocol import Chosen, Decoded, Drafted, Ended, Policy, PolicyView, Restored, Wish
@@ -50,7 +62,7 @@ class DraftedText:
 
     def tell_drafter(self, drafter: Drafter) -> None:
         """The drafter learns that it runs, and all of it."""
-        is_head = drafter.origin is Origin.HEAD  # which goes by the target's positions
+        is_head = drafter.origin in HEADS  # which goes by the target's positions
         drafter.begin(self.seq, self.read if self.read and is_head else self.prompt, self.sampling)
         if self.prediction and isinstance(drafter, Predicted):
             drafter.predict(self.seq, self.prediction)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from uad.base.types import Origin
+from uad.base.types import HEADS, Origin
 from uad.engine.policy.choose import CLEAR, gains_of
 from uad.engine.policy.cost import CostCurve, CostSample
 
@@ -67,7 +67,7 @@ class Machine:
 
     def steps(self, origin: Origin) -> CostCurve:
         """The cost of a step of this drafter, by sequences."""
-        return self.head if origin is Origin.HEAD else self.draft
+        return self.head if origin in HEADS else self.draft
 
     def table(self, groups: tuple[int, ...], depth: int, n_pending: int = 1) -> CostTable:
         """Cost of a round by rows of each sequence, for groups of these numbers of consecutively numbered sequences;

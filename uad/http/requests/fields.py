@@ -274,7 +274,7 @@ class SpeculativeBody(Body):
     enabled: StrictBool | None = row(None, "whether anything drafts", echoed=True)
     n_max: DraftLength | None = row(
         None,
-        "most tokens of a draft, for the draft model and the target's head (`draft-mtp`); 0 switches all drafters off; "
+        "most tokens of a draft, for the draft model and heads (`draft-mtp` and others); 0 switches all drafters off; "
         "48 under `auto` and 16 under `fixed`, unless somebody says it",
         echoed=True,
     )

@@ -11,15 +11,15 @@ from typing import Any
 import llama_cpp.llama_cpp as lib
 
 from uad.base.gguf import ask_for_types
-from uad.llama.backend.symbols import GGML, REGISTERED
+from uad.llama.backend.symbols import GGML, LAYERS, REGISTERED
 
 
 def function(name: str) -> Any:
-    """A function of the library, with the signature that `symbols.GGML` has. Raises AttributeError where the library
-    has none of this name.
+    """A function of the library, with the signature that `symbols` has. Raises AttributeError where the library has
+    none of this name.
     """
     symbol = getattr(lib._lib, name)
-    symbol.restype, *symbol.argtypes = GGML[name]
+    symbol.restype, *symbol.argtypes = GGML.get(name) or LAYERS[name]
     return symbol
 
 

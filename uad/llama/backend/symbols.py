@@ -378,6 +378,14 @@ REGISTERED: Mapping[str, tuple[Any, ...]] = {
     "ggml_backend_set_n_threads": (None, _P, c_int),
 }
 """Functions that only the registry of a backend knows. Where a build lacks one, so does it lack what they are for."""
+SET_LAYER = "_Z30llama_set_embeddings_layer_inpP13llama_contextjb"
+GET_LAYER = "_Z30llama_get_embeddings_layer_inpP13llama_contextj"
+LAYERS: Mapping[str, tuple[Any, ...]] = {SET_LAYER: (None, _P, c_uint32, c_bool), GET_LAYER: (_P, _P, c_uint32)}
+"""Functions of C++ that trained heads need, by the names that compilers give them (`llama-ext.h`): whether a context
+keeps what a layer is given, and these rows. Without them nothing else is missed.
+"""
+LAYER_NAMES = ("llama_encode", "llama_vocab_mask")
+"""Names of the binding that trained heads need besides."""
 UNSTABLE = ("_Z19llama_graph_reserveP13llama_contextjjj", "llama_graph_reserve")
 """Functions of `GGML` that are no part of an interface: what needs them does without."""
 
@@ -399,6 +407,12 @@ def missing_for_heads(binding: object, extension: object) -> Iterator[str]:
     yield from (name for name in HEAD_NAMES if not hasattr(binding, name))
     yield from _missing_fields(binding, HEAD_FIELDS)
     yield from (name for name in HEAD_EXTENSION if not hasattr(extension, name))
+
+
+def missing_for_layers(binding: object) -> Iterator[str]:
+    """Names that trained heads need, beside those of all heads, and that the binding or its library lacks."""
+    yield from (name for name in LAYER_NAMES if not hasattr(binding, name))
+    yield from (name for name in LAYERS if not hasattr(getattr(binding, "_lib", None), name))
 
 
 def missing(binding: object) -> Iterator[str]:

@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -27,6 +28,7 @@ from uad.tools.hub import fetched
 if TYPE_CHECKING:
     import argparse
 
+    from uad.llama.head_file import HeadFile
     from uad.llama.model import Model
     from uad.text.vocab.encode import Encoder
 
@@ -192,11 +194,14 @@ def inspect_pair(config: Config) -> Sections:
     """Reads both headers and compares them. Raises ModelLoadError or MappingError; ConfigError where no draft is
     given.
     """
+    from uad.llama.head_file import head_in
     from uad.runtime.models import open_model, side, template_options
     from uad.text.mapping.plan import plan
 
     if config.draft is None:
         raise ConfigError("inspect needs a target and a draft")
+    if (head := head_in(config.draft.path)) is not None and head.is_trained:
+        return _inspect_head(config.target, config.draft, head)
     with (
         open_model(config.target, "target", has_weights=False) as target,
         open_model(config.draft, "draft", has_weights=False) as draft,
@@ -213,6 +218,35 @@ def inspect_pair(config: Config) -> Sections:
                 or (("none", "text passes as it is"),),
             ),
             ("Cannot be translated", _lost_rows(target, draft, rules.rules.dropped)),
+        )
+
+
+def _inspect_head(target_config: ModelConfig, head_config: ModelConfig, head: HeadFile) -> Sections:
+    """A head that was trained apart, and the target that it may be of. Raises what `inspect_pair` does."""
+    from uad.llama.head_file import KINDS, mismatch
+    from uad.runtime.models import open_model
+
+    with (
+        open_model(target_config, "target", has_weights=False) as target,
+        open_model(replace(head_config, with_head=True), "head", has_weights=False) as model,
+    ):
+        why = head.obstacle or mismatch(head, target_config.path)
+        if not why and model.vocab.texts != target.vocab.texts:
+            why = "its vocabulary has other tokens than the target's"
+        ours, own = target.info.chat_template, model.info.chat_template
+        template = "other than the target's, or of another version: fewer guesses may be right"
+        n_layers = target.meta(f"{target.info.arch}.block_count")
+        rows = (
+            ("kind", f"{KINDS[head.origin]}: --spec-type {head.origin}"),
+            ("belongs to this target", f"no: {why}" if why else "yes"),
+            ("layers that it reads", f"{', '.join(map(str, head.layers))} of {n_layers}"),
+            *((("tokens of a block", str(head.n_block)),) if head.n_block else ()),
+            ("chat template", "not in its file" if own is None else "the target's" if own == ours else template),
+            ("trained with thoughts or without", "no file says so; a head for the other way has fewer guesses right"),
+        )
+        return (
+            ("Target", _model_rows(target, target_config)),
+            ("Head", (*_model_rows(model, head_config)[:-1], *rows)),
         )
 
 
@@ -249,12 +283,14 @@ def _model_rows(model: Model, config: ModelConfig) -> tuple[tuple[str, str], ...
 
 
 def _head(model: Model) -> str:
-    """Whether the file has heads for multi-token prediction, and whether they can draft."""
-    from uad.llama.head_file import head_in
+    """Whether the file has heads, and whether they can draft."""
+    from uad.llama.head_file import KINDS, head_in
 
     head = head_in(model.path)
     if head is None:
         return "none"
+    if head.is_trained:
+        return head.obstacle or f"{KINDS[head.origin]}: --spec-type {head.origin} drafts with it"
     count = "one" if head.n_heads == 1 else f"{head.n_heads}, the first of which drafts"
     return head.obstacle or f"{count} ({head.arch}): --spec-type {HEAD_TYPE} drafts with it"
 

@@ -52,10 +52,10 @@ def with_helps(config: Config, tell: Callable[[str], object], has_hints: bool = 
 
 
 def _with_projector(vision: VisionConfig, target: Path, tell: Callable[[str], object]) -> VisionConfig:
-    from uad.pairs.files import projector_beside
+    from uad.pairs.files import beside
 
     try:
-        projector = projector_beside(target)
+        projector = beside(target).projector
     except Exception as error:
         tell(f"--mmproj auto: no projector is looked for ({reason(error)})")
         projector = None
@@ -65,21 +65,26 @@ def _with_projector(vision: VisionConfig, target: Path, tell: Callable[[str], ob
 def _with_draft(config: Config, target: Path, tell: Callable[[str], object]) -> Config:
     from uad.pairs.choose import best, choices, recorded
     from uad.pairs.conditions import conditions
-    from uad.pairs.files import find_models
+    from uad.pairs.files import beside, find_models
 
     assert config.draft is not None
     if not (files := config.draft_from):
         try:
+            head = beside(target).head
             pairs = best(target, (file.path for file in find_models(target.parent).values()))
             chosen = choices(recorded(target, pairs, conditions(config)))
         except Exception as error:
             tell(f"--draft auto: no draft can be chosen ({reason(error)})")
             return replace(config, draft=None)
-        if not chosen:
+        files = tuple(pair.draft for pair in chosen)
+        if head is not None:
+            files = head, *files
+            tell(f"--draft auto: {head.name}, a head beside {target.name}")
+        elif chosen:
+            tell(f"--draft auto: {files[0].name}, {gain_text(chosen[0])}")
+        else:
             tell(f"--draft auto: none of the smaller models beside {target.name} is expected to pay; {LOOKUP}")
             return replace(config, draft=None)
-        files = tuple(pair.draft for pair in chosen)
-        tell(f"--draft auto: {files[0].name}, {gain_text(chosen[0])}")
     return replace(config, draft=replace(config.draft, path=files[0]), draft_from=files)
 
 

@@ -64,7 +64,7 @@ class Shown:
         return {
             "target": str(self.config.target.path),
             "draft": None if self.config.draft is None else str(self.config.draft.path),
-            "head": plan is not None and plan.has_head,
+            "head": plan is not None and plan.head is not None,
             "fits": plan is not None,
             "reason": self.reason,
             "n_ctx_slot": None if plan is None else plan.n_ctx,
@@ -189,7 +189,7 @@ def show(shown: Shown) -> None:
         for line in shown.ways_out or ("no change of the context is enough: a smaller model, or fewer bits a weight",):
             console.print(f"  {line}", soft_wrap=True)
         return
-    if config.draft is None and not plan.has_head:
+    if config.draft is None and plan.head is None:
         console.print("no draft model: --draft auto looks for one beside the target", style="dim", soft_wrap=True)
     for line in plan.notes:
         console.print(Text(line, "dim"), soft_wrap=True)
@@ -204,7 +204,7 @@ def _rows(shown: Shown) -> Iterator[tuple[str, str]]:
             gain = f", measured {pair.record.gain:.2f} times as fast as the target alone"
         yield "draft", f"{config.draft.path}, chat format {formats['draft']}{gain}"
     if (plan := shown.plan) is not None:
-        if plan.has_head:
+        if plan.head is not None:
             yield "head", str(plan.head_file.path if plan.head_file is not None else "in the target's file")
         slots = f" in each of {config.n_parallel} slots" if config.n_parallel > 1 else ""
         yield "context", f"{plan.n_ctx:,} tokens{slots}"

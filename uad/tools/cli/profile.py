@@ -208,7 +208,7 @@ def _measure_target(plan: Plan, measuring: _Measuring) -> list[MeasuredCurve]:
         target = open_target(plan, stack, measuring.progress)
         name = target.model.info.desc
         curves = [measuring.curve(target.context, target.config, "target", name, measuring.depths)]
-        if plan.has_head:
+        if plan.head is not None:
             head, own = open_context(plan, stack, target, _HEAD_WINDOW, measuring.progress)
             curves.append(measuring.curve(head, own, "head", name, measuring.fitting(head)))
         return curves
