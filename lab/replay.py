@@ -406,7 +406,7 @@ def automatic(curve: Curve) -> AutoPolicy:
     """The policy as the server makes it, on a machine that was measured well."""
     target = CostCurve([CostSample(n, 0, curve.target_ms(n)) for n in range(1, 65)])
     draft = CostCurve([CostSample(n, 0, curve.step_ms(n)) for n in range(1, 9)])
-    return AutoPolicy(Machine(target, draft, n_free=curve.n_free, keep_ms=curve.keep_ms), window=WINDOW)
+    return AutoPolicy(Machine(target, {Origin.MODEL: draft}, n_free=curve.n_free, keep_ms=curve.keep_ms), window=WINDOW)
 
 
 def main() -> int:

@@ -140,7 +140,7 @@ def check(config: Config, text: str, plan: CheckPlan, progress: Report) -> Check
         if len(set(ids)) < 2:
             raise ConfigError("the text has too few tokens to compare anything on; try another --text")
         ways = [plain.compare(ids)]
-        draft = None if plain.info.draft is None else plain.info.draft.desc
+        draft = ", ".join(model.desc for model in plain.info.drafts.values()) or None
     if not plain.any_batch:
         with OpenWay.open(config, True, plan, progress) as exact:
             ways.append(exact.compare(ids))

@@ -1,5 +1,5 @@
-"""Finds out what drafts, by the headers of the files: a draft model, the target's head for multi-token prediction, or
-a file that holds nothing but a head.
+"""Finds out what drafts, by the headers of the files: draft models, the target's head for multi-token prediction, or a
+file that holds nothing but a head.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from uad.llama.head_file import HeadFile, head_in, refuse_alone
 
 @dataclass(frozen=True, slots=True)
 class DraftFiles:
-    """The drafters, by the headers of the files. types: of drafters; draft: the draft model; is_in_target: whether the
-    head in the target's file drafts; head: the head's own file; notes: lines to print.
+    """The drafters, by the headers of the files. types: of drafters; drafts: the draft models; is_in_target: whether
+    the head in the target's file drafts; head: the head's own file; notes: lines to print.
     """
 
     types: tuple[str, ...]
-    draft: ModelConfig | None
+    drafts: tuple[ModelConfig, ...]
     is_in_target: bool = False
     head: ModelConfig | None = None
     notes: tuple[str, ...] = ()
@@ -27,23 +27,30 @@ class DraftFiles:
 
 def draft_files(config: Config) -> DraftFiles:
     """Read the headers of the files before anything is loaded. Raises ConfigError where a head is asked for that is not
-    there, or that cannot be run.
+    there, or that cannot be run, and where several files hold heads.
     """
-    draft, types = config.draft, config.drafting.types
-    of_target, own = head_in(config.target.path), head_in(draft.path) if draft is not None else None
+    drafts, types = config.drafts, config.drafting.types
+    of_target, own = head_in(config.target.path), [head_in(draft.path) for draft in drafts]
     refuse_alone(of_target, f"target {config.target.path}")
-    is_alone = own is not None and own.is_alone
+    alone = [draft for draft, head in zip(drafts, own, strict=True) if head is not None and head.is_alone]
+    models = tuple(draft for draft in drafts if draft not in alone)
     notes: tuple[str, ...] = ()
-    if draft is not None and is_alone and HEAD_TYPE not in types:
-        types = tuple(HEAD_TYPE if name == MODEL_TYPE else name for name in types)
-        notes = (f"{draft.path.name} holds a head alone: it drafts as {HEAD_TYPE}",)
+    if alone and HEAD_TYPE not in types:
+        types = (*types, HEAD_TYPE) if models else tuple(HEAD_TYPE if one == MODEL_TYPE else one for one in types)
+        notes = (f"{alone[0].path.name} holds a head alone: it drafts as {HEAD_TYPE}",)
     if HEAD_TYPE not in types or not config.drafting.defaults.enabled:
-        return DraftFiles(types, draft, notes=_hint(config, of_target))
+        return DraftFiles(types, drafts, notes=_hint(config, of_target))
     nextn.check()
-    if draft is not None and (MODEL_TYPE not in types or is_alone):
-        return DraftFiles(types, None, head=_own_file(draft, own, types), notes=notes)
+    if drafts and MODEL_TYPE not in types:
+        alone, models = [*drafts], ()
+    if len(alone) > 1:
+        names = " and ".join(draft.path.name for draft in alone)
+        raise ConfigError(f"draft: {names} would all be heads of the target, which has one; leave the others out")
+    if alone:
+        head = _own_file(alone[0], own[drafts.index(alone[0])], types if not models else (HEAD_TYPE,))
+        return DraftFiles(types, models, head=head, notes=notes)
     _checked(of_target, f"target {config.target.path}", "give its head as --model-draft FILE, or ")
-    return DraftFiles(types, draft, is_in_target=True)
+    return DraftFiles(types, drafts, is_in_target=True)
 
 
 def _hint(config: Config, head: HeadFile | None) -> tuple[str, ...]:

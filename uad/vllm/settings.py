@@ -48,6 +48,8 @@ def read_settings(target: str, environ: Mapping[str, str] = os.environ) -> VllmS
     config = load_config(argv, environ)
     if HEAD_TYPE in config.drafting.types:
         raise ConfigError(f"{HEAD_TYPE} needs the target's own head, which vLLM drafts with itself (method mtp)")
+    if config.more_drafts:
+        raise ConfigError(f"{DRAFT}: inside vLLM one draft model drafts; {len(config.drafts)} are named")
     if config.draft is not None:
         if config.draft.hub is not None:
             raise ConfigError(f"{DRAFT}: the draft must be a file on each machine that runs a drafting worker")

@@ -229,7 +229,7 @@ def test_harmless_flags_of_llama_server_are_ignored_in_one_line():
 @pytest.mark.parametrize(
     ("words", "note"),
     [
-        (("--draft", "b.gguf"), "-md and --draft set the same; the last one counts"),
+        (("-np", "1", "--parallel", "2"), "-np and --parallel set the same; the last one counts"),
         (("--port", "1", "--port", "2"), "--port is given twice; the last one counts"),
         (("--port", "1", "--port", "1"), None),
         (("--api-key", "a", "--api-key", "b"), None),
