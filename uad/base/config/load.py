@@ -250,7 +250,7 @@ def _drafting(values: Mapping[str, Given]) -> DraftingConfig:
     weighed: tuple[str, ...] = (BESIDE_A_MODEL,) if "draft.path" in values and "types" not in given else ()
     types: tuple[str, ...] = given.pop("types", (MODEL_TYPE, *weighed))
     if "draft.path" in values:
-        weighed += MODELS[1 : len(values["draft.path"].value)]
+        weighed += tuple(map(str, MODELS[1 : len(values["draft.path"].value)]))
     if given.get("spec_default"):
         types = tuple(dict.fromkeys((*types, "ngram-mod")))
     if not types:
