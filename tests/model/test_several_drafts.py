@@ -26,7 +26,7 @@ CONSTRAINTS: Sequence[Constraint | None] = (
     *(None,) * 5,
     regex("[A-Z][a-z ]{4,60}[.]"),
     choice("The river was wide.", "The river was narrow."),
-    schema('{"type": "object", "properties": {"name": {"type": "string"}, "n": {"type": "integer"}}}'),
+    schema({"type": "object", "properties": {"name": {"type": "string"}, "n": {"type": "integer"}}}),
 )
 TYPES: Sequence[tuple[Origin, ...]] = (
     (),
@@ -82,8 +82,8 @@ def texts_differ(n: int, seed: int, slots: int = 4) -> tuple[list[int], dict[Ori
     """The requests whose text is not that of the target alone, and how many ids of each draft were accepted."""
     with Runtime.open(config(slots=slots)) as runtime:
         requests = random_requests(runtime, n, seed)
-        plain = [request.speculative.__class__(enabled=False) for request in requests]
-        alone = finish(runtime, [replace(one, speculative=off) for one, off in zip(requests, plain, strict=True)], 600)
+        off = SpeculativeParams(enabled=False)
+        alone = finish(runtime, [replace(one, speculative=off) for one in requests], 600)
     with Runtime.open(config(*BOTH, slots=slots)) as runtime:
         drafted = finish(runtime, requests, 600)
         accepted = {stats.origin: stats.n_accepted for stats in runtime.snapshot().drafters}
