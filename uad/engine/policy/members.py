@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from uad.base.types import Ask, Draft
 from uad.engine.policy.calibration import Calibration
@@ -28,10 +28,16 @@ class Candidate(NamedTuple):
     """Average cost of asking for one, in plain decodes."""
     saved_ms: float
     """Milliseconds that it is expected to save at its best length, before its price."""
+    n_ids: float
+    """Ids that it is expected to bring at that length."""
     is_sure: bool
     """Whether that is more than asking for it took, and it is expected to be accepted nearly whole. Never of what a
     grammar forces, which says nothing of what comes after it.
     """
+
+
+# Of what reading costs, against a drafter that has read already: what it reads now serves the next turn, too.
+_SWITCHING: Final = 0.7
 
 
 @dataclass(slots=True)
@@ -83,14 +89,18 @@ class Automatic:
         """Whether there is a sure guess."""
         return any(candidate.is_sure for candidate in self.candidates)
 
-    def worth(self, use: SequenceDrafter, n_due: int) -> tuple[float, float]:
-        """Plain decodes that a round is expected to gain with this drafter, and that asking it takes, reading included.
-        -1: reading is not earned back. n_due: sequences that share the call.
+    def worth(self, use: SequenceDrafter, n_due: int, best: float) -> tuple[float, float, float]:
+        """Plain decodes that a round is expected to gain with this drafter, and that asking it takes, reading included;
+        and what it is worth to the rest of the answer, beside other drafters. -1: reading is not earned back. n_due:
+        sequences that share the call.
         """
         price = use.drafter.cost.price(self.plain_ms, n_due)
         gain = use.saved - price
         reading = use.drafter.cost.reading(self.state.unread(use), self.plain_ms)
-        return gain if self.state.is_worth_reading(gain, reading, self.wish.n_left) else -1.0, price + reading
+        if not self.state.is_worth_reading(gain, reading, self.wish.n_left):
+            return -1.0, price + reading, -1.0
+        value = use.gain_per_id(best, price) * self.state.n_rest(self.wish.n_left) - _SWITCHING * reading
+        return gain, price + reading, value
 
 
 class Members:
