@@ -8,7 +8,7 @@ from typing import Final
 from uad.base.types import WRITERS, Ask, Draft, Origin
 from uad.engine.policy.calibration import bin_of
 from uad.engine.policy.choose import gains_of
-from uad.engine.policy.drafter import FEW_IDS
+from uad.engine.policy.drafter import FEW_IDS, SequenceDrafter
 from uad.engine.policy.knowledge import Knowledge
 from uad.engine.policy.members import Automatic, Candidate, Fixed, Members
 from uad.engine.policy.protocol import Drafted
@@ -60,22 +60,26 @@ class Asking:
         if self._writes and member.is_sure:
             return False
         use = member.state.uses[self._origin]
-        gain, price, value = member.worth(use, n_due, self._known.hope)
-        is_best = not self._writes or self._is_best(member, value, n_due)
+        gain, price = member.worth(use, n_due)
+        is_best = not self._writes or self._is_best(member, use, n_due)
         return use.is_due(member.state.n, price, gain >= 0.0, is_best)
 
-    def _is_best(self, member: Automatic, value: float, n_due: int) -> bool:
-        """Whether no other drafter that writes is worth more to the rest of the answer, what it has to read counted:
-        one of them writes. One that is off, left alone, or too expensive to read for, is no rival.
+    def _is_best(self, member: Automatic, own: SequenceDrafter, n_due: int) -> bool:
+        """Whether no other drafter that writes is worth more to the rest of the answer: one of them writes. One that is
+        off, left alone, or too expensive to read for, is no rival.
         """
         known, types, state = self._known, member.wish.params.types, member.state
-        for rival, last in known.asked_in.items():
-            if rival is self._origin or known.n_rounds - last > 1 or (types and rival not in types):
+        rivals = []
+        for origin, last in known.asked_in.items():
+            if origin is self._origin or known.n_rounds - last > 1 or (types and origin not in types):
                 continue
-            use = known.use(state, rival, member.table)
-            if state.n >= use.next_at and member.worth(use, n_due, known.hope)[2] > value:
-                return False
-        return True
+            use = known.use(state, origin, member.table)
+            if state.n >= use.next_at:
+                rivals.append(use)
+        if not rivals:
+            return True
+        hope = known.hope
+        return max([member.value(use, n_due, hope) for use in rivals]) <= member.value(own, n_due, hope)
 
     def _timing(self) -> list[Ask]:
         """Have a drafter that writes, and is left alone, read a few ids of the first sequence that has them, where

@@ -159,7 +159,7 @@ class CallCost:
 
 
 @dataclass(slots=True)
-class Gain:
+class MeanGain:
     """A mean of rounds: the plain decodes that one gains, its price paid, and the drafted ids that it brings."""
 
     decodes: float = 0.0
@@ -178,14 +178,14 @@ class DrafterRecord:
     cost: CallCost = field(default_factory=CallCost)
     saved: float | None = None
     """Savings of a round in which it is asked, before its price: what a new sequence may expect. None: unknown."""
-    usual: Gain = field(default_factory=Gain)
+    usual: MeanGain = field(default_factory=MeanGain)
     """Gains of a round, for comparing it with others that write."""
     n_rounds: int = 0
     budget: float = _FIRST_BUDGET
     """A token bucket for asking it where it does not pay, in plain decodes."""
 
     def learn(self, saved: float, price: float, n_ids: float) -> None:
-        """A round with so many drafted ids saved so much, at this price."""
+        """A round that brought n_ids drafted ids saved so much, at this price."""
         self.n_rounds += 1
         self.usual.learn(saved - price, n_ids, max(_USUAL_RATE, 1.0 / (self.n_rounds + _FEW_ROUNDS)))
         known = saved if self.saved is None else self.saved
@@ -213,7 +213,7 @@ class SequenceDrafter:
     drafter: DrafterRecord
     saved: float
     """Recent savings of a round, before its price."""
-    steady: Gain = field(default_factory=Gain)
+    steady: MeanGain = field(default_factory=MeanGain)
     """Gains of a round over a longer time, for comparing it with others that write."""
     n_rounds: int = 0
     next_at: int = 0
@@ -267,8 +267,9 @@ class SequenceDrafter:
         """
         self.drafter.learn(saved, price, n_ids)
         self.saved += _SEQUENCE_RATE * (saved - self.saved)
-        self.n_rounds += 1
-        self.steady.learn(saved - price, n_ids, max(_STEADY_RATE, 1.0 / (self.n_rounds + _FEW_IN_SEQUENCE)))
+        if self.drafter.cost.steps is not None:
+            self.n_rounds += 1
+            self.steady.learn(saved - price, n_ids, max(_STEADY_RATE, 1.0 / (self.n_rounds + _FEW_IN_SEQUENCE)))
         self.is_probe = False
         if self.saved >= price:
             self.rest, self.next_at = 1, 0

@@ -9,7 +9,7 @@ from typing import Final
 from uad.base.types import BY_REQUEST, WRITERS, Draft, Origin, SpecPolicy
 from uad.engine.policy.calibration import Calibration
 from uad.engine.policy.cost import CostCurve, CostSample
-from uad.engine.policy.drafter import CallCost, DrafterRecord, Gain, SequenceDrafter
+from uad.engine.policy.drafter import CallCost, DrafterRecord, MeanGain, SequenceDrafter
 from uad.engine.policy.machine import CostTable, Machine
 from uad.engine.policy.protocol import Wish
 
@@ -138,10 +138,10 @@ class Knowledge:
             drafter = self.drafter(origin)
             if drafter.saved is None:
                 drafter.saved = table.usual_saving()
-            if not drafter.n_rounds:
+            if not drafter.n_rounds and origin in WRITERS:
                 price = drafter.cost.price(table.upto(1)[1], 1)
                 gain = max(table.usual_saving() - price, self.hope)
-                drafter.usual = Gain(gain, gain + price)
+                drafter.usual = MeanGain(gain, gain + price)
             saved = table.usual_saving() if origin in BY_REQUEST else drafter.saved
             use = SequenceDrafter(drafter, saved, replace(drafter.usual), n_read=state.n_held.get(origin, 0))
             state.uses[origin] = use
@@ -154,7 +154,7 @@ class Knowledge:
 
     def wrote(self) -> None:
         """A drafter that writes was called: no other one need be called only to show what calls cost."""
-        for origin in self.asked_in:
+        for origin in self.asked_in if len(self.asked_in) > 1 else ():
             self.drafter(origin).cost.age = 0
 
     def end(self, seq: int) -> None:

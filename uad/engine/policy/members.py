@@ -89,18 +89,23 @@ class Automatic:
         """Whether there is a sure guess."""
         return any(candidate.is_sure for candidate in self.candidates)
 
-    def worth(self, use: SequenceDrafter, n_due: int, best: float) -> tuple[float, float, float]:
-        """Plain decodes that a round is expected to gain with this drafter, and that asking it takes, reading included;
-        and what it is worth to the rest of the answer, beside other drafters. -1: reading is not earned back. n_due:
-        sequences that share the call.
+    def worth(self, use: SequenceDrafter, n_due: int) -> tuple[float, float]:
+        """Plain decodes that a round is expected to gain with this drafter, and that asking it takes, reading included.
+        -1: reading is not earned back. n_due: sequences that share the call.
         """
         price = use.drafter.cost.price(self.plain_ms, n_due)
         gain = use.saved - price
         reading = use.drafter.cost.reading(self.state.unread(use), self.plain_ms)
-        if not self.state.is_worth_reading(gain, reading, self.wish.n_left):
-            return -1.0, price + reading, -1.0
-        value = use.gain_per_id(best, price) * self.state.n_rest(self.wish.n_left) - _SWITCHING * reading
-        return gain, price + reading, value
+        return gain if self.state.is_worth_reading(gain, reading, self.wish.n_left) else -1.0, price + reading
+
+    def value(self, use: SequenceDrafter, n_due: int, hope: float) -> float:
+        """Plain decodes that the rest of the answer is expected to gain with this drafter alone, what it has to read
+        counted. -1: that is not earned back. hope: see `SequenceDrafter.gain_per_id`.
+        """
+        gain, whole = self.worth(use, n_due)
+        price = use.drafter.cost.price(self.plain_ms, n_due)
+        rest = use.gain_per_id(hope, price) * self.state.n_rest(self.wish.n_left)
+        return rest - _SWITCHING * (whole - price) if gain > -1.0 else -1.0
 
 
 class Members:
