@@ -70,10 +70,8 @@ def wrong_files(config: Config) -> Iterator[ModelLoadError]:
                 GgufFile(part).close()
         except ModelLoadError as error:
             yield error
-    for flag, model in (
-        ("--target-tokenizer", config.target),
-        *(("--draft-tokenizer", one) for one in config.drafts[:1]),
-    ):
+    tokenizers = [("--target-tokenizer", config.target), *(("--draft-tokenizer", model) for model in config.drafts[:1])]
+    for flag, model in tokenizers:
         if model.tokenizer is not None and not is_there(model.tokenizer):
             yield ModelLoadError(f"{flag} {model.tokenizer}: {no_such_file(model.tokenizer)}")
 

@@ -36,7 +36,7 @@ def draft_files(config: Config) -> DraftFiles:
     models = tuple(draft for draft in drafts if draft not in alone)
     notes: tuple[str, ...] = ()
     if alone and HEAD_TYPE not in types:
-        types = (*types, HEAD_TYPE) if models else tuple(HEAD_TYPE if one == MODEL_TYPE else one for one in types)
+        types = (*types, HEAD_TYPE) if models else tuple(HEAD_TYPE if name == MODEL_TYPE else name for name in types)
         notes = (f"{alone[0].path.name} holds a head alone: it drafts as {HEAD_TYPE}",)
     if HEAD_TYPE not in types or not config.drafting.defaults.enabled:
         return DraftFiles(types, drafts, notes=_hint(config, of_target))

@@ -67,7 +67,7 @@ class OpenedDrafts:
     @property
     def by_origin(self) -> dict[Origin, Context]:
         """The contexts of those that draft."""
-        return {one.drafter.origin: one.context for one in self.opened if one.drafter and one.context}
+        return {part.drafter.origin: part.context for part in self.opened if part.drafter and part.context}
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
@@ -77,9 +77,7 @@ class OpenedDrafts:
     @property
     def steps(self) -> dict[Origin, Steps]:
         """The costs of each drafter's steps."""
-        return {
-            one.drafter.origin: one.steps for one in self.opened if one.drafter is not None and one.steps is not None
-        }
+        return {part.drafter.origin: part.steps for part in self.opened if part.drafter and part.steps}
 
 
 def open_drafts(
@@ -94,31 +92,29 @@ def open_drafts(
         )
         return OpenedDrafts((), note)
     opened: list[OpenedDraft] = []
-
-    def open_next(own: ModelConfig) -> None:
-        origin = MODELS[sum(one.drafter is not None for one in opened)]
-        one = _opened(config, own, origin, stack, target, encoder, progress, timing)
-        named = one.drafter is not None and len(config.drafts) > 1
-        opened.append(replace(one, notes=(f"{origin}: {own.path.name}", *one.notes)) if named else one)
-
     if not config.draft_from:
         for own in config.drafts:
-            open_next(own)
+            origin = MODELS[sum(part.drafter is not None for part in opened)]
+            part = _opened(config, own, origin, stack, target, encoder, progress, timing)
+            if part.drafter is not None and config.more_drafts:
+                part = replace(part, notes=(f"{origin}: {own.path.name}", *part.notes))
+            opened.append(part)
         return _together(opened)
     # it was chosen: where it fails the next one may do, and answers need none
     for path in chosen_from(config.draft.path, config.draft_from):
+        own = replace(config.draft, path=path)
         try:
-            open_next(replace(config.draft, path=path))
+            opened.append(_opened(config, own, Origin.MODEL, stack, target, encoder, progress, timing))
         except Exception as error:
             warn(_log, error, "the draft %s was chosen, and cannot be used (%s)", path.name, reason(error))
-        if sum(one.drafter is not None for one in opened) == len(config.drafts):
+            continue
+        if opened[-1].drafter is not None:
             return _together(opened)
-    plain = "none of the drafts that were chosen can be used: plain decoding"
-    return _together(opened if any(one.drafter for one in opened) else [*opened, OpenedDraft((plain,))])
+    return _together([*opened, OpenedDraft(("none of the drafts that were chosen can be used: plain decoding",))])
 
 
 def _together(opened: Sequence[OpenedDraft]) -> OpenedDrafts:
-    return OpenedDrafts(tuple(opened), tuple(note for one in opened for note in one.notes))
+    return OpenedDrafts(tuple(opened), tuple(note for part in opened for note in part.notes))
 
 
 def chosen_from(path: Path, choices: tuple[Path, ...]) -> tuple[Path, ...]:

@@ -73,18 +73,14 @@ def plan(config: Config, limits: Sequence[Limit] | None = None) -> Plan:
     limits = tuple(available() if limits is None else limits)
     if config.draft is None or not config.draft_from:
         return _planned(config, limits)
-    one, beside = config.draft, config.drafts if config.more_drafts else ()
-    for drafts in (beside, *((replace(one, path=path),) for path in config.draft_from)):
-        if not drafts:
-            continue
+    for path in config.draft_from:
         try:
-            return _planned(config.with_drafts(drafts), limits)
+            return _planned(config.with_drafts([replace(config.draft, path=path)]), limits)
         except Exception as error:
             without = _planned(
                 replace(config, draft=None, draft_from=()), limits
             )  # raises where the target is at fault
-            names, are = " and ".join(draft.path.name for draft in drafts), "were" if len(drafts) > 1 else "was"
-            warn(_log, error, "the draft %s %s chosen, and is left out (%s)", names, are, reason(error))
+            warn(_log, error, "the draft %s was chosen, and is left out (%s)", path.name, reason(error))
     return without
 
 

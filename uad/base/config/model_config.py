@@ -34,8 +34,8 @@ class ModelConfig:
         ),
         draft=flag(
             "GGUF file of the draft model, with any tokenizer; repeatable: each round is drafted by the one that is "
-            "worth most there; auto: of the smaller models in the target's folder the one or two that are expected to "
-            "gain most, if any does (uad inspect --all FOLDER shows them)",
+            "worth most there; auto: of the smaller models in the target's folder the one that is expected to gain "
+            "most, if any does (uad inspect --all FOLDER shows them)",
             "-md --model-draft --draft --spec-draft-model LLAMA_ARG_SPEC_DRAFT_MODEL LLAMA_ARG_MODEL_DRAFT",
             kind=kinds.DRAFT_FILES,
             after="--model",

@@ -141,7 +141,7 @@ class SlotCopies:
         """
         n_read = dict[Origin, int]()
         for drafter, model in self.drafts:
-            for state in (one for one in saved if one.facts == model.facts):
+            for state in (state for state in saved if state.facts == model.facts):
                 try:
                     is_there = model.copies.restore(seq, state.state)
                     drafter.take_over(seq, FormerText(state.ids, state.skip, state.state.end) if is_there else None)
