@@ -302,7 +302,7 @@ class OpenWay(Loaded):
                 Request(
                     prompt * 2,
                     SamplingParams(temperature=temperature, seed=7 + i, ignore_eos=True),
-                    self._parts.config.drafting.defaults,
+                    self._speculative(i),
                     max_tokens=n,
                     cache_prompt=False,
                     timings=True,
@@ -322,6 +322,11 @@ class OpenWay(Loaded):
             n_done += 3
             self._progress(what, n_done / n_runs)
         return out
+
+    def _speculative(self, number: int) -> SpeculativeParams:
+        """Draft control of a request by its number: several draft models take turns."""
+        defaults, drafts = self._parts.config.drafting.defaults, tuple(self.info.drafts)
+        return defaults if len(drafts) < 2 else replace(defaults, types=(drafts[number % len(drafts)],))
 
     def _answers(self, requests: Sequence[Request], seconds: float) -> list[CheckedAnswer]:
         """Answers to all requests at once, to the end, or until `seconds` are over."""
