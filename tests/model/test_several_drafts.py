@@ -14,7 +14,6 @@ from kit.grammar_kit import choice, regex, schema
 from kit.models import DRAFTS, TARGET, WORDS, chat_prompts, finish
 
 from uad.base.config import Config, load_config
-from uad.base.errors import ConfigError
 from uad.base.types import Constraint, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.runtime.plan import plan
 from uad.runtime.runtime import Runtime
@@ -123,13 +122,3 @@ def test_the_plan_sums_both() -> None:
 def test_inspect_has_sections_of_each() -> None:
     headings = [heading for heading, _ in inspect_pair(config(*BOTH))]
     assert headings.count("Draft") == headings.count("Rules") == 2
-
-
-def test_what_cannot_be() -> None:
-    for drafts, why in (
-        ((BOTH[0], BOTH[0]), "is named twice"),
-        ((Path("auto"), BOTH[0]), "stands alone"),
-        (tuple(Path(f"{i}.gguf") for i in range(5)), "5 draft models are named; 4 can be used"),
-    ):
-        with pytest.raises(ConfigError, match=why):
-            config(*drafts)

@@ -197,13 +197,12 @@ def _takes_auto(values: dict[str, Given], target: Path | None) -> bool:
     asked = values.pop("draft.path", None)
     if asked is None:
         return False
-    if kept := [
-        (name, text) for name, text in zip(asked.value, asked.texts, strict=True) if name not in (AUTO, target)
-    ]:
+    kept = [(name, text) for name, text in zip(asked.value, asked.texts, strict=True) if name not in (AUTO, target)]
+    if kept:
         values["draft.path"] = replace(
             asked, value=tuple(name for name, _ in kept), texts=tuple(text for _, text in kept)
         )
-    return AUTO in asked.value and target is not None and "draft_from" not in values
+    return AUTO in asked.value and not kept and target is not None and "draft_from" not in values
 
 
 def _model(

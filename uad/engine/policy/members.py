@@ -100,12 +100,12 @@ class Automatic:
 
     def value(self, use: SequenceDrafter, n_due: int, hope: float) -> float:
         """Plain decodes that the rest of the answer is expected to gain with this drafter alone, what it has to read
-        counted. -1: that is not earned back. hope: see `SequenceDrafter.gain_per_id`.
+        counted. -1: a round gains nothing, or reading is not earned back. hope: see `SequenceDrafter.gain_per_id`.
         """
         gain, whole = self.worth(use, n_due)
         price = use.drafter.cost.price(self.plain_ms, n_due)
         rest = use.gain_per_id(hope, price) * self.state.n_rest(self.wish.n_left)
-        return rest - _SWITCHING * (whole - price) if gain > -1.0 else -1.0
+        return rest - _SWITCHING * (whole - price) if gain >= 0.0 else -1.0
 
 
 class Members:
