@@ -10,6 +10,7 @@ from pathlib import Path
 from rounds import Recording
 
 from uad.base.common.row_costs import cost_of_rows
+from uad.base.types import MODELS, Origin
 
 KERNELS = Path(__file__).with_name("kernels.csv")
 _GPU_MS = 20.0
@@ -21,7 +22,7 @@ class Curve:
     """target[n - 1]: one pass of n rows; beyond the last one with the slope of the last half. step: a step of the draft
     model; reading an id takes read_ms. call_ms: what a call takes beside its decodes, look_ms a look into the text,
     loop_ms a round's own work. changes: what the first single rows after one of several take longer. n_free ids of a
-    draft are taken back at no cost, more for keep_ms.
+    draft are taken back at no cost, more for keep_ms. beside: what further draft models cost.
     """
 
     name: str
@@ -35,6 +36,11 @@ class Curve:
     changes: tuple[float, ...] = ()
     n_free: int = 1 << 30
     keep_ms: float = 0.0
+    beside: tuple[Curve, ...] = ()
+
+    def of(self, origin: str) -> Curve:
+        """The costs of this draft model."""
+        return dict(zip(MODELS, (self, *self.beside), strict=False))[Origin(origin)]
 
     def with_memory(self, n_free: str, share: str) -> Curve:
         """The same where a draft of more than n_free ids needs a checkpoint, which takes this share of a plain

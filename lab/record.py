@@ -93,7 +93,7 @@ def record(
             written = known.get(prompt.name) or answer_of(plain, Request(ids, sampling, PLAIN, n))
             asked: list[Drafter] = [
                 *build_lookups(parts.config.drafting, vocab, 1),
-                *([parts.drafter] if parts.drafter else []),
+                *parts.drafts.drafters,
             ]
             guesses = {str(one.origin): tuple(guesses_along(one, ids, written, sampling)) for one in asked}
             right = sum(one.n_right for one in guesses.get(Origin.MODEL, ())) / max(len(written), 1)

@@ -24,7 +24,7 @@ from curves import KERNELS, Curve, curves
 from hindsight import Hindsight
 from rounds import Answer, Guess, Recording, read
 
-from uad.base.types import Ask, Commit, Draft, Origin, SpecPolicy, SpeculativeParams
+from uad.base.types import MODELS, Ask, Commit, Draft, Origin, SpecPolicy, SpeculativeParams
 from uad.engine.policy.auto import AutoPolicy
 from uad.engine.policy.cost import CostCurve, CostSample
 from uad.engine.policy.machine import Machine
@@ -42,15 +42,15 @@ READ_AGAIN = 16  # as in uad.llama.memory
 
 @dataclass
 class Text:
-    """One answer that is being written. `covered`: up to which id of it the draft model's last draft reaches, as far as
-    it is right. n_pending: its ids that the target's memory does not hold.
+    """One answer that is being written. `covered`: up to which id of it each draft model's last draft reaches, as far
+    as it is right. n_pending: its ids that the target's memory does not hold.
     """
 
     answer: Answer
     seq: int = 0
     t: int = 1
-    covered: int = 0
-    unread: int = 0
+    covered: dict[str, int] = field(default_factory=dict)
+    unread: dict[str, int] = field(default_factory=dict)
     n_pending: int = 1
     ms: float = 0.0
     n_drafted: int = 0
@@ -118,7 +118,8 @@ class Replay:
 
     def _begin(self, text: Text, seq: int) -> Text:
         text.seq = seq
-        text.unread = min(text.answer.n_prompt, WINDOW) + 1
+        text.unread = dict.fromkeys(self._origins, min(text.answer.n_prompt, WINDOW) + 1)
+        text.covered = dict.fromkeys(self._origins, 0)
         self._policy.begin(seq, text.answer.n_prompt, self._temperature)
         self._policy.observe(Commit(seq, text.answer.ids[:1]))
         return text
@@ -188,53 +189,54 @@ class Replay:
         return max(min(len(text.answer.ids) - text.t - 1, LONGEST), 0)
 
     def _propose(self, origin: str, asks: Sequence[Ask], texts: dict[int, Text]) -> tuple[float, list[Draft]]:
-        if origin != MODEL:
+        if origin not in MODELS:
             ms = self._curve.look_ms * self._noise(_LOOK, texts[asks[0].seq])
             return ms, [self._looked_up(origin, texts[ask.seq], ask) for ask in asks]
-        return self._write(asks, texts)
+        return self._write(origin, asks, texts)
 
     def _looked_up(self, origin: str, text: Text, ask: Ask) -> Draft:
         guess = text.answer.guesses[origin][text.t]
         return Draft(guess.ids, guess.p, Origin(origin), kind=guess.kind).first(min(ask.n_max, LONGEST))
 
-    def _write(self, asks: Sequence[Ask], texts: dict[int, Text]) -> tuple[float, list[Draft]]:
-        """The draft model reads what it has not read, then writes for all of them in lockstep, as long as the policy
+    def _write(self, origin: str, asks: Sequence[Ask], texts: dict[int, Text]) -> tuple[float, list[Draft]]:
+        """A draft model reads what it has not read, then writes for all of them in lockstep, as long as the policy
         lets it.
         """
-        first_text = texts[asks[0].seq]
-        ms, n_read, n_written, live = self._curve.call_ms * self._noise(_CALL, first_text), {}, {}, []
+        first_text, curve = texts[asks[0].seq], self._curve.of(origin)
+        ms, n_read, n_written, live = curve.call_ms * self._noise(_CALL, first_text), {}, {}, []
         more, wrote, steps = self._policy.more, list[tuple[int, float]](), list[tuple[int, float]]()
         for ask in asks:
-            text, guess = texts[ask.seq], texts[ask.seq].answer.guesses[MODEL][texts[ask.seq].t]
-            n_read[ask.seq] = n = min(text.unread, ask.n_read or text.unread)
-            text.unread -= n
-            ms += self._curve.read_ms * max(n - 1, 0) * self._noise(_READ, text)
+            text, guess = texts[ask.seq], texts[ask.seq].answer.guesses[origin][texts[ask.seq].t]
+            unread = text.unread[origin]
+            n_read[ask.seq] = n = min(unread, ask.n_read or unread)
+            text.unread[origin] -= n
+            ms += curve.read_ms * max(n - 1, 0) * self._noise(_READ, text)
             n_written[ask.seq] = 0
-            if text.unread or ask.n_max <= 0:
+            if text.unread[origin] or ask.n_max <= 0:
                 continue
-            free = min(max(text.covered - text.t, 0), len(guess.written))
+            free = min(max(text.covered[origin] - text.t, 0), len(guess.written))
             wrote += [(ask.seq, p) for p in guess.written[:free]]
             n_written[ask.seq] = free
             live.append(ask)
         if not live:  # the last id that was read is a decode of its own
-            ms += self._curve.step_ms(1) * self._noise(_STEP, first_text)
+            ms += curve.step_ms(1) * self._noise(_STEP, first_text)
         first = True
         for n_step in count(1):
-            live = [ask for ask in live if self._has_more(texts[ask.seq], n_written[ask.seq], ask)]
+            live = [ask for ask in live if self._has_more(origin, texts[ask.seq], n_written[ask.seq], ask)]
             left = [ask.seq for ask in live if n_written[ask.seq] or not first]  # else an id is written in any case
             goes_on = dict(zip(left, more(left, wrote, steps), strict=True))
             wrote, steps = [], []
             live = [ask for ask in live if goes_on.get(ask.seq, True)]
             if not live:
                 break
-            step = self._curve.step_ms(len(live)) * self._noise(_STEP, first_text, n_step)
+            step = curve.step_ms(len(live)) * self._noise(_STEP, first_text, n_step)
             ms += step
             if not first:
                 steps.append((len(live), step / 1e3))
             first = False
             going = []
             for ask in live:
-                p = texts[ask.seq].answer.guesses[MODEL][texts[ask.seq].t].written[n_written[ask.seq]]
+                p = texts[ask.seq].answer.guesses[origin][texts[ask.seq].t].written[n_written[ask.seq]]
                 if p >= ask.p_min:
                     wrote.append((ask.seq, p))
                     n_written[ask.seq] += 1
@@ -243,10 +245,11 @@ class Replay:
         drafts = []
         for ask in asks:
             text = texts[ask.seq]
-            guess = text.answer.guesses[MODEL][text.t]
+            guess = text.answer.guesses[origin][text.t]
             n = min(guess.n_after(n_written[ask.seq]), ask.n_max)
-            text.covered = text.t + min(n, guess.n_right) if not text.unread else text.covered
-            draft = Draft(guess.ids[:n], guess.p[:n], n_read=n_read[ask.seq])
+            if not text.unread[origin]:
+                text.covered[origin] = text.t + min(n, guess.n_right)
+            draft = Draft(guess.ids[:n], guess.p[:n], Origin(origin), n_read=n_read[ask.seq])
             drafts.append(self._chained(text, draft, ask.n_max))
         return ms, drafts
 
@@ -261,8 +264,8 @@ class Replay:
         return replace(draft, ids=ids, p=p, kind=tail.kind or str(Origin.SUFFIX), n_tail=len(ids) - len(draft.ids))
 
     @staticmethod
-    def _has_more(text: Text, n: int, ask: Ask) -> bool:
-        guess = text.answer.guesses[MODEL][text.t]
+    def _has_more(origin: str, text: Text, n: int, ask: Ask) -> bool:
+        guess = text.answer.guesses[origin][text.t]
         return n < len(guess.written) and guess.n_after(n) < ask.n_max
 
     def _commit(self, text: Text, draft: Draft) -> None:
@@ -271,8 +274,8 @@ class Replay:
         while n < len(draft.ids) and n < len(rest) - 1 and draft.ids[n] == rest[n]:
             n += 1
         ids = rest[: n + 1]
-        # accepted guesses are in the draft's KV
-        text.unread += text.t + len(ids) - min(max(text.covered, text.t), text.t + len(ids))
+        for origin, covered in text.covered.items():  # accepted guesses are in the draft's KV
+            text.unread[origin] += text.t + len(ids) - min(max(covered, text.t), text.t + len(ids))
         text.t += len(ids)
         is_back = n < len(draft.ids) > self._curve.n_free
         text.n_pending = (text.n_pending if text.n_pending <= READ_AGAIN else 1) + len(ids) if is_back else 1
@@ -405,8 +408,11 @@ def score(
 def automatic(curve: Curve) -> AutoPolicy:
     """The policy as the server makes it, on a machine that was measured well."""
     target = CostCurve([CostSample(n, 0, curve.target_ms(n)) for n in range(1, 65)])
-    draft = CostCurve([CostSample(n, 0, curve.step_ms(n)) for n in range(1, 9)])
-    return AutoPolicy(Machine(target, draft, n_free=curve.n_free, keep_ms=curve.keep_ms), window=WINDOW)
+    steps = {
+        origin: CostCurve([CostSample(n, 0, own.step_ms(n)) for n in range(1, 9)])
+        for origin, own in zip(MODELS, (curve, *curve.beside), strict=False)
+    }
+    return AutoPolicy(Machine(target, steps, n_free=curve.n_free, keep_ms=curve.keep_ms), window=WINDOW)
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ from uad.base.events import Sink
 from uad.base.types import Request
 from uad.llama.context import Context
 from uad.runtime.costs.fit import fitted_beside
+from uad.runtime.draft_model import OpenedDrafts
 from uad.runtime.loaded import Loaded
 from uad.runtime.open import Parts, build, engine_on, turns_on
 from uad.runtime.timing import TIMING, Timing
@@ -74,8 +75,8 @@ def alone(parts: Parts) -> Parts:
             engine=engine,
             turns=turns_on(engine, target),
             target=target,
-            info=replace(info, draft=None, drafters=(), notes=(*target.notes, *parts.text.notes)),
-            drafter=None,
+            info=replace(info, draft=None, more_drafts=(), drafters=(), notes=(*target.notes, *parts.text.notes)),
+            drafts=OpenedDrafts((), ()),
             policies=None,
             again=None,
             timing=timing,

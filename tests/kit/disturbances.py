@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kit.simulator import Cost, Position, Simulation, text
+from uad.base.types import Origin
 from uad.engine.policy.auto import AutoPolicy
 from uad.engine.policy.cost import CostCurve, CostSample
 from uad.engine.policy.machine import Machine
@@ -60,7 +61,7 @@ class Disturbed(Simulation):
     def __post_init__(self) -> None:
         target, draft = self.factor(self.measured_at, False), self.factor(self.measured_at, True)
         curve = CostCurve([CostSample(n, 0, target * self.cost(n)) for n in range(1, self.n_max + 2)])
-        self.policy = AutoPolicy(Machine(curve, CostCurve([CostSample(1, 0, draft * self.step_ms)])))
+        self.policy = AutoPolicy(Machine(curve, {Origin.MODEL: CostCurve([CostSample(1, 0, draft * self.step_ms)])}))
         self.rng = random.Random(self.seed)
 
     def _spend(self, ms: float) -> float:

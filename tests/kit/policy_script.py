@@ -27,7 +27,7 @@ class Script:
 
     def __init__(self, n_seq: int, n_ids: int) -> None:
         target = CostCurve([CostSample(n, 0, _DECODE_MS + _ROW_MS * n) for n in range(1, n_seq * (_N_TOLD + 1) + 1)])
-        self.policy = AutoPolicy(Machine(target, CostCurve([CostSample(1, 0, _STEP_MS)])))
+        self.policy = AutoPolicy(Machine(target, {Origin.MODEL: CostCurve([CostSample(1, 0, _STEP_MS)])}))
         self._rng = random.Random(n_ids)
         self._range = _SURE if n_ids else _ALWAYS_WRONG
         self._n_ids = n_ids or _N_TOLD

@@ -102,7 +102,7 @@ class Simulation:
 
     def __post_init__(self) -> None:
         curve = CostCurve([CostSample(n, 0, self.cost(n)) for n in range(1, self.n_max + 2)])
-        self.policy = AutoPolicy(Machine(curve, CostCurve([CostSample(1, 0, self.step_ms)])))
+        self.policy = AutoPolicy(Machine(curve, {Origin.MODEL: CostCurve([CostSample(1, 0, self.step_ms)])}))
         self.rng = random.Random(self.seed)
 
     def run(self, n_prompt: int = 100, n_texts: int = 1) -> Simulation:

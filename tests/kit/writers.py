@@ -63,7 +63,7 @@ class Contest:
     def __init__(self, origins: Sequence[Origin], cost: Cost = gpu) -> None:
         curve = CostCurve([CostSample(n, 0, cost(n)) for n in range(1, LONGEST + 2)])
         steps = {origin: CostCurve([CostSample(1, 0, one.step_ms)]) for origin, one in WRITERS.items()}
-        self.policy = AutoPolicy(Machine(curve, steps[Origin.MODEL], head=steps[Origin.HEAD]))
+        self.policy = AutoPolicy(Machine(curve, steps))
         self._origins, self._cost = origins, cost
         self._unread: dict[Origin, int] = {}
         self.ms = self.plain_ms = 0.0

@@ -117,7 +117,7 @@ def test_the_draft_model_goes_on_too_and_reads_nothing_again(tmp_path: Path) -> 
     rows = []
     for one in (own, replace(own, cache_disk=None)):
         with Runtime.open(one) as runtime:
-            context = runtime._parts.drafter._cache.context
+            context = runtime._parts.drafts.drafters[0]._cache.context
             decode, n = context.decode, 0
 
             def counted(batch, decode=decode) -> None:

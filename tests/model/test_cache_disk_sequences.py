@@ -136,7 +136,7 @@ class World:
         assert self.server._parts.disk._writer._n_waiting == 0
         for path in texts:
             try:
-                read_slot(path, {}, None)
+                read_slot(path, {}, [])
             except UadError:
                 assert path.name in self.damaged
         for name in left:

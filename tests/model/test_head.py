@@ -201,7 +201,7 @@ def test_its_memory_is_reckoned_and_its_price_measured(folder: Path) -> None:
             policies = runtime._parts.policies
             assert policies is not None
             machine = policies.last.known.machine
-            return machine.head.ms(2), machine.target.ms(2)
+            return machine.steps(Origin.HEAD).ms(2), machine.target.ms(2)
 
     head_ms, target_ms = best_of(5, prices, lambda found: found[0] < found[1])
     assert 0 < head_ms < target_ms
@@ -227,7 +227,7 @@ def test_the_server_finds_the_curve_that_profile_stored(
     with Runtime.open(settings) as runtime:
         policies = runtime._parts.policies
         assert policies is not None
-        assert policies.last.known.machine.head.ms(2) == pytest.approx(
+        assert policies.last.known.machine.steps(Origin.HEAD).ms(2) == pytest.approx(
             CostCurve(curves["head"].samples).ms(2), abs=1e-4
         )
         assert not any("measured quickly" in note for note in runtime.info.notes)

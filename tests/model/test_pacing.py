@@ -32,7 +32,7 @@ def test_costs_of_a_busy_machine_are_called_rough(times, stored, is_rough):
         def curve(self, *_):
             return tuple(CostSample(n, 0, float(ms)) for n in (1, 2, 4) for ms in times), stored
 
-    policies, (line,), again = pacing.open_policy(CONFIG, TARGET, None, None, Measured())
+    policies, (line,), again = pacing.open_policy(CONFIG, TARGET, {}, Measured())
     assert ("rough" in line) is is_rough
     assert (again is not None) is is_rough
     assert ("2, 4" in line) is not is_rough, "what is not known is not told as a fact"
@@ -48,7 +48,7 @@ def test_where_only_predictions_draft_single_rows_alone_are_measured(is_seldom, 
             asked.append((list(sizes), seconds))
             return (CostSample(1, 0, 10.0),), False
 
-    policies, lines, _ = pacing.open_policy(CONFIG, TARGET, None, None, Measured(), is_seldom)
+    policies, lines, _ = pacing.open_policy(CONFIG, TARGET, {}, Measured(), is_seldom)
     assert [sizes for sizes, _ in asked] == [wanted]
     assert (asked[0][1] == 0.0, lines == ()) == (is_seldom, is_seldom)
     assert policies.last.known.machine.target.ms(1) == 10.0
@@ -89,7 +89,7 @@ def opened():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pacing, "quick", measure)
-        policies, _, again = pacing.open_policy(CONFIG, TARGET, None, None, Measured())
+        policies, _, again = pacing.open_policy(CONFIG, TARGET, {}, Measured())
         yield SimpleNamespace(found=found, places=places, now=now, policies=policies, again=again)
 
 

@@ -48,7 +48,7 @@ def test_contexts_are_opened_as_they_were_planned(slots):
     with parts.stack:
         assert parts.target.context.n_ctx == made.n_ctx
         assert parts.config is made.config
-        assert parts.drafter is not None
+        assert parts.drafts.drafters
         draft = made.config.draft
         assert draft is not None
         assert parts.contexts[-1].n_ctx * slots == draft.n_ctx

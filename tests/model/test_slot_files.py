@@ -34,7 +34,7 @@ def state(facts: dict[str, str], n: int, skip: int = 0) -> SavedState:
     return SavedState(facts, tuple(range(n)), SavedSequence(n, 1, rng.integers(0, 256, 999, np.uint8), marks), skip)
 
 
-SLOT = SavedSlot(state(FACTS | {"scales": "()"}, 7), state(DRAFT_FACTS, 9, skip=2))
+SLOT = SavedSlot(state(FACTS | {"scales": "()"}, 7), (state(DRAFT_FACTS, 9, skip=2),))
 
 
 def same(one: SavedState | None, other: SavedState | None) -> bool:
@@ -58,30 +58,30 @@ def path(tmp_path: Path) -> Path:
 
 def why(path: Path, facts: dict[str, str] = FACTS) -> str:
     with pytest.raises(InvalidRequestError) as caught:
-        read_slot(path, facts, DRAFT_FACTS)
+        read_slot(path, facts, [DRAFT_FACTS])
     return str(caught.value)
 
 
 def test_what_was_written_is_read_again(path: Path) -> None:
-    found, size = read_slot(path, FACTS, DRAFT_FACTS)
+    found, size = read_slot(path, FACTS, [DRAFT_FACTS])
     assert same(found.target, SLOT.target)
-    assert same(found.draft, SLOT.draft)
+    assert same(found.drafts[0], SLOT.drafts[0])
     assert size == path.stat().st_size == write_slot(path, SLOT)
 
 
 def test_an_empty_slot_has_a_file_too(tmp_path: Path) -> None:
     empty = SavedState(FACTS, (), SavedSequence(0, 0, np.empty(0, np.uint8), ()))
     write_slot(tmp_path / "empty", SavedSlot(empty))
-    found, _ = read_slot(tmp_path / "empty", FACTS, None)
+    found, _ = read_slot(tmp_path / "empty", FACTS, [])
     assert same(found.target, empty)
-    assert found.draft is None
+    assert not found.drafts
 
 
 @pytest.mark.parametrize("facts", [None, {"model file": "another"}])
 def test_a_draft_that_is_not_here_is_left_out(path: Path, facts: dict[str, str] | None) -> None:
-    found, _ = read_slot(path, FACTS, facts)
+    found, _ = read_slot(path, FACTS, [facts])
     assert same(found.target, SLOT.target)
-    assert found.draft is None
+    assert not found.drafts
 
 
 @pytest.mark.parametrize("what", FACTS)
@@ -279,7 +279,7 @@ def test_folders_and_pipes_are_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in ("folder", "pipe"):
         with pytest.raises(UadError, match=name):
-            read_slot(tmp_path / name, FACTS, None)
+            read_slot(tmp_path / name, FACTS, [])
         with pytest.raises(InvalidRequestError, match="a folder or a device"):
             write_slot(tmp_path / name, SLOT)
 
@@ -339,4 +339,4 @@ def test_a_process_that_is_killed_while_it_writes_leaves_the_old_file(step: str,
     ended = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, timeout=240)
     assert ended.returncode == -9
     assert path.read_bytes() == before
-    assert same(read_slot(path, FACTS, DRAFT_FACTS)[0].target, SLOT.target)
+    assert same(read_slot(path, FACTS, [DRAFT_FACTS])[0].target, SLOT.target)

@@ -135,7 +135,7 @@ def test_the_draft_model_goes_on_too_and_reads_nothing_again(draft: str, tmp_pat
 
 def n_read_of(runtime: Runtime, prompt: tuple[int, ...], slot: int) -> tuple[Waiter, int]:
     """An answer, and how many rows the draft model decoded for it."""
-    context, n = runtime._parts.drafter._cache.context, 0
+    context, n = runtime._parts.drafts.drafters[0]._cache.context, 0
     decode = context.decode
 
     def counted(rows) -> None:
@@ -434,7 +434,7 @@ def test_a_draft_whose_state_cannot_be_copied_reads_the_text_again(
     with Runtime.open(config(tmp_path, draft=DRAFTS["zephyr"], types=(Origin.MODEL,))) as runtime:
         first = say(runtime, ids(runtime), 1, FIXED)
         longer = (*ids(runtime), *first.ids, *ids(runtime, " and then"))
-        draft, real = runtime._parts.drafter._cache.context.memory, getattr(SequenceCopies, part)
+        draft, real = runtime._parts.drafts.drafters[0]._cache.context.memory, getattr(SequenceCopies, part)
 
         def broken(self: SequenceCopies, seq: int, *saved):
             if self._memory is draft:

@@ -207,11 +207,18 @@ class _Lines:
 TARGET: Final = "target"
 GRAMMAR: Final = "grammar"
 MODEL: Final = "model"
+BESIDE: Final = "beside"
 LOOK_UP: Final = "text"
 
-WORDS: Final = {MODEL: "draft model", LOOK_UP: "look-up", GRAMMAR: "grammar", TARGET: "target"}
-COLOURS: Final = {MODEL: 32, LOOK_UP: 172, GRAMMAR: 36}
-"""Numbers of a terminal's 256 colours: blue, orange and green, which colour-blind readers can distinguish."""
+WORDS: Final = {
+    MODEL: "draft model",
+    BESIDE: "draft model beside it",
+    LOOK_UP: "look-up",
+    GRAMMAR: "grammar",
+    TARGET: "target",
+}
+COLOURS: Final = {MODEL: 32, BESIDE: 98, LOOK_UP: 172, GRAMMAR: 36}
+"""Numbers of a terminal's 256 colours: blue, violet, orange and green, which colour-blind readers can distinguish."""
 _PLAIN: Final = "\x1b[0m"
 
 
@@ -219,6 +226,8 @@ def kind_of(origin: str) -> str:
     """The kind of a name of --spec-type, or of `target`: one of `WORDS`."""
     if origin in (TARGET, GRAMMAR):
         return origin
+    if origin[-1:].isdigit():  # draft-simple-2
+        return BESIDE
     return MODEL if origin.startswith("draft-") else LOOK_UP
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from uad.base.common.sums import Sums
 from uad.base.stats import DrafterStats, DraftStats, Timings, Usage
-from uad.base.types import NO_FIM, FimTokens, Finish, Origin, StopKind, TokenProb
+from uad.base.types import MODELS, NO_FIM, FimTokens, Finish, Origin, StopKind, TokenProb
 
 
 class TokenText(NamedTuple):
@@ -120,6 +120,7 @@ class RuntimeInfo:
 
     target: ModelInfo
     draft: ModelInfo | None
+    """The first draft model."""
     n_ctx: int
     n_slots: int
     build: str
@@ -129,6 +130,12 @@ class RuntimeInfo:
     eog: Mapping[int, str] = field(default_factory=dict)
     bos_token: str = ""
     eos_token: str = ""
+    more_drafts: tuple[ModelInfo, ...] = ()
+
+    @property
+    def drafts(self) -> dict[Origin, ModelInfo]:
+        """All draft models, by the names under which they draft."""
+        return dict(zip(MODELS, (self.draft, *self.more_drafts) if self.draft is not None else (), strict=False))
 
     @property
     def warnings(self) -> list[str]:

@@ -70,18 +70,18 @@ def wrong_files(config: Config) -> Iterator[ModelLoadError]:
                 GgufFile(part).close()
         except ModelLoadError as error:
             yield error
-    for flag, model in (("--target-tokenizer", config.target), ("--draft-tokenizer", config.draft)):
-        if model is not None and model.tokenizer is not None and not is_there(model.tokenizer):
+    tokenizers = [("--target-tokenizer", config.target), *(("--draft-tokenizer", model) for model in config.drafts[:1])]
+    for flag, model in tokenizers:
+        if model.tokenizer is not None and not is_there(model.tokenizer):
             yield ModelLoadError(f"{flag} {model.tokenizer}: {no_such_file(model.tokenizer)}")
 
 
 def _named(config: Config) -> Iterator[tuple[Path, str]]:
     """The GGUF files of a configuration, with their roles."""
-    for role, model in (("target", config.target), ("draft", config.draft)):
-        if model is not None:
-            if model.hub is None and model.path != AUTO:
-                yield model.path, role
-            yield from ((lora.path, "adapter") for lora in model.loras)
+    for role, model in (("target", config.target), *(("draft", draft) for draft in config.drafts)):
+        if model.hub is None and model.path != AUTO:
+            yield model.path, role
+        yield from ((lora.path, "adapter") for lora in model.loras)
     if config.vision.path not in (None, AUTO):
         yield config.vision.path, "mmproj"
 

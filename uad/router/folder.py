@@ -6,7 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 
@@ -191,14 +191,18 @@ def _stamp(path: str) -> tuple[int, int, int]:
 
 
 def _takes_auto(values: dict[str, Given], target: Path | None) -> bool:
-    """Whether its draft is to be chosen, of which nothing is left among the values then. A draft for all models is one
-    of them, and does not draft for itself.
+    """Whether its draft is to be chosen, of which nothing is left among the values then. Drafts for all models are
+    models of the folder, and none of them drafts for itself.
     """
-    asked = values.get("draft.path")
-    if asked is None or asked.value not in (AUTO, target):
+    asked = values.pop("draft.path", None)
+    if asked is None:
         return False
-    del values["draft.path"]
-    return bool(asked.value == AUTO and target is not None and "draft_from" not in values)
+    kept = [(name, text) for name, text in zip(asked.value, asked.texts, strict=True) if name not in (AUTO, target)]
+    if kept:
+        values["draft.path"] = replace(
+            asked, value=tuple(name for name, _ in kept), texts=tuple(text for _, text in kept)
+        )
+    return AUTO in asked.value and not kept and target is not None and "draft_from" not in values
 
 
 def _model(
@@ -223,7 +227,10 @@ def _model(
     if n_ctx := _bound_context(values, own, own_facts.n_ctx_train):
         bounded.append(f"{name} {n_ctx}")
     paths = [
-        entry.value for entry in values.values() if isinstance(entry.value, Path) and entry.flag.path != "target.path"
+        path
+        for entry in values.values()
+        for path in (entry.value if isinstance(entry.value, tuple) else (entry.value,))
+        if isinstance(path, Path) and entry.flag.path != "target.path"
     ]
     if file is not None and file.projector is not None:
         paths.append(file.projector)

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from uad.base.common.available import Limit, available
 from uad.base.common.files import size_text
 from uad.base.config import Config
-from uad.base.types import Clock, Origin
+from uad.base.types import Clock
 from uad.engine.decode.drafting import Drafting
 from uad.engine.decode.prompt_cache import PromptCache
 from uad.llama.memory import SavedSequence, SequenceCopies
-from uad.runtime.draft_model import OpenedDraft
+from uad.runtime.draft_model import OpenedDrafts
 from uad.runtime.slots.copies import SlotCopies, kept_model, kept_target
 from uad.runtime.slots.disk import DiskTexts
 from uad.runtime.slots.disk_files import DiskFiles
@@ -21,21 +21,23 @@ from uad.runtime.target import LoadedTarget
 
 
 def open_copies(
-    config: Config, target: LoadedTarget, draft: OpenedDraft, scales: Callable[[], tuple[float, ...]]
+    config: Config, target: LoadedTarget, drafts: OpenedDrafts, scales: Callable[[], tuple[float, ...]]
 ) -> SlotCopies | None:
     """Copies of slots for files; None where there are to be none."""
     if config.server.slot_save_path is None and config.cache_disk is None:
         return None
-    kept = None
-    if draft.drafter is not None and draft.context is not None and draft.config is not None:
-        kept = draft.drafter, kept_model(draft.config, draft.context)
+    kept = [
+        (draft.drafter, kept_model(draft.config, draft.context))
+        for draft in drafts.opened
+        if draft.drafter is not None and draft.context is not None and draft.config is not None
+    ]
     return SlotCopies(kept_target(target.config, target.context, config.drafting.exact), kept, scales)
 
 
 def open_prompt_cache(
     config: Config,
     target: LoadedTarget,
-    draft: OpenedDraft,
+    drafts: OpenedDrafts,
     clock: Clock,
     copies: SlotCopies | None,
     disk: DiskTexts | None,
@@ -45,7 +47,7 @@ def open_prompt_cache(
     if not config.cache_ram and disk is None:
         return None
     most = None if config.cache_ram < 0 else config.cache_ram << 20
-    models = (target.config, draft.config)
+    models = (target.config, *(draft.config for draft in drafts.opened))
     mapped = sum(model.path.stat().st_size for model in models if model is not None and model.mmap)
 
     def free() -> int | None:
@@ -56,9 +58,9 @@ def open_prompt_cache(
         return PromptCache(SequenceCopies(target.context.memory), most, clock, free, ahead)
 
     def restored(seq: int, ids: Sequence[int], saved: SavedSlot) -> None:
-        n_read = copies.restore_draft(seq, ids, saved.draft)
+        n_held = copies.restore_drafts(seq, ids, saved.drafts)
         if drafting is not None:
-            drafting.restored(seq, {} if n_read is None else {Origin.MODEL: n_read})
+            drafting.restored(seq, n_held)
 
     return PromptCache(copies, most, clock, free, ahead, lower=disk, restored=restored)
 

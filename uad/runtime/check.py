@@ -141,7 +141,7 @@ def check(config: Config, text: str, plan: CheckPlan, progress: Report) -> Check
             raise ConfigError("the text has too few tokens to compare anything on; try another --text")
         ways = [plain.compare(ids)]
         heads = [f"the head ({origin})" for origin in plain.info.drafters if origin in HEADS]
-        draft = ", ".join(([] if plain.info.draft is None else [plain.info.draft.desc]) + heads) or None
+        draft = ", ".join([*(model.desc for model in plain.info.drafts.values()), *heads]) or None
     if not plain.any_batch:
         with OpenWay.open(config, True, plan, progress) as exact:
             ways.append(exact.compare(ids))
@@ -303,7 +303,7 @@ class OpenWay(Loaded):
                 Request(
                     prompt * 2,
                     SamplingParams(temperature=temperature, seed=7 + i, ignore_eos=True),
-                    self._parts.config.drafting.defaults,
+                    self._speculative(i),
                     max_tokens=n,
                     cache_prompt=False,
                     timings=True,
@@ -323,6 +323,11 @@ class OpenWay(Loaded):
             n_done += 3
             self._progress(what, n_done / n_runs)
         return out
+
+    def _speculative(self, number: int) -> SpeculativeParams:
+        """Draft control of a request by its number: several draft models take turns."""
+        defaults, drafts = self._parts.config.drafting.defaults, tuple(self.info.drafts)
+        return defaults if len(drafts) < 2 else replace(defaults, types=(drafts[number % len(drafts)],))
 
     def _answers(self, requests: Sequence[Request], seconds: float) -> list[CheckedAnswer]:
         """Answers to all requests at once, to the end, or until `seconds` are over."""

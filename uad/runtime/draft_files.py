@@ -1,5 +1,5 @@
-"""Finds out what drafts, by the headers of the files: a draft model, the target's head for multi-token prediction, or
-a file that holds nothing but a head.
+"""Finds out what drafts, by the headers of the files: draft models, the target's head for multi-token prediction, or a
+file that holds nothing but a head.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from uad.llama.head_file import KINDS, HeadFile, head_in, mismatch, refuse_alone
 
 @dataclass(frozen=True, slots=True)
 class DraftFiles:
-    """The drafters, by the headers of the files. types: of drafters; draft: the draft model; head: the head that
+    """The drafters, by the headers of the files. types: of drafters; drafts: the draft models; head: the head that
     drafts, where one does; head_file: where it has a file of its own; notes: lines to print.
     """
 
     types: tuple[str, ...]
-    draft: ModelConfig | None
+    drafts: tuple[ModelConfig, ...]
     head: HeadFile | None = None
     head_file: ModelConfig | None = None
     notes: tuple[str, ...] = ()
@@ -28,41 +28,52 @@ class DraftFiles:
 
 def draft_files(config: Config) -> DraftFiles:
     """Read the headers of the files before anything is loaded. Raises ConfigError where a head is asked for that is not
-    there, that cannot be run, or that is of another target.
+    there, that cannot be run, or that is of another target, and where several files hold heads.
     """
-    draft, types = config.draft, config.drafting.types
-    of_target, own = head_in(config.target.path), head_in(draft.path) if draft is not None else None
+    drafts, types = config.drafts, config.drafting.types
+    of_target, own = head_in(config.target.path), {draft.path: head_in(draft.path) for draft in drafts}
     refuse_alone(of_target, f"target {config.target.path}")
-    is_alone = own is not None and own.is_alone
+    alone = [draft for draft in drafts if (head := own[draft.path]) is not None and head.is_alone]
+    models = tuple(draft for draft in drafts if draft not in alone)
     notes: tuple[str, ...] = ()
-    if draft is not None and own is not None and is_alone and set(types).isdisjoint(HEAD_TYPES):
-        types = tuple(str(own.origin) if name == MODEL_TYPE else name for name in types)
-        notes = (f"{draft.path.name} holds a head alone: it drafts as {own.origin}",)
+    if alone and set(types).isdisjoint(HEAD_TYPES):
+        origin = next(str(head.origin) for head in own.values() if head is not None and head.is_alone)
+        types = (*types, origin) if models else tuple(origin if name == MODEL_TYPE else name for name in types)
+        notes = (f"{alone[0].path.name} holds a head alone: it drafts as {origin}",)
     asked = [name for name in types if name in HEAD_TYPES]
     if not asked or not config.drafting.defaults.enabled:
-        return DraftFiles(types, draft, notes=_hint(config, of_target))
+        return DraftFiles(types, drafts, notes=_hint(config, of_target))
     if len(asked) > 1:
         raise ConfigError(f"--spec-type: {' and '.join(asked)} are heads, of which one drafts at a time; leave one out")
     kind = Origin(asked[0])
     nextn.check(kind, is_trained=kind is not Origin.HEAD)
-    if draft is not None and (MODEL_TYPE not in types or is_alone):
-        if MODEL_TYPE in types:
-            raise ConfigError(
-                f"draft {draft.path}: a head alone cannot draft as {MODEL_TYPE}; leave {MODEL_TYPE} out of --spec-type"
-            )
-        remedy = f"leave it out if the target's file has one, add {MODEL_TYPE}, or " if asked[0] == HEAD_TYPE else ""
-        head = _checked(own, kind, f"draft {draft.path}", remedy)
-        if head.is_trained and (why := mismatch(head, config.target.path)):
-            raise ConfigError(
-                f"draft {draft.path}: {KINDS[kind]} of another target: {why}; give one made for this target"
-            )
-        return DraftFiles(types, None, head, replace(draft, with_head=True), notes)
+    if drafts and MODEL_TYPE not in types:
+        alone, models = [*drafts], ()
+    if len(alone) > 1:
+        names = " and ".join(draft.path.name for draft in alone)
+        raise ConfigError(f"draft: {names} would all be heads of the target, which has one; leave the others out")
+    if alone:
+        (file,) = alone
+        return DraftFiles(types, models, _of_file(file, kind, config, not models), replace(file, with_head=True), notes)
     if kind is not Origin.HEAD:
         raise ConfigError(
             f"--spec-type {kind} needs {KINDS[kind]} made for the target; give it as --model-draft HEAD.gguf"
         )
     head = _checked(of_target, kind, f"target {config.target.path}", "give its head as --model-draft FILE, or ")
-    return DraftFiles(types, draft, head)
+    return DraftFiles(types, drafts, head)
+
+
+def _of_file(file: ModelConfig, kind: Origin, config: Config, is_only: bool) -> HeadFile:
+    """The head in a file of its own; is_only: no draft model is beside it. Raises ConfigError where it cannot draft."""
+    if MODEL_TYPE in config.drafting.types and is_only and kind in config.drafting.types:
+        raise ConfigError(
+            f"draft {file.path}: a head alone cannot draft as {MODEL_TYPE}; leave {MODEL_TYPE} out of --spec-type"
+        )
+    remedy = f"leave it out if the target's file has one, add {MODEL_TYPE}, or " if kind is Origin.HEAD else ""
+    head = _checked(head_in(file.path), kind, f"draft {file.path}", remedy)
+    if head.is_trained and (why := mismatch(head, config.target.path)):
+        raise ConfigError(f"draft {file.path}: {KINDS[kind]} of another target: {why}; give one made for this target")
+    return head
 
 
 def _hint(config: Config, head: HeadFile | None) -> tuple[str, ...]:

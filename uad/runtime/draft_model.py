@@ -1,8 +1,9 @@
-"""Opens the draft model of a runtime as a drafter, or says why nothing is drafted with it."""
+"""Opens the draft models of a runtime as drafters, or says why nothing is drafted with them."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from uad.base.config import Config, ModelConfig
 from uad.base.console import Report
 from uad.base.errors import ConfigError, MappingError, ModelLoadError
 from uad.base.events import ModelInfo
+from uad.base.types import MODELS, Origin
 from uad.drafts.model.draft_context import DraftContext, RowByRow
 from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.decode.guard import reason, warn
@@ -33,7 +35,7 @@ _log = logging.getLogger("uad")
 
 @dataclass(frozen=True)
 class OpenedDraft:
-    """The draft model's part, or why it is missing."""
+    """A draft model's part, or why it is missing."""
 
     notes: tuple[str, ...]
     drafter: ModelDrafter | None = None
@@ -45,34 +47,74 @@ class OpenedDraft:
     """The configuration it was loaded with."""
 
 
-def open_draft(
+@dataclass(frozen=True)
+class OpenedDrafts:
+    """The parts of all draft models that draft, and the lines about them and the others."""
+
+    opened: tuple[OpenedDraft, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def drafters(self) -> tuple[ModelDrafter, ...]:
+        """One of each model."""
+        return tuple(opened.drafter for opened in self.opened if opened.drafter is not None)
+
+    @property
+    def contexts(self) -> tuple[Context, ...]:
+        """One of each model that stayed loaded."""
+        return tuple(opened.context for opened in self.opened if opened.context is not None)
+
+    @property
+    def by_origin(self) -> dict[Origin, Context]:
+        """The contexts of those that draft."""
+        return {part.drafter.origin: part.context for part in self.opened if part.drafter and part.context}
+
+    @property
+    def infos(self) -> tuple[ModelInfo, ...]:
+        """Facts of the models that draft."""
+        return tuple(opened.info for opened in self.opened if opened.info is not None)
+
+    @property
+    def steps(self) -> dict[Origin, Steps]:
+        """The costs of each drafter's steps."""
+        return {part.drafter.origin: part.steps for part in self.opened if part.drafter and part.steps}
+
+
+def open_drafts(
     config: Config, stack: ExitStack, target: LoadedTarget, encoder: Encoder, progress: Report, timing: Timing
-) -> OpenedDraft:
-    """The draft model's part on the stack; where it loads and then fails, none, and the line that says so."""
+) -> OpenedDrafts:
+    """The draft models' parts on the stack; where one loads and then fails, none of it, and the line that says so."""
     if config.draft is None:
-        return OpenedDraft(())
+        return OpenedDrafts((), ())
     if not target.context.can_take_back:
-        return OpenedDraft(
-            (
-                f"the memory of {target.model.info.desc} cannot take drafts back: plain decoding, the draft is not "
-                "loaded",
-            )
+        note = (
+            f"the memory of {target.model.info.desc} cannot take drafts back: plain decoding, the draft is not loaded",
         )
+        return OpenedDrafts((), note)
+    opened: list[OpenedDraft] = []
     if not config.draft_from:
-        return _opened(config, config.draft, stack, target, encoder, progress, timing)
+        for own in config.drafts:
+            origin = MODELS[sum(part.drafter is not None for part in opened)]
+            part = _opened(config, own, origin, stack, target, encoder, progress, timing)
+            if part.drafter is not None and config.more_drafts:
+                part = replace(part, notes=(f"{origin}: {own.path.name}", *part.notes))
+            opened.append(part)
+        return _together(opened)
     # it was chosen: where it fails the next one may do, and answers need none
-    notes: tuple[str, ...] = ()
     for path in chosen_from(config.draft.path, config.draft_from):
         own = replace(config.draft, path=path)
         try:
-            opened = _opened(config, own, stack, target, encoder, progress, timing)
+            opened.append(_opened(config, own, Origin.MODEL, stack, target, encoder, progress, timing))
         except Exception as error:
             warn(_log, error, "the draft %s was chosen, and cannot be used (%s)", path.name, reason(error))
             continue
-        if opened.drafter is not None:
-            return replace(opened, notes=(*notes, *opened.notes))
-        notes += opened.notes
-    return OpenedDraft((*notes, "none of the drafts that were chosen can be used: plain decoding"))
+        if opened[-1].drafter is not None:
+            return _together(opened)
+    return _together([*opened, OpenedDraft(("none of the drafts that were chosen can be used: plain decoding",))])
+
+
+def _together(opened: Sequence[OpenedDraft]) -> OpenedDrafts:
+    return OpenedDrafts(tuple(opened), tuple(note for part in opened for note in part.notes))
 
 
 def chosen_from(path: Path, choices: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -83,6 +125,7 @@ def chosen_from(path: Path, choices: tuple[Path, ...]) -> tuple[Path, ...]:
 def _opened(
     config: Config,
     own: ModelConfig,
+    origin: Origin,
     stack: ExitStack,
     target: LoadedTarget,
     encoder: Encoder,
@@ -96,7 +139,7 @@ def _opened(
             own = replace(own, n_ctx=min(own.n_ctx, model.info.n_ctx_train * config.n_parallel))
         try:
             side_of = side(target.model, config.templates.chat_template)
-            opened = draft_on(config, own, attempt, model, side_of, target.context.n_ctx, encoder, timing)
+            opened = draft_on(config, own, attempt, model, side_of, target.context.n_ctx, encoder, timing, origin)
         except (ConfigError, ModelLoadError, MappingError):  # the user's
             raise
         except Exception as error:
@@ -116,6 +159,7 @@ def draft_on(
     n_ctx: int,
     encoder: Encoder,
     timing: Timing,
+    origin: Origin = Origin.MODEL,
 ) -> OpenedDraft:
     """The part of a loaded draft model, on the stack: for a target of which no more is known than its vocabulary, its
     template, and that each of its slots has n_ctx positions. Raises what loading and mapping do.
@@ -132,6 +176,7 @@ def draft_on(
         rules.rules,
         window=config.drafting.window,
         clock=timing.clock,
+        origin=origin,
     )
     notes = (
         *rearranged_notes(own, "draft"),

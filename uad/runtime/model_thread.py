@@ -32,7 +32,7 @@ class ModelThread:
         self.slots: SlotActions | None = None
         if parts.keeper is not None and folder is not None:
             self.slots = SlotActions(parts.keeper, folder, commands.post, parts.timing.clock)
-        chosen = parts.contexts[-1] if parts.drafter is not None and parts.config.draft_from else None
+        chosen = parts.drafts.by_origin if parts.config.draft_from else {}
         text = parts.text if parts.config.vision.is_found else None
         clock = parts.timing.clock
         self.sleeper = Sleeper(parts.engine, parts.contexts, clock, self.slots, commands, chosen, text)

@@ -14,7 +14,6 @@ from uad.base.errors import ConfigError, InvalidRequestError, NotSupportedError
 from uad.base.events import ModelInfo, RuntimeInfo
 from uad.base.types import BY_REQUEST, ConstraintKind, Request
 from uad.drafts.lookup.lookup_drafter import GrammarDrafter, LookupDrafter
-from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.decode.drafting import Drafting
 from uad.engine.decode.engine import Engine
 from uad.engine.decode.prompt_cache import PromptCache
@@ -33,7 +32,7 @@ from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.caches import disk_notes, open_copies, open_disk, open_prompt_cache
-from uad.runtime.draft_model import open_draft
+from uad.runtime.draft_model import OpenedDrafts, open_drafts
 from uad.runtime.heads import open_head
 from uad.runtime.lookups import build_lookups, close_lookup, lookup_notes
 from uad.runtime.pacing import Policies, Remeasurement, open_policy
@@ -57,7 +56,7 @@ from uad.text.vocab.encode import Encoder
 @dataclass(frozen=True)
 class Parts:
     """The parts of a runtime. Closing `stack` frees everything native. samplers: for any engine on this target.
-    drafter: the draft model's. again: measures costs again while nothing runs. timing: how they were joined.
+    drafts: the draft models' parts. again: measures costs again while nothing runs. timing: how they were joined.
     keeper: copies slots, with --slot-save-path. contexts: all that are open, in the order in which they were made.
     disk: the prompt cache's level on a disk, with --cache-disk.
     """
@@ -69,7 +68,7 @@ class Parts:
     target: LoadedTarget
     samplers: SamplerFactory
     info: RuntimeInfo
-    drafter: ModelDrafter | None
+    drafts: OpenedDrafts
     policies: Policies | None
     again: Remeasurement | None
     timing: Timing
@@ -106,23 +105,27 @@ def open_parts(plan: Plan, progress: Report, timing: Timing = TIMING) -> Parts:
         text = TextService(model.vocab, encoder, config.templates, template, name, context.n_ctx, grammars, breakers)
         text.sight, sight_notes = open_sight(config, stack, target, encoder.encode)
         head = open_head(plan, stack, target, progress, timing)
-        draft = open_draft(config, stack, target, encoder, progress, timing)
+        models = open_drafts(config, stack, target, encoder, progress, timing)
         free = _open_lookup(config, stack, target, encoder)
-        every: list[Drafter] = [*free, *(drafter for drafter in (head.drafter, draft.drafter) if drafter is not None)]
+        heads = [] if head.drafter is None else [head.drafter]
+        every: list[Drafter] = [*free, *heads, *models.drafters]
         forced = _forced(config, target, matchers)
         policies, policy_notes, again = None, tuple[str, ...](), None
         if every:
             is_seldom = all(drafter.origin in BY_REQUEST for drafter in every)
-            policies, policy_notes, again = open_policy(config, target, draft.steps, head.steps, timing, is_seldom)
+            steps = dict(models.steps)
+            if head.drafter is not None and head.steps is not None:
+                steps[head.drafter.origin] = head.steps
+            policies, policy_notes, again = open_policy(config, target, steps, timing, is_seldom)
         drafts = (*forced, *every)
         drafting = None
         if drafts:
             makes_policy, n_vocab, ends = policies or AutoPolicy, model.info.n_vocab, model.vocab.eog
             drafting = Drafting(drafts, makes_policy, n_vocab, ends, timing.clock, matchers)
         samplers = _samplers(context, model, grammars, breakers)
-        copies = open_copies(config, target, draft, lambda: turns.active)
+        copies = open_copies(config, target, models, lambda: turns.active)
         disk = open_disk(config, stack, target, copies, timing.clock)
-        cache = open_prompt_cache(config, target, draft, timing.clock, copies, disk, drafting)
+        cache = open_prompt_cache(config, target, models, timing.clock, copies, disk, drafting)
         engine = engine_on(target, drafting, samplers, timing, matchers, cache)
         notes = (
             *plan.notes,
@@ -132,13 +135,14 @@ def open_parts(plan: Plan, progress: Report, timing: Timing = TIMING) -> Parts:
             text.answers_note(),
             *grammars.notes,
             *head.notes,
-            *draft.notes,
+            *models.notes,
             *lookup_notes(free, config.drafting.lookup),
             *policy_notes,
             *disk_notes(disk, config),
         )
         turns = turns_on(engine, target)
-        contexts = tuple(opened for opened in (context, head.context, draft.context) if opened is not None)
+        of_head = () if head.context is None else (head.context,)
+        contexts = (context, *of_head, *models.contexts)
         return Parts(
             config,
             engine,
@@ -146,8 +150,8 @@ def open_parts(plan: Plan, progress: Report, timing: Timing = TIMING) -> Parts:
             text,
             target,
             samplers,
-            _info(target, every, draft.info, notes),
-            draft.drafter,
+            _info(target, every, models.infos, notes),
+            models,
             policies,
             again,
             timing,
@@ -159,13 +163,14 @@ def open_parts(plan: Plan, progress: Report, timing: Timing = TIMING) -> Parts:
 
 
 def _info(
-    target: LoadedTarget, every: Sequence[Drafter], draft: ModelInfo | None, notes: tuple[str, ...]
+    target: LoadedTarget, every: Sequence[Drafter], drafts: Sequence[ModelInfo], notes: tuple[str, ...]
 ) -> RuntimeInfo:
     """The description of a runtime in which all of these draft."""
     context, vocab = target.context, target.model.vocab
     return RuntimeInfo(
         target=target.model.info,
-        draft=draft,
+        draft=next(iter(drafts), None),
+        more_drafts=tuple(drafts[1:]),
         n_ctx=context.n_ctx,
         n_slots=context.n_seq,
         build=native.build_info(),

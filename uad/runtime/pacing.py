@@ -5,7 +5,7 @@ show.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -111,16 +111,15 @@ def draft_steps(
 def open_policy(
     config: Config,
     target: LoadedTarget,
-    steps: Steps | None,
-    head_steps: Steps | None,
+    steps: Mapping[Origin, Steps],
     timing: Timing,
     is_seldom: bool = False,
 ) -> tuple[Policies, tuple[str, ...], Remeasurement | None]:
     """The policies, the lines that say what decoding several tokens at once costs here, and what measures it again
     where the machine was busy.
 
-    is_seldom: only few requests draft, so their own rounds show what several tokens at once cost; at start single ones
-    are decoded, and no line is worth that.
+    steps: of each drafter that writes. is_seldom: only few requests draft, so their own rounds show what several tokens
+    at once cost; at start single ones are decoded, and no line is worth that.
     """
     context, least = target.context, target.least
     # sizes of longer automatic drafts take too long for a quick look; the curve follows them while it runs
@@ -134,8 +133,7 @@ def open_policy(
     def machine() -> Machine:
         made = Machine(
             CostCurve(used),
-            CostCurve(steps.samples) if steps is not None else None,
-            head=CostCurve(head_steps.samples) if head_steps is not None else None,
+            {origin: CostCurve(cost.samples) for origin, cost in steps.items()},
             n_ubatch=context.n_ubatch,
             least=least.rows,
             of_each=least.of_each,
@@ -161,7 +159,7 @@ def open_policy(
         )
         return policies, (line,), again
     how = "" if stored else "; measured quickly, `uad profile` measures well and remembers"
-    is_rough = any(cost is not None and cost.is_rough for cost in (steps, head_steps))
+    is_rough = any(cost.is_rough for cost in steps.values())
     busy = " (other programs use the machine: what drafts cost was measured roughly)" if is_rough else ""
     return policies, (_curve_note(policies.last.known.machine, [n for n in _TELLING if n <= n_max]) + busy + how,), None
 

@@ -26,7 +26,7 @@ from uad.llama.head_file import HeadFile
 from uad.llama.kernels import use as kernels
 from uad.llama.rearranged import notes as rearranged_notes
 from uad.llama.rearranged import rearranged
-from uad.runtime.costs.fit import ContextSizes, Fitted, Total, fitted, slot_positions
+from uad.runtime.costs.fit import ContextSizes, Fitted, Total, fitted, numbered, slot_positions
 from uad.runtime.draft_files import DraftFiles, draft_files
 
 _log = logging.getLogger("uad")
@@ -72,7 +72,7 @@ def plan(config: Config, limits: Sequence[Limit] | None = None) -> Plan:
         return _planned(config, limits)
     for path in config.draft_from:
         try:
-            return _planned(replace(config, draft=replace(config.draft, path=path)), limits)
+            return _planned(config.with_drafts([replace(config.draft, path=path)]), limits)
         except Exception as error:
             without = _planned(
                 replace(config, draft=None, draft_from=()), limits
@@ -83,40 +83,37 @@ def plan(config: Config, limits: Sequence[Limit] | None = None) -> Plan:
 
 def _planned(config: Config, limits: tuple[Limit, ...]) -> Plan:
     files = draft_files(config)
-    target, draft, head_file = _target(config, files), _draft(config, files.draft), _draft(config, files.head_file)
-    _check_devices(target, draft, head_file)
+    target, drafts = _target(config, files), [_draft(config, draft) for draft in files.drafts]
+    head_file = None if files.head_file is None else _draft(config, files.head_file)
+    _check_devices(target, *drafts, *([] if head_file is None else [head_file]))
     with ExitStack() as stack:
-        of_target = stack.enter_context(Footprint(target, "target", config.n_parallel))
-        of_draft, of_head = (
-            None if model is None else stack.enter_context(Footprint(model, role, config.n_parallel, beside))
-            for model, role, beside in (
-                (draft, "draft", None),
-                (head_file, "head", of_target if files.head is not None and files.head.is_trained else None),
-            )
-        )
-        if of_head is not None and files.head is not None:  # rows of layers: of a batch, and of each slot's last ids
+
+        def footprint(model: ModelConfig, role: str, beside: Footprint | None = None) -> Footprint:
+            return stack.enter_context(Footprint(model, role, config.n_parallel, beside))
+
+        of_target, of_drafts = footprint(target, "target"), [footprint(draft, "draft") for draft in drafts]
+        of_head = of_target if target.with_head else None
+        if head_file is not None and files.head is not None:
+            of_head = footprint(head_file, "head", of_target if files.head.is_trained else None)
+            # rows of layers: of a batch, and of each slot's last ids
             n_rows = target.n_batch + config.n_parallel * (config.drafting.window or target.n_ctx)
             of_head.weights += n_rows * files.head.row_bytes
-        sizes = ContextSizes(
-            of_target,
-            of_draft,
-            of_target if target.with_head else of_head,
-            draft.n_ctx if draft is not None else 0,
-            memory_left([model for model in (target, draft) if model is not None]),
-        )
+        n_asked = drafts[0].n_ctx if drafts else 0
+        sizes = ContextSizes(of_target, of_drafts, of_head, n_asked, memory_left([target, *drafts]))
         asked = target.n_ctx
         fit = fitted(sizes, asked, limits) if config.fit else Fitted(asked or of_target.n_ctx_train, target.n_snapshots)
-        if draft is not None:
-            n_asked, draft = draft.n_ctx, replace(draft, n_ctx=sizes.draft_positions(fit.n_ctx))
+        for i, of_draft in enumerate(of_drafts):
+            drafts[i] = draft = replace(drafts[i], n_ctx=sizes.draft_positions(of_draft, fit.n_ctx))
             if draft.n_ctx < n_asked // config.n_parallel * config.n_parallel:
+                which = numbered("the draft", i + 1)
                 bound = (
-                    f"--ctx-size-draft: {n_asked} tokens are more than the draft was trained for; it has {draft.n_ctx}"
+                    f"--ctx-size-draft: {n_asked} tokens are more than {which} was trained for; it has {draft.n_ctx}"
                 )
                 files = replace(files, notes=(*files.notes, bound))
     target = replace(target, n_ctx=fit.n_ctx, n_snapshots=fit.n_snapshots)
     may_need_plain = config.drafting.exact and rearranged(target).is_on
     drafting = replace(config.drafting, types=files.types)
-    settled = replace(config, target=target, draft=draft, drafting=drafting)
+    settled = replace(config, target=target, drafting=drafting).with_drafts(drafts)
     return Plan(
         config=settled,
         targets=(target, replace(target, repack=False)) if may_need_plain else (target,),
@@ -151,20 +148,18 @@ def _target(config: Config, files: DraftFiles) -> ModelConfig:
     return replace(own, n_seq=0, n_ubatch=min(own.n_ubatch, n_alike), backend_sampling=False)
 
 
-def _draft(config: Config, own: ModelConfig | None) -> ModelConfig | None:
+def _draft(config: Config, own: ModelConfig) -> ModelConfig:
     """A draft without devices of its own stays on this machine's: each of its ids would wait for the network."""
-    if own is None:
-        return None
     if config.rpc and own.devices is None:
         local = tuple(device.name for device in every() if device.takes_layers and not device.is_remote)
         own = replace(own, devices=local)
     return replace(own, n_seq=config.n_parallel)
 
 
-def _check_devices(target: ModelConfig, *drafts: ModelConfig | None) -> None:
+def _check_devices(target: ModelConfig, *drafts: ModelConfig) -> None:
     """Raises ConfigError for names that no device has."""
     for model, flag in ((target, "--device"), *((draft, "--device-draft") for draft in drafts)):
-        if model is not None and model.devices:
+        if model.devices:
             named(model.devices, [device for device in every() if device.takes_layers], flag)
 
 
@@ -175,14 +170,14 @@ def device_notes(config: Config) -> Iterator[str]:
     """The devices of each model, where they were chosen or there are workers; that there is no GPU, where the flags
     count on one; and when to move to vLLM.
     """
-    asked = [model.n_gpu_layers for model in (config.target, config.draft) if model is not None]
+    asked = [model.n_gpu_layers for model in (config.target, *config.drafts)]
     if max(asked) > 0 and not any(device.takes_layers for device in every()):
         yield (
             f"--gpu-layers {max(asked)} has no effect: this llama.cpp finds no GPU, or was built without support for "
             "one (make clean; make serve CMAKE_ARGS=-DGGML_CUDA=on)"
         )
-    for role, model in (("target", config.target), ("draft", config.draft)):
-        if model is not None and (config.rpc or model.devices is not None):
+    for role, model in (("target", config.target), *(("draft", draft) for draft in config.drafts[:1])):
+        if config.rpc or model.devices is not None:
             shown = [f"{device.name} ({device.description}, {size_text(device.free)} free)" for device in used(model)]
             names = ", ".join(shown) or "this machine's CPU"
             yield f"devices of the {role}: {names}"
@@ -222,7 +217,7 @@ def quota_note(config: Config) -> tuple[str, ...]:
     asked for.
     """
     quota, n = cpu_quota(), usable_cores()
-    models = [model for model in (config.target, config.draft) if model is not None]
+    models = (config.target, *config.drafts)
     asked = max(n_threads for model in models for n_threads in (model.n_threads, model.n_threads_batch))
     if quota is None or max(asked, physical_cores()) <= quota:
         return ()

@@ -7,10 +7,12 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from uad.base.errors import ModelLoadError, UadError, UnavailableError
@@ -61,8 +63,8 @@ class OpenContext(Protocol):
 
 
 class Sleeper:
-    """The models of these contexts, on which `engine` runs. slots: actions on slots, which need them, too. chosen: the
-    context of a draft that nobody named; text: with a projector that nobody named. Raises ModelLoadError where a file
+    """The models of these contexts, on which `engine` runs. slots: actions on slots, which need them, too. chosen:
+    contexts of drafts that nobody named; text: with a projector that nobody named. Raises ModelLoadError where a file
     cannot be read.
     """
 
@@ -73,7 +75,7 @@ class Sleeper:
         clock: Clock,
         slots: SlotActions | None,
         commands: Commands,
-        chosen: OpenContext | None = None,
+        chosen: Mapping[Origin, OpenContext] = MappingProxyType({}),
         text: Prompts | None = None,
     ) -> None:
         self._engine, self._contexts, self._clock = engine, contexts, clock
@@ -91,7 +93,7 @@ class Sleeper:
         self.is_unloaded = False
         """Whether the models are unloaded, or being so; from then on only `load` changes that."""
         self.lacks_draft = False
-        """Whether the draft was chosen, and could not be loaded again."""
+        """Whether a draft was chosen, and could not be loaded again."""
         self.state = SleepState()
 
     # --- from any thread
@@ -179,18 +181,19 @@ class Sleeper:
         _log.info("awake: the models were loaded again in %.1f s", now - began)
 
     def _open(self) -> None:
-        self._reopen([context for context in self._contexts if context is not self._chosen])
+        self._reopen([context for context in self._contexts if context not in self._chosen.values()])
         if self._text is None or self._sight is None:
             self._see()
         else:
             self._text.sight = self._sight if self._helped(self._see, "the projector was found") else None
-        if (chosen := self._chosen) is not None:
-            what = f"the draft {chosen.model.path.name} was chosen"
-            self.lacks_draft = not self._helped(lambda: self._reopen([chosen]), what)
-            if self.lacks_draft:
+        self.lacks_draft = False
+        for origin, chosen in self._chosen.items():
+            is_there = self._helped(partial(self._reopen, [chosen]), f"the draft {chosen.model.path.name} was chosen")
+            if not is_there:
+                self.lacks_draft = True
                 chosen.close()
                 chosen.model.close()
-            self._engine.hold(Origin.MODEL, self.lacks_draft)
+            self._engine.hold(origin, not is_there)
 
     def _reopen(self, contexts: Sequence[OpenContext]) -> None:
         """These contexts with their models. Raises ModelLoadError, and what decoding does."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uad.base.common.arrays import Ints
-from uad.base.types import GREEDY, WRITERS, Ask, Clock, Commit, SpecPolicy, SpeculativeParams
+from uad.base.types import GREEDY, WRITERS, Ask, Clock, Commit, Origin, SpecPolicy, SpeculativeParams
 from uad.engine.decode.drafting import DraftedText, Drafting
 from uad.engine.drafter import Drafter, Pace
 from uad.engine.policy.cost import CostCurve, CostSample
@@ -264,7 +264,7 @@ def machine_of(samples: Sequence[CostSample], most_rows: int, draft: Sequence[Co
     """
     return Machine(
         CostCurve(samples),
-        CostCurve(draft) if draft else None,
+        {Origin.MODEL: CostCurve(draft)} if draft else None,
         n_ubatch=most_rows,
         n_free=_NEVER_PADDED,
         is_one_pass=True,

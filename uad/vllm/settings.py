@@ -48,6 +48,8 @@ def read_settings(target: str, environ: Mapping[str, str] = os.environ) -> VllmS
     config = load_config(argv, environ)
     if heads := [name for name in config.drafting.types if name in HEAD_TYPES]:
         raise ConfigError(f"{heads[0]} needs a head of the target, which vLLM drafts with itself (mtp, eagle3, dflash)")
+    if config.more_drafts:
+        raise ConfigError(f"{DRAFT}: inside vLLM one draft model drafts; {len(config.drafts)} are named")
     if config.draft is not None:
         if config.draft.hub is not None:
             raise ConfigError(f"{DRAFT}: the draft must be a file on each machine that runs a drafting worker")

@@ -228,7 +228,7 @@ def test_harmless_flags_of_llama_server_are_ignored_in_one_line():
 @pytest.mark.parametrize(
     ("words", "note"),
     [
-        (("--draft", "b.gguf"), "-md and --draft set the same; the last one counts"),
+        (("-np", "1", "--parallel", "2"), "-np and --parallel set the same; the last one counts"),
         (("--port", "1", "--port", "2"), "--port is given twice; the last one counts"),
         (("--port", "1", "--port", "1"), None),
         (("--api-key", "a", "--api-key", "b"), None),
@@ -403,3 +403,32 @@ def test_empty_yaml_changes_nothing(tmp_path):
 def test_a_key_file_without_keys_does_not_open_the_server(tmp_path):
     (tmp_path / "keys").write_text("# none\n", encoding="utf-8")
     assert "holds no key" in complaint("--api-key-file", str(tmp_path / "keys"))
+
+
+def test_several_drafts(tmp_path):
+    """From each source: flags add up, a later source wins whole, and a single value works as ever."""
+    text = yaml_file(tmp_path, "draft: [a.gguf, b.gguf]\nthreads-draft: 3\n")
+    for words, env, names in (
+        (["--draft", "x.gguf", "-md", "y.gguf", "-hfd", "a/b"], {}, ["x.gguf", "y.gguf", "a/b"]),
+        (["--config", text], {}, [f"{tmp_path}/a.gguf", f"{tmp_path}/b.gguf"]),
+        (["--config", text, "--draft", "x.gguf"], {}, ["x.gguf"]),
+        ([], {"LLAMA_ARG_MODEL_DRAFT": "x.gguf"}, ["x.gguf"]),
+        ([], {}, []),
+    ):
+        config = load_config(["-m", "t.gguf", *words], env)
+        assert [str(draft.path) for draft in config.drafts] == names
+        assert {draft.n_threads for draft in config.drafts} <= {3 if "--config" in words else 0}
+        assert config.drafting.weighed == ("suffix", "draft-simple-2", "draft-simple-3")[: len(names)]
+
+
+@pytest.mark.parametrize(
+    ("drafts", "said"),
+    [
+        (("a", "a"), "a is named twice"),
+        (("auto", "a"), "auto chooses the drafts, and stands alone"),
+        (tuple("abcde"), "5 draft models are named; 4 can be used"),
+    ],
+)
+def test_drafts_that_cannot_be_beside_each_other(drafts, said):
+    with pytest.raises(ConfigError, match=f"^--draft: {said}"):
+        load_config(["-m", "t.gguf", *(word for name in drafts for word in ("--draft", name))], {})

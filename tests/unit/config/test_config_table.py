@@ -50,6 +50,7 @@ def test_every_setting_of_the_target_and_the_server_has_a_flag():
     }
     # the draft file's own
     inherited |= {path for path in leaves(DEFAULTS) if path.startswith(("draft.rope_", "draft.yarn_"))}
+    inherited |= {"more_drafts"}  # what --draft adds up to
     inherited |= {"target.n_snapshots", "draft.n_snapshots"}  # as many as fit
     inherited |= {"target.n_seq", "draft.n_seq"}  # as many as there are slots
     inherited |= {"draft.tensor_split"}  # a draft is small: what llama.cpp chooses will do

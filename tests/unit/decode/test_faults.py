@@ -282,7 +282,9 @@ def test_each_failure_is_one_line_that_names_the_drafter_and_the_place(caplog: p
 
 def machine() -> Machine:
     flat = [CostSample(n, 0, 30.0 + 0.5 * n) for n in range(1, 65)]
-    return Machine(CostCurve(flat), CostCurve([CostSample(n, 0, 0.1) for n in range(1, 9)]), n_ubatch=64)
+    return Machine(
+        CostCurve(flat), {Origin.MODEL: CostCurve([CostSample(n, 0, 0.1) for n in range(1, 9)])}, n_ubatch=64
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from kit.pairs import pairs
 from kit.toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, RandomDrafter, ScriptedModel, ToyRules, make_engine, run
 
-from uad.base.types import GREEDY, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.base.types import GREEDY, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.decode.layout import Least, passes
 from uad.engine.policy.auto import AutoPolicy
@@ -70,7 +70,9 @@ def test_the_text_is_that_of_the_target_alone(kind: str, n_free: int, n_seq: int
 def test_the_automatic_policy_writes_the_same_text_too(n_free: int) -> None:
     target = model(n_free)
     flat = [CostSample(n, 0, 20.0 + n / 10) for n in range(1, 33)]
-    policy = AutoPolicy(Machine(CostCurve(flat), CostCurve([CostSample(1, 0, 0.5)]), n_free=n_free, keep_ms=0.5))
+    policy = AutoPolicy(
+        Machine(CostCurve(flat), {Origin.MODEL: CostCurve([CostSample(1, 0, 0.5)])}, n_free=n_free, keep_ms=0.5)
+    )
     engine = make_engine(target, ModelDrafter(draft(n_free), ENCODER, ToyRules()), policy=policy)
     request = replace(requests(1, 0.0, SpeculativeParams())[0], max_tokens=150)
     result = run(engine, [request])[0]

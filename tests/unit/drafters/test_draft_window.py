@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kit.toys import DRAFT_END as END
 from kit.toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, ToyRules, make_engine, run
 
-from uad.base.types import Ask, Commit, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.base.types import Ask, Commit, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.drafts.model.model_drafter import ModelDrafter
 from uad.engine.policy.auto import AutoPolicy
 from uad.engine.policy.cost import CostCurve, CostSample
@@ -138,7 +138,7 @@ def test_an_answer_too_short_to_pay_for_reading_gets_no_draft() -> None:
     costs = CostCurve([CostSample(n, 0, 100.0 + n) for n in range(1, 50)])
 
     def reads(window: int, n_tokens: int) -> bool:
-        policy = AutoPolicy(Machine(costs, CostCurve([CostSample(1, 0, 10.0)])), window=window)
+        policy = AutoPolicy(Machine(costs, {Origin.MODEL: CostCurve([CostSample(1, 0, 10.0)])}), window=window)
         draft, drafter = parts(window)
         run(
             make_engine(ScriptedModel(TARGET_VOCAB, n_ctx=4096), drafter, policy=policy),

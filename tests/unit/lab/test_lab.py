@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
 import pytest
 from curves import GPUS, Curve
 from replay import MODEL, automatic, calibrated_ms, hindsight_of, oracle_ms, score
 from rounds import Answer, Guess, Recording, read, write
+from several import joined
 
-from uad.base.types import SpecPolicy, SpeculativeParams
+from uad.base.types import MODELS, SpecPolicy, SpeculativeParams
 from uad.engine.policy.auto import AutoPolicy
 
 FLAT = Curve("flat", tuple(20.0 for _ in range(64)), step=1.0, read_ms=0.1)
@@ -31,6 +34,19 @@ def answer(name: str, n_right: int, n: int = 60) -> Answer:
 
 def recording(n_right: int, n_answers: int = 6) -> Recording:
     return Recording("target", "draft", 0.0, tuple(answer(f"answer-{i}", n_right) for i in range(n_answers)))
+
+
+def test_two_drafts_are_replayed_beside_each_other() -> None:
+    """The other one is tried in a few answers; then the one that is always right writes as if it were alone."""
+    good, bad, curve = recording(8, 40), recording(0, 40), replace(FLAT, beside=(FLAT,))
+    origins, params = [str(origin) for origin in MODELS[:2]], SpeculativeParams()
+    alone = score(good, FLAT, automatic, params, 0, 1, origins[:1])
+    for recordings in ((good, bad), (bad, good)):
+        both = score(joined(recordings), curve, automatic, params, 0, 1, origins)
+        assert both.mean < 1.01 * alone.mean
+        assert mean(both.ratios[-20:]) > 0.97 * mean(alone.ratios[-20:])
+    with pytest.raises(ValueError, match="another answer"):
+        joined([recording(0), Recording("target", "other", 0.0, tuple(answer(f"answer-{i}", 0, 50) for i in range(6)))])
 
 
 def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ BELIEFS = {"right": lambda p: p, "too sure": overconfident, "modest": lambda p: 
 
 def policy(cost, n: int = 65, **machine) -> AutoPolicy:
     target = CostCurve([CostSample(k, 0, cost(k)) for k in range(1, n)])
-    return AutoPolicy(Machine(target, CostCurve([CostSample(1, 0, 0.1)]), **machine))
+    return AutoPolicy(Machine(target, {Origin.MODEL: CostCurve([CostSample(1, 0, 0.1)])}, **machine))
 
 
 def trust(one: AutoPolicy, *kinds: str) -> None:
@@ -113,7 +113,7 @@ def test_single_rows_that_were_measured_as_too_dear_do_not_have_wrong_guesses_su
     cost = lambda n: truth.get(n, 122.0 + 17.0 * (n - 4))  # noqa: E731
     one = Simulation(cost, [Position(0.98, 0.0, False)] * 2000, step_ms=0.3, call_ms=1.0)
     believed = [CostSample(n, 0, 85.0 if n == 1 else cost(n)) for n in range(1, 18)]
-    one.policy = AutoPolicy(Machine(CostCurve(believed), CostCurve([CostSample(1, 0, 0.3)])))
+    one.policy = AutoPolicy(Machine(CostCurve(believed), {Origin.MODEL: CostCurve([CostSample(1, 0, 0.3)])}))
     assert one.run().plain_ms / one.ms > 0.985
 
 

@@ -140,26 +140,25 @@ def test_a_call_that_failed_leaves_nothing_for_the_next_drafter_of_the_round():
     (ask,) = policy.asks(Origin.MODEL)  # what `asks` asked for before failed, so that nothing was reported of it
     assert ask.n_max > 0
     policy.more([], [(0, 0.9)])
-    before = head.drafter.cost.age, model.drafter.cost.wait
+    before = head.drafter.cost.call_ms, model.drafter.cost.wait
     policy.observe(Drafted(Origin.MODEL, [Draft((1,), (0.9,), Origin.MODEL, n_read=200)], 1e-3))
-    assert (head.drafter.cost.age, model.drafter.cost.wait) == before
+    assert (head.drafter.cost.call_ms, model.drafter.cost.wait) == before
     assert policy.known.states[0].unread(model) == 0
     assert [len(member.bins) for member in policy._round._members.autos.values()] == [1]
 
 
 @pytest.mark.parametrize("pays", [True, False])
-def test_a_comparison_that_failed_is_not_what_the_next_call_is_paid_from(pays):
-    """It was to be paid from the credit for comparisons. The next call pays, or is a probe of the budget."""
+def test_a_probe_that_failed_is_not_what_the_next_call_is_paid_from(pays):
+    """The next call pays for itself, or is a probe of its own."""
     one = real_pair(text(800, BAD))
     policy = one.policy
     policy.begin(0, 200)
     use = use_of(policy, Origin.MODEL)
-    use.is_probe = use.is_comparison = True  # of a call that failed
+    use.is_probe = True  # of a call that failed
     use.saved, use.drafter.budget = (50.0, 0.0) if pays else (0.0, 1000.0)
     assert not policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
     assert policy.asks(Origin.MODEL)
-    credit, budget = use.drafter.credit, use.drafter.budget
+    budget = use.drafter.budget
     policy.more([], [(0, 0.9)])
     policy.observe(Drafted(Origin.MODEL, [Draft((1,), (0.9,), Origin.MODEL, n_read=200)], 1e-3))
-    assert use.drafter.credit == credit
     assert (use.drafter.budget < budget) is (not pays)

@@ -25,7 +25,7 @@ TURNS = mixed(*((300, 0.85, 0.2), (300, 0.2, 0.9)) * (N // 600))
 @pytest.mark.long
 @pytest.mark.parametrize("name", TEXTS)
 def test_both_are_as_fast_as_the_better(name: str) -> None:
-    """But for what comparing them costs: up to 2 plain decodes in the life of a server, then 0.002 per id."""
+    """But for finding out which of them that is."""
     head, model, both = (Contest(list_).run(TEXTS[name], n_texts=6, n_uncounted=2).speed for list_ in LISTS)
     assert min(head, model, both) > 0.98
     assert both > 0.985 * max(head, model)

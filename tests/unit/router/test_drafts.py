@@ -104,6 +104,17 @@ def test_a_folder_gets_the_drafts_that_are_known_to_gain(models):
     assert drafts.choose(every["target-chatml"]) == (gemma, zephyr)
 
 
+def test_drafts_for_all_models_do_not_draft_for_themselves(models):
+    zephyr, gemma = (str(models / f"draft-{name}.gguf") for name in ("zephyr", "gemma"))
+    every = read_folder(config_of(models, "--draft", zephyr, "--draft", gemma))
+    flags = {name: [word for word in one.words if word.startswith("--model-draft=")] for name, one in every.items()}
+    assert flags == {
+        "target-chatml": [f"--model-draft={zephyr}", f"--model-draft={gemma}"],
+        "draft-zephyr": [f"--model-draft={gemma}"],
+        "draft-gemma": [f"--model-draft={zephyr}"],
+    }
+
+
 def test_a_folder_that_is_as_it_was_is_not_read_again(models, headers, pairs):
     config = config_of(models)
     first = read_folder(config)

@@ -112,6 +112,11 @@ def test_drafters_of_one_request(value):
     assert request(**{"speculative.types": "none"}).speculative == SpeculativeParams(enabled=False)
 
 
+def test_a_request_may_name_a_further_draft_model():
+    fake = FakeRuntime(loaded=(Origin.MODEL, Origin.MODEL_2))
+    assert request(fake=fake, **{"speculative.types": "draft-simple-2"}).speculative.types == (Origin.MODEL_2,)
+
+
 def test_the_longest_draft_goes_by_the_policy_unless_somebody_says_it():
     assert [
         request(speculative=asked).speculative.longest for asked in ({}, {"policy": "auto"}, {"policy": "fixed"})

@@ -6,14 +6,15 @@ the drafters.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from uad.base.common.settings import Setting, setting, settings_of
 from uad.base.config.kinds import Kind, choice
 from uad.base.errors import ConfigError
-from uad.base.types import BY_REQUEST, HEADS, Origin
+from uad.base.types import BY_REQUEST, HEADS, MODELS, Origin
 
 SHARES = ("off", "slot", "server")
 _MOST = 1024  # tokens to look up, or of a draft
@@ -140,13 +141,13 @@ BESIDE_A_MODEL = str(Origin.SUFFIX)
 """The drafter beside a draft model, where the policy is automatic, if --spec-type is not given."""
 
 
-def _spec_type(text: str) -> tuple[str, ...]:
+def _spec_type(text: str, known: tuple[str, ...] = (*SPEC_TYPES, "none")) -> tuple[str, ...]:
     """The drafters of a list as llama-server takes it, each once; none for `none`."""
     names = tuple(
         dict.fromkeys("draft-simple" if name.strip() == "draft" else name.strip() for name in text.split(","))
     )
     for name in names:
-        if name not in (*SPEC_TYPES, "none"):
+        if name not in known:
             raise ValueError
     if "none" in names and len(names) > 1:
         raise ConfigError("none stands alone; leave it out to draft with the others")
@@ -154,3 +155,5 @@ def _spec_type(text: str) -> tuple[str, ...]:
 
 
 SPEC_TYPE = Kind(f"one or more of {', '.join(SPEC_TYPES)}, separated by commas, or none", _spec_type, metavar="TYPES")
+REQUEST_TYPES = replace(SPEC_TYPE, parse=partial(_spec_type, known=(*SPEC_TYPES, "none", *MODELS)))
+"""A request may name further draft models, too."""

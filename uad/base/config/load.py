@@ -17,7 +17,7 @@ from uad.base.config.argv import Parser, add_flags, layer_of
 from uad.base.config.drafter_types import BESIDE_A_MODEL, HEAD_TYPES, LOOKUP_TYPES, MODEL_TYPE, LookupConfig
 from uad.base.config.flags import CONFIG_FILE, FLAGS, GROUPS, VARIABLE, Given, Layer, read
 from uad.base.config.foreign import REFUSED, check_refused
-from uad.base.config.kinds import FALSE
+from uad.base.config.kinds import AUTO, FALSE
 from uad.base.config.model_config import ModelConfig
 from uad.base.config.router_config import RouterConfig
 from uad.base.config.slices import (
@@ -32,7 +32,7 @@ from uad.base.config.slices import (
 from uad.base.config.sources import HubConfig, HubModel
 from uad.base.config.yamlfile import from_yaml
 from uad.base.errors import ConfigError
-from uad.base.types import SamplingParams, SpecPolicy, SpeculativeParams
+from uad.base.types import MODELS, SamplingParams, SpecPolicy, SpeculativeParams
 
 _SHARED = ("--kv-unified", "-kvu", "LLAMA_ARG_KV_UNIFIED")
 _INHERITED = [name for name, setting in settings_of(ModelConfig).items() if setting.inherited]
@@ -222,9 +222,8 @@ def _build(values: Mapping[str, Given]) -> Config:
         target = replace(target, hub=replace(target.hub, file=hub.file))
     drafting = _drafting(values)
     drafts = drafting.defaults.enabled and _loads_a_model(drafting.types)
-    return Config(
+    config = Config(
         target=target,
-        draft=_draft(target, _section(values, "draft")) if "draft.path" in values and drafts else None,
         sampling=SamplingParams(**_section(values, "sampling")),
         drafting=drafting,
         templates=TemplateConfig(**_section(values, "templates")),
@@ -236,17 +235,22 @@ def _build(values: Mapping[str, Given]) -> Config:
         log=LogConfig(**_section(values, "log")),
         **_section(values, ""),
     )
+    has_drafts = "draft.path" in values and drafts
+    return config.with_drafts(_drafts(target, _section(values, "draft"))) if has_drafts else config
 
 
 def _drafting(values: Mapping[str, Given]) -> DraftingConfig:
     """Which drafters are used, and how. Without a type nothing drafts.
 
-    Beside a draft model the text itself drafts too, for those requests whose policy weighs the two.
+    Beside a draft model the text itself drafts too, and further draft models, for those requests whose policy weighs
+    them.
     """
     given = _section(values, "drafting")
     defaults = SpeculativeParams(**_section(values, "drafting.defaults"))
-    weighed = (BESIDE_A_MODEL,) if "draft.path" in values and "types" not in given else ()
+    weighed: tuple[str, ...] = (BESIDE_A_MODEL,) if "draft.path" in values and "types" not in given else ()
     types: tuple[str, ...] = given.pop("types", (MODEL_TYPE, *weighed))
+    if "draft.path" in values:
+        weighed += tuple(map(str, MODELS[1 : len(values["draft.path"].value)]))
     if given.get("spec_default"):
         types = tuple(dict.fromkeys((*types, "ngram-mod")))
     if not types:
@@ -287,12 +291,14 @@ def _sourced(given: dict[str, Any]) -> dict[str, Any]:
     return given | {"path": Path(path.label), "hub": path} if isinstance(path, HubModel) else given
 
 
-def _draft(target: ModelConfig, given: dict[str, Any]) -> ModelConfig:
-    """The draft's own values, then the target's: the machine is the same, the cache types and the context are not."""
+def _drafts(target: ModelConfig, given: dict[str, Any]) -> list[ModelConfig]:
+    """The drafts' own values, alike for all of them, then the target's: the machine is the same, the cache types and
+    the context are not.
+    """
     inherited = {name: getattr(target, name) for name in _INHERITED}
     if "n_threads" in given:
         inherited["n_threads_batch"] = 0
-    return ModelConfig(**inherited | _sourced(given))
+    return [ModelConfig(**inherited | _sourced(given | {"path": path})) for path in given["path"]]
 
 
 def _fail(values: Mapping[str, Given], path: str, message: str) -> NoReturn:
@@ -319,6 +325,13 @@ def _check(config: Config, values: Mapping[str, Given]) -> None:
         fail("drafting.defaults.n_max", f"a draft of {n_max} and its next token need --ubatch-size {n_max + 1} or more")
     if 0 < target.n_ctx < config.n_parallel:
         fail("target.n_ctx", f"{target.n_ctx} tokens of context leave none for each of {config.n_parallel} slots")
+    names = [model.hub or model.path for model in config.drafts]
+    if len(names) > len(MODELS):
+        fail("draft.path", f"{len(names)} draft models are named; {len(MODELS)} can be used beside each other")
+    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+        fail("draft.path", f"{getattr(twice[0], 'label', twice[0])} is named twice; each draft is loaded once")
+    if AUTO in names and len(names) > 1:
+        fail("draft.path", "auto chooses the drafts, and stands alone; leave it out to name them")
     _check_tls(config.server, fail)
     _check_lookup(config.drafting.lookup, fail)
 

@@ -33,16 +33,17 @@ class ModelConfig:
             ),
         ),
         draft=flag(
-            "GGUF file of the draft model, with any tokenizer; auto: of the smaller models in the target's folder "
-            "the one that is expected to gain most, if any does (uad inspect --all FOLDER shows them)",
+            "GGUF file of the draft model, with any tokenizer; repeatable: each round is drafted by the one that is "
+            "worth most there; auto: of the smaller models in the target's folder the one that is expected to gain "
+            "most, if any does (uad inspect --all FOLDER shows them)",
             "-md --model-draft --draft --spec-draft-model LLAMA_ARG_SPEC_DRAFT_MODEL LLAMA_ARG_MODEL_DRAFT",
-            kind=kinds.DRAFT_FILE,
+            kind=kinds.DRAFT_FILES,
             after="--model",
             also=(
                 flag(
                     "the same for the draft",
                     "-hfd -hfrd --hf-repo-draft --spec-draft-hf LLAMA_ARG_SPEC_DRAFT_HF_REPO",
-                    kind=sources.HUB_MODEL,
+                    kind=sources.HUB_MODELS,
                     after="--hf-repo",
                 ),
             ),

@@ -7,8 +7,8 @@ checks and the help (`common/settings.py` lists what one can declare). Other fie
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from uad.base.common.samplers import ORDER
@@ -473,6 +473,8 @@ class Config:
 
     target: ModelConfig
     draft: ModelConfig | None = None
+    more_drafts: tuple[ModelConfig, ...] = ()
+    """Drafts beside the first one."""
     draft_from: tuple[Path, ...] = setting(
         (),
         "with --draft auto: drafts to load in place of a choice, the first that can be loaded; repeatable",
@@ -581,3 +583,12 @@ class Config:
     log: LogConfig = field(default_factory=LogConfig)
     notes: tuple[str, ...] = ()
     """Lines about what was accepted without effect, for printing at start."""
+
+    @property
+    def drafts(self) -> tuple[ModelConfig, ...]:
+        """All draft models, in the order in which they were named."""
+        return () if self.draft is None else (self.draft, *self.more_drafts)
+
+    def with_drafts(self, drafts: Sequence[ModelConfig]) -> Config:
+        """The same with these draft models."""
+        return replace(self, draft=next(iter(drafts), None), more_drafts=tuple(drafts[1:]))

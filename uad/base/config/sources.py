@@ -136,6 +136,7 @@ def _first_layers(tensors: str) -> Kind:
 HUB_MODEL = Kind(
     "a repository such as user/model-GGUF or user/model-GGUF:Q4_K_M", hub_model, metavar="USER/REPO[:QUANT]"
 )
+HUB_MODELS = replace(HUB_MODEL, parse=lambda text: (hub_model(text),), many=True)
 HUB_FILE = Kind(
     "a .gguf file of the repository, such as model-Q4_K_M.gguf",
     only(str, lambda text: text.lower().endswith(".gguf") and text[0] != "/" and ".." not in text.split("/")),

@@ -44,11 +44,14 @@ class Origin(enum.StrEnum):
     `--spec-type` names).
 
     GRAMMAR is no such name: it drafts whenever a request has a constraint. PREDICTION drafts whenever one has a
-    prediction, named or not.
+    prediction, named or not. MODEL_2 to MODEL_4 are further draft models, in the order of `--draft`.
     """
 
     TARGET = "target"
     MODEL = "draft-simple"
+    MODEL_2 = "draft-simple-2"
+    MODEL_3 = "draft-simple-3"
+    MODEL_4 = "draft-simple-4"
     HEAD = "draft-mtp"
     EAGLE3 = "draft-eagle3"
     DFLASH = "draft-dflash"
@@ -70,7 +73,10 @@ HEADS = frozenset({Origin.HEAD, Origin.EAGLE3, Origin.DFLASH, Origin.DSPARK})
 apart.
 """
 
-WRITERS = frozenset({*HEADS, Origin.MODEL})
+MODELS = (Origin.MODEL, Origin.MODEL_2, Origin.MODEL_3, Origin.MODEL_4)
+"""Draft models, in the order in which they are named."""
+
+WRITERS = frozenset({*HEADS, *MODELS})
 """Drafters that write their guesses id by id, with decodes of their own."""
 
 BY_REQUEST = frozenset({Origin.PREDICTION})

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from time import perf_counter
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +43,6 @@ class ModelDrafter:
     re-cut. lab/translation.md has what each of the two gains.
     """
 
-    origin: ClassVar[Origin] = Origin.MODEL
-
     def __init__(
         self,
         context: DraftContext,
@@ -56,8 +53,10 @@ class ModelDrafter:
         salvage: bool = True,
         window: int = 0,
         clock: Clock = perf_counter,
+        origin: Origin = Origin.MODEL,
     ) -> None:
         """window: most ids that it reads to catch up with a text; the last ones, if there are more (0: all)."""
+        self.origin = origin
         self._cache = DraftCache(context, window)
         self._vocab = context.vocab
         self._encoder = Encoder(context.vocab)
@@ -277,7 +276,7 @@ class ModelDrafter:
             p += [work.closing_p] + [1.0] * (len(work.closing) - 1)
         ids, p = ids[: ask.n_max], p[: ask.n_max]
         if len(ids) < ask.n_min:
-            return Draft(crossing=crossing, n_read=work.n_read)
+            return Draft(origin=self.origin, crossing=crossing, n_read=work.n_read)
         n_salvaged = min(n_salvaged, len(ids))
         healed = work.healed and bool(ids)
-        return Draft(tuple(ids), tuple(p), n_salvaged=n_salvaged, healed=healed, crossing=crossing, n_read=work.n_read)
+        return Draft(tuple(ids), tuple(p), self.origin, n_salvaged, healed, crossing=crossing, n_read=work.n_read)

@@ -8,7 +8,7 @@ from typing import Final
 from uad.base.types import WRITERS, Ask, Draft, Origin
 from uad.engine.policy.calibration import bin_of
 from uad.engine.policy.choose import gains_of
-from uad.engine.policy.drafter import FEW_IDS
+from uad.engine.policy.drafter import FEW_IDS, SequenceDrafter
 from uad.engine.policy.knowledge import Knowledge
 from uad.engine.policy.members import Automatic, Candidate, Fixed, Members
 from uad.engine.policy.protocol import Drafted
@@ -61,21 +61,25 @@ class Asking:
             return False
         use = member.state.uses[self._origin]
         gain, price = member.worth(use, n_due)
-        is_best = not self._writes or self._is_best(member, gain, n_due)
+        is_best = not self._writes or self._is_best(member, use, n_due)
         return use.is_due(member.state.n, price, gain >= 0.0, is_best)
 
-    def _is_best(self, member: Automatic, gain: float, n_due: int) -> bool:
-        """Whether no other drafter that writes is expected to gain more: one of them writes, the others only from their
-        budgets. One that is off, left alone, or too expensive to read for, is no rival.
+    def _is_best(self, member: Automatic, own: SequenceDrafter, n_due: int) -> bool:
+        """Whether no other drafter that writes is worth more to the rest of the answer: one of them writes. One that is
+        off, left alone, or too expensive to read for, is no rival.
         """
         known, types, state = self._known, member.wish.params.types, member.state
-        for rival, last in known.asked_in.items():
-            if rival is self._origin or known.n_rounds - last > 1 or (types and rival not in types):
+        rivals = []
+        for origin, last in known.asked_in.items():
+            if origin is self._origin or known.n_rounds - last > 1 or (types and origin not in types):
                 continue
-            use = known.use(state, rival, member.table)
-            if state.n >= use.next_at and member.worth(use, n_due)[0] > gain:
-                return False
-        return True
+            use = known.use(state, origin, member.table)
+            if state.n >= use.next_at:
+                rivals.append(use)
+        if not rivals:
+            return True
+        hope = known.hope
+        return max([member.value(use, n_due, hope) for use in rivals]) <= member.value(own, n_due, hope)
 
     def _timing(self) -> list[Ask]:
         """Have a drafter that writes, and is left alone, read a few ids of the first sequence that has them, where
@@ -124,6 +128,7 @@ class Asking:
         cost, n, writing = self._cost, len(autos), self._writing
         steps_ms = 0.0
         if writing:
+            self._known.wrote()
             steps_ms, steps = writing.steps_ms, self._known.machine.steps(self._origin)
             ms = max(ms - writing.all_steps_ms, 0.0) * n / (n + len(self._fixed)) + steps_ms
             if writing.n_steps and steps.ms(1) > 0:
@@ -134,7 +139,7 @@ class Asking:
         for member, draft in autos:
             state, use = member.state, member.state.uses[self._origin]
             if use.is_probe:
-                use.drafter.pay((ms + cost.around_ms) / n / member.plain_ms, use.is_comparison)
+                use.drafter.pay((ms + cost.around_ms) / n / member.plain_ms)
             n_read = draft.n_read
             is_reading = n_read >= self._n_read or (not n_read and not draft.ids and state.unread(use) > FEW_IDS)
             if writing and is_reading:
@@ -163,4 +168,4 @@ class Asking:
         price = self._cost.price(member.plain_ms, len(self.autos))
         saved_ms = saved[length] / member.size
         is_sure = self._origin is not Origin.GRAMMAR and saved_ms > price_ms and gains[length] >= _SURE * length
-        member.candidates.append(Candidate(use, draft, gains, price_ms, price, saved_ms, is_sure))
+        member.candidates.append(Candidate(use, draft, gains, price_ms, price, saved_ms, gains[length], is_sure))

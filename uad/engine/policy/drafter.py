@@ -45,6 +45,14 @@ _FOR_PROBES: Final = 0.05
 # would prevent others for long. And at most.
 _FIRST_BUDGET: Final = 2.0
 _MOST_BUDGET: Final = 20.0
+# Of what a round gained, into the mean by which drafters that write are compared, at least, over all sequences and in
+# one; and how many rounds what is known of all counts for in one. Shorter means have the last text decide the next.
+_USUAL_RATE: Final = 0.02
+_STEADY_RATE: Final = 0.05
+_FEW_IN_SEQUENCE: Final = 8.0
+# Rounds that count as if a drafter had gained as much as is hoped for. Without them an unlucky first text, with beliefs
+# that are not calibrated yet, has the other drafter write for good.
+_HOPE_ROUNDS: Final = 60.0
 # Of what a round saved, into the mean of its sequence.
 _SEQUENCE_RATE: Final = 0.2
 # Ids that a drafter is left alone after a round that did not pay: two, then twice as many each time, up to this. Always
@@ -151,23 +159,35 @@ class CallCost:
 
 
 @dataclass(slots=True)
+class MeanGain:
+    """A mean of rounds: the plain decodes that one gains, its price paid, and the drafted ids that it brings."""
+
+    decodes: float = 0.0
+    ids: float = 0.0
+
+    def learn(self, decodes: float, ids: float, rate: float) -> None:
+        """One more round."""
+        self.decodes += rate * (decodes - self.decodes)
+        self.ids += rate * (ids - self.ids)
+
+
+@dataclass(slots=True)
 class DrafterRecord:
     """One drafter over all sequences."""
 
     cost: CallCost = field(default_factory=CallCost)
     saved: float | None = None
     """Savings of a round in which it is asked, before its price: what a new sequence may expect. None: unknown."""
+    usual: MeanGain = field(default_factory=MeanGain)
+    """Gains of a round, for comparing it with others that write."""
     n_rounds: int = 0
     budget: float = _FIRST_BUDGET
     """A token bucket for asking it where it does not pay, in plain decodes."""
-    credit: float = _FIRST_BUDGET
-    """The same for asking it beside another drafter that writes, which is expected to gain more. Without it a head and
-    a draft model that are good in turns gain 2.0 times, with it 2.5 (test_policy_writers.py).
-    """
 
-    def learn(self, saved: float, price: float) -> None:
-        """A round saved so much, at this price."""
+    def learn(self, saved: float, price: float, n_ids: float) -> None:
+        """A round that brought n_ids drafted ids saved so much, at this price."""
         self.n_rounds += 1
+        self.usual.learn(saved - price, n_ids, max(_USUAL_RATE, 1.0 / (self.n_rounds + _FEW_ROUNDS)))
         known = saved if self.saved is None else self.saved
         self.saved = known + max(_SAVED_RATE, 1.0 / (self.n_rounds + _FEW_ROUNDS)) * (saved - known)
         if saved > price:
@@ -181,19 +201,9 @@ class DrafterRecord:
     def _deposit(self, n: float) -> None:
         self.budget = min(self.budget + n, _MOST_BUDGET)
 
-    def can_compare(self, n_ids: int, price: float) -> bool:
-        """Whether it may be asked beside a better one at this price, n_ids after the last time that this was asked: for
-        half of what probes may take.
-        """
-        self.credit = min(self.credit + 0.5 * _PROBING * n_ids, max(self.credit, _FIRST_BUDGET, price))
-        return self.credit >= price
-
-    def pay(self, n: float, is_comparison: bool = False) -> None:
+    def pay(self, n: float) -> None:
         """Asking it once took so much. It may be more than there was: then the next time is later."""
-        if is_comparison:
-            self.credit -= n
-        else:
-            self.budget = max(self.budget - n, -_FIRST_BUDGET)
+        self.budget = max(self.budget - n, -_FIRST_BUDGET)
 
 
 @dataclass(slots=True)
@@ -203,14 +213,13 @@ class SequenceDrafter:
     drafter: DrafterRecord
     saved: float
     """Recent savings of a round, before its price."""
+    steady: MeanGain = field(default_factory=MeanGain)
+    """Gains of a round over a longer time, for comparing it with others that write."""
+    n_rounds: int = 0
     next_at: int = 0
     """Ids of the answer after which it may be asked again; 0: in every round."""
     is_probe: bool = False
-    """Asking it in this round is paid from the budget, or from the credit for comparisons."""
-    is_comparison: bool = False
-    """It is paid from the latter."""
-    compared: int = 0
-    """Ids of the answer when it was last decided whether to ask it beside a better one."""
+    """Asking it in this round is paid from the budget."""
     rest: int = 1
     """Ids that it was left alone after the last round that did not pay."""
     n_read: int = 0
@@ -223,6 +232,14 @@ class SequenceDrafter:
     """How many ids of it were judged."""
     calibration: Calibration | None = None
 
+    def gain_per_id(self, hope: float, price: float) -> float:
+        """Plain decodes that it is expected to gain with each id of the answer, less than 1, at this price. hope: what
+        a round gains as long as little is known of it.
+        """
+        share, steady = _HOPE_ROUNDS / (_HOPE_ROUNDS + self.drafter.n_rounds), self.steady
+        decodes = steady.decodes + share * (hope - steady.decodes)
+        return max(decodes, 0.0) / (1.0 + steady.ids + share * (hope + price - steady.ids))
+
     def is_due(self, n: int, price: float, pays: bool, is_best: bool) -> bool:
         """Whether to ask it now, n ids into the answer; if not, `next_at` is when that is looked at again.
 
@@ -233,11 +250,9 @@ class SequenceDrafter:
         written without it: with a price of 0.4 plain decodes, and 0.1 in the budget, it is asked after 0.3 / 0.004 = 75
         ids, looked at again after 32 and 64 in case that prices fell. However bad it is, it costs no more than 0.4 %.
         """
-        self.is_comparison = self.is_probe = False
+        self.is_probe = False
         if not is_best:
-            self.is_comparison = self.is_probe = self.drafter.can_compare(n - self.compared, price)
-            self.compared = n
-            self.next_at = n if self.is_probe else n + 1
+            self.next_at = n + 1
         elif pays:
             self.next_at = 0
         else:
@@ -246,11 +261,16 @@ class SequenceDrafter:
             self.next_at = n if self.is_probe else n + min(max(int(missing / _PROBING), 1), LONGEST_WAIT)
         return self.next_at <= n
 
-    def judged(self, n: int, saved: float, price: float) -> None:
-        """A round in which it was asked, n ids into the answer, saved so much at this price."""
-        self.drafter.learn(saved, price)
+    def judged(self, n: int, saved: float, price: float, n_ids: float) -> None:
+        """A round in which it was asked, n ids into the answer, brought n_ids drafted ids, and saved so much at this
+        price.
+        """
+        self.drafter.learn(saved, price, n_ids)
         self.saved += _SEQUENCE_RATE * (saved - self.saved)
-        self.is_comparison = self.is_probe = False
+        if self.drafter.cost.steps is not None:
+            self.n_rounds += 1
+            self.steady.learn(saved - price, n_ids, max(_STEADY_RATE, 1.0 / (self.n_rounds + _FEW_IN_SEQUENCE)))
+        self.is_probe = False
         if self.saved >= price:
             self.rest, self.next_at = 1, 0
         else:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from uad.base.types import BY_REQUEST, WRITERS, Draft, Origin, SpecPolicy
 from uad.engine.policy.calibration import Calibration
 from uad.engine.policy.cost import CostCurve, CostSample
-from uad.engine.policy.drafter import CallCost, DrafterRecord, SequenceDrafter
+from uad.engine.policy.drafter import CallCost, DrafterRecord, MeanGain, SequenceDrafter
 from uad.engine.policy.machine import CostTable, Machine
 from uad.engine.policy.protocol import Wish
 
@@ -19,6 +19,9 @@ _USUAL_ANSWER: Final = 200
 _WARM: Final = 0.5
 # Times what reading costs: what drafts must be expected to bring. 1.5 loses 1 to 3 % (lab/README).
 _SURELY: Final = 2.5
+# Times what the best drafter that writes gains: what is hoped of a new one beside it. A dearer one would not be there
+# if it did not bring more.
+_HOPE: Final = 1.3
 
 
 @dataclass(slots=True)
@@ -52,11 +55,15 @@ class SequenceState:
     def is_worth_reading(self, gain: float, reading: float, n_left: int) -> bool:
         """Whether drafts can be expected to gain more in the rest of the answer than `reading` what is unread costs.
 
-        An answer goes on for as long as usual ones do, or as long again as it already did, and ends where the request
-        says. A round that gains g plain decodes writes 1 + 2 g ids: half of what it gains pays for the draft.
+        A round that gains g plain decodes writes 1 + 2 g ids: half of what it gains pays for the draft.
         """
-        n = min(max(_USUAL_ANSWER - self.n, self.n), n_left)
-        return reading * _SURELY <= max(gain, 0.0) * n / (1.0 + 2.0 * max(gain, 0.0))
+        return reading * _SURELY <= max(gain, 0.0) * self.n_rest(n_left) / (1.0 + 2.0 * max(gain, 0.0))
+
+    def n_rest(self, n_left: int) -> int:
+        """Ids that are expected to follow. An answer goes on for as long as usual ones do, or as long again as it
+        already did, and ends where the request says.
+        """
+        return min(max(_USUAL_ANSWER - self.n, self.n), n_left)
 
     def n_plain(self) -> int:
         """How many ids may be written before any of its drafters may be asked again; 0 or less: none. A grammar's is
@@ -131,9 +138,24 @@ class Knowledge:
             drafter = self.drafter(origin)
             if drafter.saved is None:
                 drafter.saved = table.usual_saving()
+            if not drafter.n_rounds and origin in WRITERS:
+                price = drafter.cost.price(table.upto(1)[1], 1)
+                gain = max(table.usual_saving() - price, self.hope)
+                drafter.usual = MeanGain(gain, gain + price)
             saved = table.usual_saving() if origin in BY_REQUEST else drafter.saved
-            use = state.uses[origin] = SequenceDrafter(drafter, saved, n_read=state.n_held.get(origin, 0))
+            use = SequenceDrafter(drafter, saved, replace(drafter.usual), n_read=state.n_held.get(origin, 0))
+            state.uses[origin] = use
         return use
+
+    @property
+    def hope(self) -> float:
+        """Plain decodes that a round of a drafter that writes is hoped to gain, if little is known of it."""
+        return _HOPE * max([self.drafter(origin).usual.decodes for origin in self.asked_in], default=0.0)
+
+    def wrote(self) -> None:
+        """A drafter that writes was called: no other one need be called only to show what calls cost."""
+        for origin in self.asked_in if len(self.asked_in) > 1 else ():
+            self.drafter(origin).cost.age = 0
 
     def end(self, seq: int) -> None:
         """The answer of this sequence is over."""

@@ -4,10 +4,10 @@ milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from uad.base.types import HEADS, Origin
+from uad.base.types import Origin
 from uad.engine.policy.choose import CLEAR, gains_of
 from uad.engine.policy.cost import CostCurve, CostSample
 
@@ -25,7 +25,7 @@ _AGAIN: Final = 2
 
 
 class Machine:
-    """Costs of a target (and a draft model, if there is one).
+    """Costs of a target, and of steps of the drafters that write.
 
     n_ubatch: most rows in a pass. least: fewer rows are padded to this many, in a pass or (of_each) of each sequence.
     n_free: ids of a draft that the target's memory takes back at no cost; with more a round costs keep_ms, and what is
@@ -36,9 +36,8 @@ class Machine:
     def __init__(
         self,
         target: CostCurve,
-        draft: CostCurve | None = None,
+        steps: Mapping[Origin, CostCurve] | None = None,
         *,
-        head: CostCurve | None = None,
         n_ubatch: int = 512,
         least: int = 1,
         of_each: bool = False,
@@ -47,8 +46,7 @@ class Machine:
         is_one_pass: bool = False,
     ) -> None:
         self.target = target
-        self.draft = draft or CostCurve([CostSample(1, 0, 0.0)])
-        self.head = head or CostCurve([CostSample(1, 0, 0.0)])
+        self._steps = dict(steps or {})
         self._n_ubatch = n_ubatch
         self._least = least
         self._of_each = of_each
@@ -67,7 +65,7 @@ class Machine:
 
     def steps(self, origin: Origin) -> CostCurve:
         """The cost of a step of this drafter, by sequences."""
-        return self.head if origin in HEADS else self.draft
+        return self._steps.setdefault(origin, CostCurve([CostSample(1, 0, 0.0)]))
 
     def table(self, groups: tuple[int, ...], depth: int, n_pending: int = 1) -> CostTable:
         """Cost of a round by rows of each sequence, for groups of these numbers of consecutively numbered sequences;

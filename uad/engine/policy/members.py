@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from uad.base.types import Ask, Draft
 from uad.engine.policy.calibration import Calibration
@@ -28,10 +28,16 @@ class Candidate(NamedTuple):
     """Average cost of asking for one, in plain decodes."""
     saved_ms: float
     """Milliseconds that it is expected to save at its best length, before its price."""
+    n_ids: float
+    """Ids that it is expected to bring at that length."""
     is_sure: bool
     """Whether that is more than asking for it took, and it is expected to be accepted nearly whole. Never of what a
     grammar forces, which says nothing of what comes after it.
     """
+
+
+# Of what reading costs, against a drafter that has read already: what it reads now serves the next turn, too.
+_SWITCHING: Final = 0.7
 
 
 @dataclass(slots=True)
@@ -91,6 +97,15 @@ class Automatic:
         gain = use.saved - price
         reading = use.drafter.cost.reading(self.state.unread(use), self.plain_ms)
         return gain if self.state.is_worth_reading(gain, reading, self.wish.n_left) else -1.0, price + reading
+
+    def value(self, use: SequenceDrafter, n_due: int, hope: float) -> float:
+        """Plain decodes that the rest of the answer is expected to gain with this drafter alone, what it has to read
+        counted. -1: a round gains nothing, or reading is not earned back. hope: see `SequenceDrafter.gain_per_id`.
+        """
+        gain, whole = self.worth(use, n_due)
+        price = use.drafter.cost.price(self.plain_ms, n_due)
+        rest = use.gain_per_id(hope, price) * self.state.n_rest(self.wish.n_left)
+        return rest - _SWITCHING * (whole - price) if gain >= 0.0 else -1.0
 
 
 class Members:

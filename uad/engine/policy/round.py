@@ -101,10 +101,11 @@ class Round:
         autos = self._members.autos
         for member in [autos[seq] for seq in group if seq in autos]:
             for candidate in member.candidates:
-                use, saved_ms = candidate.use, candidate.saved_ms
+                use, saved_ms, n_ids = candidate.use, candidate.saved_ms, candidate.n_ids
                 if len(group) > 1 and not use.is_probe:
-                    saved_ms = candidate.gains[min(n - 1, len(candidate.gains) - 1)] * (member.plain_ms - growth)
-                use.judged(member.state.n, saved_ms / member.plain_ms, candidate.price)
+                    n_ids = candidate.gains[min(n - 1, len(candidate.gains) - 1)]
+                    saved_ms = n_ids * (member.plain_ms - growth)
+                use.judged(member.state.n, saved_ms / member.plain_ms, candidate.price, n_ids)
 
 
 def _best_of(candidates: Sequence[Candidate], n: int) -> Draft:

@@ -32,6 +32,7 @@ from uad.base.common.names import nearest
 from uad.base.common.samplers import SETTINGS
 from uad.base.common.settings import INT32_MAX, Refused, RequestField, Setting, request_fields
 from uad.base.config import SPEC_TYPE
+from uad.base.config.drafter_types import REQUEST_TYPES
 from uad.base.errors import ConfigError, InvalidRequestError, NotSupportedError
 from uad.base.types import Origin, Request, SpecPolicy
 from uad.http.requests.left_out import account_for, names_of
@@ -144,7 +145,7 @@ def _types(value: object) -> object:
     if len(texts) < len(names):
         raise ValueError("must be a string or a list of strings")
     try:
-        return SPEC_TYPE.parse(",".join(texts))
+        return REQUEST_TYPES.parse(",".join(texts))
     except ConfigError as error:
         raise ValueError(str(error)) from None
     except ValueError:

@@ -144,6 +144,7 @@ async def props(request: web.Request) -> web.Response:
             "model_path": info.target.path,
             "model_ftype": info.target.ftype,
             "draft_model_path": info.draft.path if info.draft is not None else "",
+            "draft_model_paths": {origin: model.path for origin, model in info.drafts.items()},
             "chat_template": chat_template(state.engine),
             "chat_template_caps": caps,
             "bos_token": info.bos_token,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from aiohttp import web
 
@@ -107,7 +108,7 @@ def live_json(state: State, view: EngineView) -> Json:
     (slots, totals, drafters, _), defaults = engine.snapshot(), engine.config.drafting.defaults
     n_busy = sum(slot.is_processing for slot in slots)
     views = {drafter.origin: drafter for drafter in view.drafters}
-    asked = {*drafters_of(engine, defaults), Origin.GRAMMAR}
+    asked, models = {*drafters_of(engine, defaults), Origin.GRAMMAR}, engine.info.drafts
     return {
         "time": time.time(),
         "asleep": engine.sleep.is_asleep,
@@ -136,6 +137,7 @@ def live_json(state: State, view: EngineView) -> Json:
             {
                 **_drafter(drafter, views.get(drafter.origin) or DrafterView(drafter.origin)),
                 "asked": drafter.origin in asked,
+                "file": Path(models[drafter.origin].path).name if drafter.origin in models else "",
             }
             for drafter in drafters
         ],

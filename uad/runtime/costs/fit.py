@@ -89,21 +89,21 @@ def room(limit: Limit) -> int:
 
 
 class ContextSizes:
-    """Bytes that target, draft and head take together, by the target's context. The head may be part of the target, and
-    is the same object then. n_ctx_draft: positions of the draft's context in all, up to those of its training;
-    0: as many per slot as the target, up to those. device_room: bytes free on devices.
+    """Bytes that target, drafts and head take together, by the target's context. The head may be part of the target,
+    and is the same object then. n_ctx_draft: positions of a draft's context in all, up to those of its training; 0: as
+    many per slot as the target, up to those. device_room: bytes free on devices.
     """
 
     def __init__(
         self,
         target: Footprint,
-        draft: Footprint | None = None,
+        drafts: Sequence[Footprint] = (),
         head: Footprint | None = None,
         n_ctx_draft: int = 0,
         device_room: int = 0,
     ) -> None:
         self.target = target
-        self._draft, self._head, self._n_ctx_draft, self._device_room = draft, head, n_ctx_draft, device_room
+        self._drafts, self._head, self._n_ctx_draft, self._device_room = drafts, head, n_ctx_draft, device_room
         self._totals: dict[tuple[int, int], Total] = {}
 
     def of(self, n_ctx: int) -> Total:
@@ -113,20 +113,18 @@ class ContextSizes:
             self._totals[key] = Total(tuple(self._parts(n_ctx)), self._device_room)
         return self._totals[key]
 
-    def draft_positions(self, n_ctx: int) -> int:
-        """Positions of the draft's context in all, beside a target's of n_ctx."""
-        if self._draft is None:
-            return 0
+    def draft_positions(self, draft: Footprint, n_ctx: int) -> int:
+        """Positions of a draft's context in all, beside a target's of n_ctx."""
         n_seq = self.target.n_seq
         # beside 4 slots of 8,192 a draft that was trained on 2,048 has 4 times 2,048, whatever -cd says beyond that
         own = self._n_ctx_draft // n_seq or slot_positions(n_ctx, n_seq)
-        trained = self._draft.n_ctx_train
+        trained = draft.n_ctx_train
         return max(own if self._n_ctx_draft and trained == UNKNOWN_CTX else min(own, trained), 1) * n_seq
 
     def _parts(self, n_ctx: int) -> list[MemoryPart]:
         contexts = [("target", self.target, n_ctx, False)]
-        if self._draft is not None:
-            contexts.append(("draft", self._draft, self.draft_positions(n_ctx), False))
+        for i, draft in enumerate(self._drafts, 1):
+            contexts.append((numbered("draft", i), draft, self.draft_positions(draft, n_ctx), False))
         if self._head is not None:
             contexts.append(("head", self._head, n_ctx, True))
         parts: list[MemoryPart] = []
@@ -139,6 +137,11 @@ class ContextSizes:
                 MemoryPart(f"{role} buffers", need.host - need.kv + need.kv_device, 0, need.device - need.kv_device)
             )
         return parts
+
+
+def numbered(role: str, number: int) -> str:
+    """The name of the first draft, of the second, and so on."""
+    return role if number == 1 else f"{role} {number}"
 
 
 def slot_positions(n_ctx: int, n_seq: int) -> int:

@@ -10,6 +10,7 @@ from itertools import accumulate
 from uad.base.config import ModelConfig
 from uad.base.gguf import files_of
 from uad.base.model_files import fingerprint
+from uad.base.types import Origin
 from uad.drafts.lookup.store import fingerprint as vocabulary_of
 from uad.drafts.model.draft_cache import FormerText
 from uad.drafts.model.model_drafter import ModelDrafter
@@ -89,16 +90,17 @@ def kept_target(config: ModelConfig, context: Context, exact: bool) -> KeptModel
 class SlotCopies:
     """Copies of all that slots hold in which no request runs: `States` of the prompt cache, and what files are of.
 
-    scales: of the target's adapters, now. A draft that fails costs drafts, no text.
+    drafts: those that draft, with their models. scales: of the target's adapters, now. A draft that fails costs drafts,
+    no text.
     """
 
     def __init__(
         self,
         target: KeptModel,
-        draft: tuple[ModelDrafter, KeptModel] | None,
+        drafts: Sequence[tuple[ModelDrafter, KeptModel]],
         scales: Callable[[], tuple[float, ...]],
     ) -> None:
-        self.target, self.draft = target, draft
+        self.target, self.drafts = target, drafts
         self._scales = scales
 
     @property
@@ -107,21 +109,23 @@ class SlotCopies:
         return {**self.target.facts, SCALES: scales_text(self._scales())}
 
     @property
-    def draft_facts(self) -> Facts | None:
-        """Facts about the draft model's states. From any thread."""
-        return self.draft[1].facts if self.draft is not None else None
+    def draft_facts(self) -> tuple[Facts, ...]:
+        """Facts about the draft models' states. From any thread."""
+        return tuple(model.facts for _, model in self.drafts)
 
     def size(self, seq: int) -> int:
         """Bytes that `save` would copy."""
-        n = self.target.copies.size(seq)
-        if self.draft is not None and self._former(seq) is not None:
-            n += self.draft[1].copies.size(seq)
-        return n
+        held = [model for drafter, model in self.drafts if _former(drafter, seq) is not None]
+        return sum(model.copies.size(seq) for model in (self.target, *held))
 
     def save(self, seq: int) -> SavedSlot | None:
         """A copy of all that a slot holds, without the target's ids; None where there is no room for it."""
         state = self.target.copies.save(seq)
-        return SavedSlot(SavedState(self.facts, (), state), self._saved_draft(seq)) if state is not None else None
+        if state is None:
+            return None
+        drafts = [_saved(drafter, model, seq) for drafter, model in self.drafts]
+        kept = tuple(draft for draft in drafts if draft is not None)
+        return SavedSlot(SavedState(self.facts, (), state), kept)
 
     def restore(self, seq: int, saved: SavedSlot) -> bool:
         """Put the target's state in place of what the slot holds. False: that failed, and the slot is empty."""
@@ -131,42 +135,43 @@ class SlotCopies:
         """How many of the first n ids of a copy a slot could go on from."""
         return self.target.copies.reach_of(saved.target.state, n)
 
-    def restore_draft(self, seq: int, ids: Sequence[int], saved: SavedState | None) -> int | None:
-        """How many of the text's ids the draft model has read, once its state is back; None where it reads the text
-        again.
+    def restore_drafts(self, seq: int, ids: Sequence[int], saved: Sequence[SavedState]) -> dict[Origin, int]:
+        """How many of the text's ids each draft model has read, once its state is back. One that is missing reads the
+        text again.
         """
-        if self.draft is None or saved is None:
-            return None
-        drafter, model = self.draft
-        try:
-            is_there = model.copies.restore(seq, saved.state)
-            drafter.take_over(seq, FormerText(saved.ids, saved.skip, saved.state.end) if is_there else None)
-        except Exception as error:  # no answer needs it
-            warn(_log, error, "slot %d: the draft model's state does not come back (%s)", seq, reason(error))
-            return None
-        return _about_as_long(saved.ids, ids, model.context, self.target.context) if is_there else None
+        n_read = dict[Origin, int]()
+        for drafter, model in self.drafts:
+            for state in (state for state in saved if state.facts == model.facts):
+                try:
+                    is_there = model.copies.restore(seq, state.state)
+                    drafter.take_over(seq, FormerText(state.ids, state.skip, state.state.end) if is_there else None)
+                except Exception as error:  # no answer needs it
+                    warn(_log, error, "slot %d: the draft model's state does not come back (%s)", seq, reason(error))
+                    continue
+                if is_there:
+                    n_read[drafter.origin] = _about_as_long(state.ids, ids, model.context, self.target.context)
+        return n_read
 
-    def _former(self, seq: int) -> FormerText | None:
-        """The slot's text, as far as the draft model holds it."""
-        if self.draft is None:
-            return None
-        try:
-            return self.draft[0].former(seq)
-        except Exception as error:
-            warn(_log, error, "slot %d: the draft model's state is not saved (%s)", seq, reason(error))
-            return None
 
-    def _saved_draft(self, seq: int) -> SavedState | None:
-        former = self._former(seq)
-        if self.draft is None or former is None:
-            return None
-        model = self.draft[1]
-        try:
-            state = model.copies.save(seq)
-        except Exception as error:  # no answer needs it
-            warn(_log, error, "slot %d: the draft model's state is not saved (%s)", seq, reason(error))
-            return None
-        return SavedState(model.facts, former.ids, state, former.skip) if state is not None else None
+def _former(drafter: ModelDrafter, seq: int) -> FormerText | None:
+    """The slot's text, as far as the draft model holds it."""
+    try:
+        return drafter.former(seq)
+    except Exception as error:
+        warn(_log, error, "slot %d: the draft model's state is not saved (%s)", seq, reason(error))
+        return None
+
+
+def _saved(drafter: ModelDrafter, model: KeptModel, seq: int) -> SavedState | None:
+    former = _former(drafter, seq)
+    if former is None:
+        return None
+    try:
+        state = model.copies.save(seq)
+    except Exception as error:  # no answer needs it
+        warn(_log, error, "slot %d: the draft model's state is not saved (%s)", seq, reason(error))
+        return None
+    return SavedState(model.facts, former.ids, state, former.skip) if state is not None else None
 
 
 def _about_as_long(draft_ids: Sequence[int], ids: Sequence[int], draft: Context, target: Context) -> int:

@@ -143,7 +143,7 @@ class _DiskReader:
         finally:
             self._is_looking = False
 
-    def read(self, name: str, seconds: float, facts: Facts, draft: Facts | None) -> StoredText[SavedSlot] | None:
+    def read(self, name: str, seconds: float, facts: Facts, drafts: Sequence[Facts]) -> StoredText[SavedSlot] | None:
         """A text of these facts; see `LowerLevel.read`. On that thread."""
         path, began, n_bytes = self._files.folder / name, self._clock(), 0
 
@@ -153,7 +153,7 @@ class _DiskReader:
             return self._clock() - began < seconds and not self._is_closing
 
         try:
-            slot, n_bytes = read_slot(path, facts, draft, go_on)
+            slot, n_bytes = read_slot(path, facts, drafts, go_on)
             ids = slot.target.ids
             if slot.target.state.end != len(ids) or not 0 <= min(ids) <= max(ids) < self._n_vocab:
                 raise UnusableFileError("restore", path, "its token ids make no sense")
@@ -206,8 +206,8 @@ class DiskTexts:
             there: Future[StoredText[SavedSlot] | None] = Future()
             there.set_result(text.waiting)
             return there
-        facts, draft = self._copies.facts, self._copies.draft_facts
-        reading = self._reader.thread.submit(self._reader.read, name, seconds, facts, draft)
+        facts, drafts = self._copies.facts, self._copies.draft_facts
+        reading = self._reader.thread.submit(self._reader.read, name, seconds, facts, drafts)
         reading.add_done_callback(lambda _: self.wake())
         return reading
 

@@ -2,7 +2,7 @@
 
     magic, version, length of the header, checksum of all that follows      24 bytes
     header: JSON with the names of model, vocabulary and so on, and the lengths of the parts
-    parts: ids, the target's state, its marks, the same of the draft
+    parts: ids, the target's state, its marks, the same of each draft
 
 A file is written beside its place and moved there whole. Names of files are names, never paths, and links are not
 followed. A file that cannot be used is refused before anything is changed.
@@ -55,18 +55,18 @@ class SavedState:
 
 @dataclass(frozen=True, slots=True)
 class SavedSlot:
-    """A slot: the target's state, and the draft model's, where it had one that can be kept. rate: ids of such a text
-    that were read per second; 0: not known.
+    """A slot: the target's state, and those of draft models, as far as they can be kept. rate: ids of such a text that
+    were read per second; 0: not known.
     """
 
     target: SavedState
-    draft: SavedState | None = None
+    drafts: tuple[SavedState, ...] = ()
     rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A file's description of itself: a slot without the bytes of its states, and without the draft's ids. ids: the
+    """A file's description of itself: a slot without the bytes of its states, and without ids of drafts. ids: the
     target's, int32 [n]. n_bytes: of the file.
     """
 
@@ -130,10 +130,10 @@ def size_in_file(slot: SavedSlot) -> int:
 
 
 def read_slot(
-    path: Path, target: Facts, draft: Facts | None, go_on: Callable[[int], bool] = lambda n_bytes: True
+    path: Path, target: Facts, drafts: Sequence[Facts], go_on: Callable[[int], bool] = lambda n_bytes: True
 ) -> tuple[SavedSlot, int]:
-    """A file's slot, and its size in bytes. A draft's state that is of another model, or settings, is left out. go_on:
-    says after n bytes whether reading may go on.
+    """A file's slot, and its size in bytes. drafts: facts of the draft models; the state of another one, or with other
+    settings, is left out. go_on: says after n bytes whether reading may go on.
 
     Raises InvalidRequestError, which says why, for a file that is missing, damaged, of another version, or of another
     model; TooSlowError where go_on said no; UadError where it cannot be read.
@@ -170,7 +170,7 @@ def read_slot(
         if at != len(data):
             raise ValueError
     _check_facts(path, slot, target)
-    return slot if slot.draft is not None and slot.draft.facts == draft else replace(slot, draft=None), len(data)
+    return replace(slot, drafts=tuple(draft for draft in slot.drafts if draft.facts in drafts)), len(data)
 
 
 def read_outline(path: Path, target: Facts) -> Outline:
@@ -287,7 +287,7 @@ def _pieces(part: memoryview) -> Iterator[memoryview]:
 
 def _content(slot: SavedSlot) -> tuple[bytes, list[memoryview]]:
     """Header and parts of a file."""
-    states = [slot.target] if slot.draft is None else [slot.target, slot.draft]
+    states = [slot.target, *slot.drafts]
     headers = [_header(state) for state in states]
     headers[0]["rate"] = slot.rate
     return json.dumps(headers).encode(), [part for state in states for part in _parts(state)]
@@ -323,4 +323,4 @@ def _slot(headers: Any, ids: Callable[[int], Sequence[int]], take: Callable[[int
                 dict(header["facts"]), own, SavedSequence(header["end"], header["first"], state, marks), header["skip"]
             )
         )
-    return SavedSlot(states[0], states[1] if len(states) > 1 else None, float(headers[0].get("rate", 0.0)))
+    return SavedSlot(states[0], tuple(states[1:]), float(headers[0].get("rate", 0.0)))

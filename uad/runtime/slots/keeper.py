@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from uad.base.errors import InvalidRequestError, UadError
-from uad.base.types import Origin
 from uad.engine.decode.engine import Engine
 from uad.llama.memory import SavedSequence
 from uad.runtime.adapters import AdapterTurns
@@ -22,8 +21,8 @@ class SlotKeeper:
         self._engine, self._copies, self._turns = engine, copies, turns
 
     @property
-    def facts(self) -> tuple[Facts, Facts | None]:
-        """Facts that files must have, for the target's part and the draft's. From any thread."""
+    def facts(self) -> tuple[Facts, tuple[Facts, ...]]:
+        """Facts that files must have, for the target's part and the drafts'. From any thread."""
         return self._copies.target.facts, self._copies.draft_facts
 
     def check(self, slot: int) -> None:
@@ -76,8 +75,7 @@ class SlotKeeper:
             raise InvalidRequestError("Unable to restore slot: the file's token ids make no sense")
         if not self._engine.texts.replace(slot, ids, lambda: self._copies.restore(slot, saved)):
             raise UadError("Unable to restore slot: llama.cpp does not take this state; the slot is empty now")
-        n_read = self._copies.restore_draft(slot, ids, saved.draft)
-        self._engine.learn(slot, ids, {} if n_read is None else {Origin.MODEL: n_read})
+        self._engine.learn(slot, ids, self._copies.restore_drafts(slot, ids, saved.drafts))
         return len(ids)
 
     def _is_of_default(self, saved: SavedSlot) -> bool:

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -191,25 +192,29 @@ Sections = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 
 
 def inspect_pair(config: Config) -> Sections:
-    """Reads both headers and compares them. Raises ModelLoadError or MappingError; ConfigError where no draft is
-    given.
+    """Reads the headers and compares the target with each draft. Raises ModelLoadError or MappingError; ConfigError
+    where no draft is given.
     """
+    if config.draft is None:
+        raise ConfigError("inspect needs a target and a draft")
+    return tuple(chain.from_iterable(_sections(config, draft) for draft in config.drafts))
+
+
+def _sections(config: Config, own: ModelConfig) -> Sections:
     from uad.llama.head_file import head_in
     from uad.runtime.models import open_model, side, template_options
     from uad.text.mapping.plan import plan
 
-    if config.draft is None:
-        raise ConfigError("inspect needs a target and a draft")
-    if (head := head_in(config.draft.path)) is not None and head.is_trained:
-        return _inspect_head(config.target, config.draft, head)
+    if (head := head_in(own.path)) is not None and head.is_trained:
+        return _inspect_head(config.target, own, head)
     with (
         open_model(config.target, "target", has_weights=False) as target,
-        open_model(config.draft, "draft", has_weights=False) as draft,
+        open_model(own, "draft", has_weights=False) as draft,
     ):
         rules = plan(side(target, config.templates.chat_template), side(draft), template_options(config))
         return (
             ("Target", _model_rows(target, config.target)),
-            ("Draft", (*_model_rows(draft, config.draft), *_trim_rows(draft))),
+            ("Draft", (*_model_rows(draft, own), *_trim_rows(draft))),
             ("Overlap", _overlap_rows(target, draft)),
             ("Chat formats", tuple(_split(note) for note in rules.notes)),
             (

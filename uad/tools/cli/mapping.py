@@ -357,8 +357,8 @@ def _sides(config: Config) -> Iterator[tuple[Side, Side]]:
     from uad.llama.model import Model
     from uad.runtime.models import side
 
-    if config.draft is None:
-        raise ConfigError("a target and a draft are needed")
+    if config.draft is None or config.more_drafts:
+        raise ConfigError("a target and a draft are needed; of several drafts give one after the other")
     with (
         Model(config.target, "target", has_weights=False) as target,
         Model(config.draft, "draft", has_weights=False) as draft,

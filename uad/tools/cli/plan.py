@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,7 @@ _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """All that is printed. plan: None where it does not fit, with the reason; pair: what is expected of the draft
+    """All that is printed. plan: None where it does not fit, with the reason; pairs: what is expected of each draft
     model; ways_out: changes with which it fits.
     """
 
@@ -52,18 +52,21 @@ class Shown:
     memory: Total | None
     limits: Sequence[Limit]
     reason: str = ""
-    pair: PairView | None = None
-    formats: Sequence[tuple[str, str]] = ()
+    pairs: Mapping[Path, PairView] = field(default_factory=dict)
+    formats: Sequence[tuple[str, Path, str]] = ()
+    """Role, file and chat format of each model."""
     ways_out: Sequence[str] = ()
 
     def as_json(self) -> dict[str, object]:
         """For programs; sizes in bytes."""
         plan = self.plan
         parts = self.memory.parts if self.memory is not None else ()
-        pair = self.pair
+        draft = self.config.draft
+        pair = None if draft is None else self.pairs.get(draft.path)
         return {
             "target": str(self.config.target.path),
-            "draft": None if self.config.draft is None else str(self.config.draft.path),
+            "draft": None if draft is None else str(draft.path),
+            "drafts": [str(draft.path) for draft in self.config.drafts],
             "head": plan is not None and plan.head is not None,
             "fits": plan is not None,
             "reason": self.reason,
@@ -76,7 +79,7 @@ class Shown:
             "mapped_bytes": sum(part.mapped for part in parts),
             "device_bytes": sum(part.device for part in parts),
             "limits": [{"name": limit.name, "bytes": limit.n_bytes} for limit in self.limits],
-            "chat_formats": dict(self.formats),
+            "chat_formats": {role: name for role, _, name in self.formats},
             "expected_gain": None if pair is None else round(pair.prediction.gain, 3),
             "measured_gain": None if pair is None or pair.record.gain is None else round(pair.record.gain, 3),
             "ways_out": list(self.ways_out),
@@ -89,8 +92,8 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser("uad plan", _DESCRIPTION, _EPILOG, "[TARGET [DRAFT]]")
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of a table")
     args, config = parse(parser, argv, tuple(GROUPS), ("target", "draft"), logging.WARNING)
-    for model in (config.target, config.draft):
-        if model is not None and model.hub is not None:
+    for model in (config.target, *config.drafts):
+        if model.hub is not None:
             raise ConfigError("uad plan reads files that are here; `uad serve` fetches those of --hf-repo first")
     if embeds(config):
         raise ConfigError(
@@ -112,21 +115,21 @@ def look(config: Config) -> Shown:
     from uad.runtime.plan import plan
 
     limits = available()
-    models = [(config.target, "target"), *([(config.draft, "draft")] if config.draft is not None else [])]
+    models = [(config.target, "target"), *((draft, "draft") for draft in config.drafts)]
     with ThreadPoolExecutor(2) as others:  # llama.cpp reads headers meanwhile, without Python's lock
         whole = others.submit(lambda: [has_vocabulary(model) for model, _ in models])
-        looked = others.submit(lambda: (tuple(_formats(config)), _pair(config)))
+        looked = others.submit(lambda: (tuple(_formats(config)), _pairs(config)))
         try:
             planned = plan(config, limits)
         except NoRoomError as error:
             out = tuple(_ways_out(config, limits))
-            formats, pair = looked.result()
-            return Shown(config, None, error.wanted, limits, str(error), pair, formats, out)
-        formats, pair = looked.result()
+            formats, pairs = looked.result()
+            return Shown(config, None, error.wanted, limits, str(error), pairs, formats, out)
+        formats, pairs = looked.result()
     if not all(whole.result()):
         for model, role in models:
             check_vocabulary(model, role)
-    return Shown(planned.config, planned, planned.memory, limits, "", pair, formats)
+    return Shown(planned.config, planned, planned.memory, limits, "", pairs, formats)
 
 
 def _ways_out(config: Config, limits: Sequence[Limit]) -> Iterator[str]:
@@ -139,6 +142,8 @@ def _ways_out(config: Config, limits: Sequence[Limit]) -> Iterator[str]:
     for words, changes in _CHANGES:
         less = replace(config.target, **changes)  # type: ignore[arg-type]
         tries.append((words, replace(config, target=less)))
+    if config.more_drafts:
+        tries.append(("the first draft alone", config.with_drafts(config.drafts[:1])))
     if config.draft is not None:
         tries.append(("--no-draft", replace(config, draft=None)))
     for words, changed in tries:
@@ -150,26 +155,26 @@ def _ways_out(config: Config, limits: Sequence[Limit]) -> Iterator[str]:
         yield f"{words}: a context of {n_ctx:,} tokens{slots} fits"
 
 
-def _pair(config: Config) -> PairView | None:
-    """The target and its draft model as a pair, with the expected gain; None without a draft model."""
+def _pairs(config: Config) -> dict[Path, PairView]:
+    """The target and each draft model as a pair, with the expected gain, by the draft's file."""
     if config.draft is None:
-        return None
+        return {}
     from uad.pairs.choose import views
 
-    return next(iter(views(config.target.path, [config.draft.path])), None)
+    return {view.draft: view for view in views(config.target.path, [draft.path for draft in config.drafts])}
 
 
-def _formats(config: Config) -> Iterator[tuple[str, str]]:
-    """Role and chat format of each model."""
+def _formats(config: Config) -> Iterator[tuple[str, Path, str]]:
+    """Role, file and chat format of each model."""
     from uad.pairs.formats import chat_format
     from uad.pairs.header import stamp
+    from uad.runtime.costs.fit import numbered
 
     models: list[tuple[str, Path]] = [("target", config.target.path)]
-    if config.draft is not None:
-        models.append(("draft", config.draft.path))
+    models += [(numbered("draft", i), draft.path) for i, draft in enumerate(config.drafts, 1)]
     for role, path in models:
         own = chat_format(path, stamp(path)).recognised
-        yield role, own.family.name if own.family is not None else f"none ({own.reason})"
+        yield role, path, own.family.name if own.family is not None else f"none ({own.reason})"
 
 
 # --- for people
@@ -196,14 +201,17 @@ def show(shown: Shown) -> None:
 
 
 def _rows(shown: Shown) -> Iterator[tuple[str, str]]:
-    config, pair, formats = shown.config, shown.pair, dict(shown.formats)
-    yield "target", f"{config.target.path}, chat format {formats['target']}"
-    if config.draft is not None:
+    from uad.runtime.costs.fit import numbered
+
+    config, plan, formats = shown.config, shown.plan, {path: name for _, path, name in shown.formats}
+    yield "target", f"{config.target.path}, chat format {formats[config.target.path]}"
+    for i, draft in enumerate(config.drafts, 1):
+        pair = shown.pairs.get(draft.path)
         gain = "" if pair is None else f", expected {pair.prediction.gain:.2f} times as fast as the target alone"
         if pair is not None and pair.record.gain is not None:
             gain = f", measured {pair.record.gain:.2f} times as fast as the target alone"
-        yield "draft", f"{config.draft.path}, chat format {formats['draft']}{gain}"
-    if (plan := shown.plan) is not None:
+        yield numbered("draft", i), f"{draft.path}, chat format {formats.get(draft.path, 'not looked at')}{gain}"
+    if plan is not None:
         if plan.head is not None:
             yield "head", str(plan.head_file.path if plan.head_file is not None else "in the target's file")
         slots = f" in each of {config.n_parallel} slots" if config.n_parallel > 1 else ""

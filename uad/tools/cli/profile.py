@@ -186,7 +186,7 @@ def measure_profiles(
     config: Config, n_max: int, depths: Sequence[int] | None, progress: Report
 ) -> tuple[MeasuredCurve, ...]:
     """Measure passes of 1 to n_max rows after each depth (None: the usual ones, as far as the context goes) and store
-    the curves: the target's, that of a head which is to draft, and after these, alone in memory, the draft model's.
+    the curves: the target's, that of a head which is to draft, and after these, alone in memory, each draft model's.
 
     Raises ModelLoadError or ConfigError; what was measured before is stored.
     """
@@ -194,7 +194,7 @@ def measure_profiles(
 
     planned, measuring = plan(config), _Measuring(n_max, depths, progress)
     curves = _measure_target(planned, measuring)
-    if (draft := planned.config.draft) is not None:
+    for draft in planned.config.drafts:
         curves.append(_measure_draft(replace(draft, n_ctx=draft.n_ctx // config.n_parallel), measuring))
     return tuple(curves)
 

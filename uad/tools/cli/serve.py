@@ -140,7 +140,7 @@ def _watched(config: Config, planned: Callable[[Plan], None]) -> Iterator[Backen
         return
     with runtime(config, tell=_log.info, planned=planned) as opened, ExitStack() as stack:
         target, draft = opened.config.target.path, opened.info.draft
-        if draft is None or Path(draft.path) != target:
+        if not opened.info.more_drafts and (draft is None or Path(draft.path) != target):
             try:
                 under = conditions(config)
                 stack.enter_context(GainWatch(opened, target, None if draft is None else Path(draft.path), under))

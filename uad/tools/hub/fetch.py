@@ -37,12 +37,8 @@ def fetched(config: Config, report: Report, sees: bool = False) -> Config:
             vision = replace(vision, path=_Repository(hub, config.hub).projector(report), is_found=True)
         except Exception as error:  # the target says what is wrong with the hub
             _log.warning("images are not seen: a projector of %s cannot be fetched (%s)", hub.repo, error)
-    return replace(
-        config,
-        vision=vision,
-        target=local(config.target, config.hub, report),
-        draft=None if config.draft is None else local(config.draft, config.hub, report),
-    )
+    config = replace(config, vision=vision, target=local(config.target, config.hub, report))
+    return config.with_drafts([local(draft, config.hub, report) for draft in config.drafts])
 
 
 def local(model: ModelConfig, hub: HubConfig, report: Report) -> ModelConfig:

@@ -46,7 +46,7 @@ function draw(now, before) {
   drawNumbers(now, before);
   drawSlots(now);
   $("live-drafters").replaceChildren(drafterTable(now));
-  const parts = ["model", "text", "grammar"].map((kind) => ({
+  const parts = ["model", "beside", "text", "grammar"].map((kind) => ({
     kind,
     counts: sumOf(now.drafters.filter((one) => kindOf(one.type) === kind)),
   }));
@@ -114,11 +114,12 @@ function drawSlots({ slots, n_ctx }) {
 }
 
 function drafterTable(now) {
+  const name = ({ type, file }) => (file ? `${type}, ${file}` : type);
   const row = (one) =>
     h(
       "tr",
       {},
-      h("td", {}, h("span", { class: `swatch ${kindOf(one.type)}`, title: WORDS[kindOf(one.type)] }), one.type),
+      h("td", {}, h("span", { class: `swatch ${kindOf(one.type)}`, title: WORDS[kindOf(one.type)] }), name(one)),
       h("td", {}, one.draft_n ? percent(one.draft_n_accepted / one.draft_n) : "–"),
       h("td", {}, `${number(one.draft_n_accepted)} of ${number(one.draft_n)}`),
       h("td", {}, number(one.drafts)),

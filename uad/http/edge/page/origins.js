@@ -4,10 +4,17 @@
 /** The kind of a name of --spec-type: what it is coloured as. uad/base/console.py has the same rule. */
 export function kindOf(by) {
   if (by === "target" || by === "grammar") return by;
+  if (/\d$/.test(by)) return "beside"; // draft-simple-2
   return by.startsWith("draft-") ? "model" : "text";
 }
 
-export const WORDS = { model: "draft model", text: "look-up", grammar: "grammar", target: "target" };
+export const WORDS = {
+  model: "draft model",
+  beside: "draft model beside it",
+  text: "look-up",
+  grammar: "grammar",
+  target: "target",
+};
 
 /** A text whose stretches know their origin. `runs`: {end, by, n}, neighbours differ; `rejected`: {at, text}. */
 export class Coloured {
