@@ -168,7 +168,9 @@ class ChildProcess:
             if self._process.returncode is not None:
                 self._kill_group()  # what it has started holds its pipes open
         code = waiting.result()
-        await asyncio.wait(self._reading, timeout=_GONE_S)
+        if (await asyncio.wait(self._reading, timeout=1.0))[1]:  # it had ended before it was waited for
+            self._kill_group()
+            await asyncio.wait(self._reading, timeout=_GONE_S)
         self._watching.cancel()
         if not self._code.done():
             self._code.set_result(code)

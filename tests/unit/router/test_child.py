@@ -107,9 +107,14 @@ def test_the_reason_of_an_end_holds_no_words_of_clients(monkeypatch, text, end, 
 FORKS = "import os, subprocess, sys; one = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "
 
 
+@pytest.mark.parametrize("is_seen_late", [False, True])
 @pytest.mark.parametrize("end", ["os._exit(1)", "os.kill(os.getpid(), 9)"])
-def test_what_a_process_has_started_ends_with_it(monkeypatch, end):
-    """It holds the pipes open: without that the end would never be seen."""
+def test_what_a_process_has_started_ends_with_it(monkeypatch, end, is_seen_late):
+    """It holds the pipes open: without that the end would never be seen. is_seen_late: the process has ended before
+    anybody waits for it, as on a busy machine.
+    """
+    if is_seen_late:
+        monkeypatch.setattr(child.asyncio, "create_subprocess_exec", ended_process)
 
     async def then(launcher):
         with pytest.raises(ProcessFailedError):
@@ -118,6 +123,16 @@ def test_what_a_process_has_started_ends_with_it(monkeypatch, end):
     _, lines = started(monkeypatch, f"{FORKS}print(one.pid, file=sys.stderr, flush=True); {end}", then)
     while not is_gone(int(lines[0][1])):
         os.sched_yield()
+
+
+START = asyncio.create_subprocess_exec
+
+
+async def ended_process(*words, **options):
+    process = await START(*words, **options)
+    while process.returncode is None:
+        await asyncio.sleep(0.01)
+    return process
 
 
 def is_gone(pid):
