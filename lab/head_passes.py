@@ -15,6 +15,7 @@ from typing import Any
 
 from overhead import free_port, serving
 
+from uad.base.common.children import python
 from uad.base.errors import UadError
 from uad.tools.bench.client import Client
 
@@ -62,7 +63,7 @@ def commands(program: str | None, n_max: int) -> Iterator[tuple[str, list[str], 
     for name, words in DRAFTS.items():
         yield (
             f"uad, {name}",
-            [sys.executable, "-m", "uad", "serve", *usual, "--port", "0", *words, *length, "--spec-policy", "fixed"],
+            python("uad", "serve", *usual, "--port", "0", *words, *length, "--spec-policy", "fixed"),
             None,
         )
         if program is not None and name != "suffix":

@@ -95,7 +95,7 @@ def looked_up(tree: ast.Module) -> tuple[set[str], set[str]]:
         node.args[-1].value
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
-        and ast.unparse(node.func) in ("registered", "_proc")
+        and ast.unparse(node.func) in ("registered", "ggml.registered", "_proc")
         and isinstance(node.args[-1], ast.Constant)
     }
     return found - of_registry, of_registry
