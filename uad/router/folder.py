@@ -279,7 +279,7 @@ def _values(file: ModelFile | None, common: Preset, own: Preset, config: FolderC
     for_all = [_without(layer, _NOT_FOR_ALL) for layer in (*config.elsewhere, common.layer)]
     beside = Layer(tuple(_files_of(file)))
     values = merge([*for_all, beside, own.layer, _without(config.line, _NOT_FOR_ALL)])
-    if file is not None and file.head is not None and values["draft.path"].value == AUTO:
+    if file is not None and file.head is not None and values["draft.path"].value == (AUTO,):
         values["draft.path"] = given("--model-draft", str(file.head))
     return {
         path: entry for path, entry in values.items() if path not in _NOT_FOR_ONE and not path.startswith("router.")
