@@ -334,7 +334,7 @@ def test_dark_mode_and_reduced_motion_are_followed_and_text_can_be_read(visit: O
             lines = page.locator(".legend mark").evaluate_all(
                 "all => all.map(one => getComputedStyle(one).textDecorationStyle)"
             )
-            assert lines == ["solid", "dashed", "dotted"]  # colour is not the only sign
+            assert lines == ["solid", "double", "dashed", "dotted"]  # colour is not the only sign
 
 
 def numbers(colour: str) -> list[float]:
