@@ -65,6 +65,13 @@ def test_inspect_says_what_applies() -> None:
         assert words in result.stdout
 
 
+def test_a_plan_is_all_that_is_printed() -> None:
+    done = uad("plan", str(TARGET), str(DRAFTS["zephyr"]), "-c", "4096")
+    assert done.returncode == 0
+    assert "target weights" in done.stdout
+    assert done.stderr == ""
+
+
 def test_a_missing_file() -> None:
     line = refused("serve", "--target", "/nowhere/model.gguf")
     assert "/nowhere/model.gguf" in line

@@ -110,10 +110,12 @@ def main(argv: Sequence[str]) -> int:
 
 def look(config: Config) -> Shown:
     """Everything about a start of this configuration. Raises ConfigError or ModelLoadError."""
+    from uad.llama.backend import native
     from uad.llama.model import check_vocabulary, has_vocabulary
     from uad.runtime.costs.fit import NoRoomError
     from uad.runtime.plan import plan
 
+    native.start()  # before any thread loads: llama.cpp would write its log to stderr
     limits = available()
     models = [(config.target, "target"), *((draft, "draft") for draft in config.drafts)]
     with ThreadPoolExecutor(2) as others:  # llama.cpp reads headers meanwhile, without Python's lock
