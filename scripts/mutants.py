@@ -303,7 +303,7 @@ REQUESTS = (
         "http/requests/job.py",
         "return float(min(max(bias, -MOST_BIAS), MOST_BIAS))",
         "return float(bias)",
-        ("server_requests", "server_refusals", "request_fields", "server_token_ids"),
+        ("server_errors", "request_fields", "server_token_ids"),
         "a bias may be infinite",
     ),
     Mutant(

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import math
 
 import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import CHAT, CONFIG, HELLO, events, post, serving, stream
 
 from uad.base.errors import DecodeError
+from uad.http.requests.job import MOST_BIAS, _addend
 
 
 def refused(path, body, status=400, kind="invalid_request_error", param=None, fake=None):
@@ -282,6 +284,16 @@ def test_drafters_that_cannot_be_asked_for():
 )
 def test_bad_logit_bias(value):
     refused(CHAT, chat(logit_bias=value), param="logit_bias")
+
+
+def test_a_bias_is_cut_off_at_a_million_up_and_down():
+    assert [_addend(bias) for bias in (1e300, -1e300, 2.5, False)] == [MOST_BIAS, -MOST_BIAS, 2.5, -math.inf]
+
+
+@pytest.mark.parametrize("other", [{"type": "image_url", "text": "b"}, {"type": "text", "text": 1}, "b"])
+def test_a_prediction_holds_text_alone(other):
+    prediction = {"type": "content", "content": [{"type": "text", "text": "a"}, other]}
+    assert "only parts of type" in refused(CHAT, chat(prediction=prediction), param="prediction")
 
 
 def test_a_text_in_logit_bias_counts_with_all_its_tokens():
