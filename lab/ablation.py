@@ -87,11 +87,8 @@ def _a_little_wrong(self: Any, ratio: float) -> float:
     return _followed_as_it_is(self, ratio * 1.001)
 
 
-def _paid_in_full(self: Any, n: float, is_comparison: bool = False) -> None:
-    if is_comparison:
-        self.credit -= n
-    else:
-        self.budget -= n
+def _paid_in_full(self: Any, n: float) -> None:
+    self.budget -= n
 
 
 _no = property(lambda self: False)

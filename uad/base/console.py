@@ -226,7 +226,7 @@ def kind_of(origin: str) -> str:
     """The kind of a name of --spec-type, or of `target`: one of `WORDS`."""
     if origin in (TARGET, GRAMMAR):
         return origin
-    if origin[-1:].isdigit():  # draft-simple-2
+    if origin.startswith("draft-simple-"):  # the second draft model, and so on
         return BESIDE
     return MODEL if origin.startswith("draft-") else LOOK_UP
 

@@ -1,14 +1,15 @@
 """Kinds of origins, and how a terminal shows them."""
 
 from uad.base.console import COLOURS, WORDS, kind_of, legend, painted
-from uad.base.types import MODELS, Origin
+from uad.base.types import HEADS, MODELS, Origin
 
 
 def test_every_origin_has_a_kind_with_words_and_a_colour_if_it_drafts() -> None:
     kinds = {origin: kind_of(origin) for origin in Origin}
     assert set(kinds.values()) == set(WORDS)
     assert set(WORDS) - set(COLOURS) == {"target"}
-    assert {kinds[origin] for origin in MODELS[1:]} == {"beside"}
+    assert [origin for origin in Origin if kinds[origin] == "beside"] == list(MODELS[1:])
+    assert {kinds[origin] for origin in HEADS} == {"model"}
     assert (kinds[Origin.MODEL], kinds[Origin.SUFFIX], kinds[Origin.GRAMMAR]) == ("model", "text", "grammar")
 
 

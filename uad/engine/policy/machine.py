@@ -65,7 +65,9 @@ class Machine:
 
     def steps(self, origin: Origin) -> CostCurve:
         """The cost of a step of this drafter, by sequences."""
-        return self._steps.setdefault(origin, CostCurve([CostSample(1, 0, 0.0)]))
+        if origin not in self._steps:
+            self._steps[origin] = CostCurve([CostSample(1, 0, 0.0)])
+        return self._steps[origin]
 
     def table(self, groups: tuple[int, ...], depth: int, n_pending: int = 1) -> CostTable:
         """Cost of a round by rows of each sequence, for groups of these numbers of consecutively numbered sequences;

@@ -4,7 +4,7 @@
 /** The kind of a name of --spec-type: what it is coloured as. uad/base/console.py has the same rule. */
 export function kindOf(by) {
   if (by === "target" || by === "grammar") return by;
-  if (/\d$/.test(by)) return "beside"; // draft-simple-2
+  if (by.startsWith("draft-simple-")) return "beside"; // the second draft model, and so on
   return by.startsWith("draft-") ? "model" : "text";
 }
 
