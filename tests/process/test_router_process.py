@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from kit.models import DRAFTS, TARGET, quantized
+from kit.models import DRAFTS, HEADS, TARGET, quantized
 from kit.opened import answering
 from kit.process import Server, uad
 
@@ -356,6 +356,8 @@ def spoil(folder: Path) -> list[str]:
     damaged = {"nothing": b"", "half": head, "cut": head[:20], "text": b"no model", "magic": b"GGUF" + bytes(4096)}
     for name, content in damaged.items():
         (folder / f"{name}.gguf").write_bytes(content)
+    (folder / "eagle3-good.gguf").write_bytes(b"no head")  # of the model beside it, by its name
+    shutil.copy(HEADS["dflash"], folder / "dflash-later.gguf")  # of another target than the model of that name
     (folder / "folder.gguf").mkdir()
     (folder / "dead.gguf").symlink_to("nowhere.gguf")
     (folder / "loop.gguf").symlink_to("loop.gguf")
@@ -394,6 +396,7 @@ def test_a_folder_of_odd_files_serves_its_models(is_running: bool, tmp_path: Pat
         (folder / "later.gguf").symlink_to(DRAFTS["gemma"])
         until(lambda: "later" in states(server.url))
         assert text_of(server.url, "good", "Count")
+        assert text_of(server.url, "later", "Count")
         log = server.log.read_text("utf-8")
         assert "Traceback" not in log
         for name in ("dead", "loop", "pipe", "socket", "caf"):

@@ -239,7 +239,7 @@ class ProcessLauncher:
     async def start(
         self, model: FolderModel, has_work: Callable[[], bool], planned: Planned = lambda n: None
     ) -> ChildProcess:
-        drafts = await self._chosen(model) if model.drafts else ()
+        drafts = (*([] if model.head is None else [model.head]), *(await self._chosen(model) if model.drafts else ()))
         chosen = (f"--draft={AUTO}", *(f"--draft-from={path}" for path in drafts)) if drafts else ()
         bare = replace(model, words=tuple(word for word in model.words if word != f"--mmproj={AUTO}"))
         try:

@@ -59,7 +59,7 @@ class FolderDrafts:
             model = models.get(name)
             with self._lock:
                 known = self._chosen.get(name)
-                if model is None or known is None or not model.drafts:
+                if model is None or known is None or not model.drafts or model.head is not None:
                     continue
                 if next(iter(self._paying(model)), None) != known.loaded:
                     _log.info("%s is to have another draft: it is loaded again after its last answer", name)

@@ -57,6 +57,8 @@ class FolderModel:
     """Whether a projector lies beside it."""
     drafts: tuple[Path, ...] = field(default=(), compare=False)
     """Files among which its draft is chosen when it is loaded, with `--draft auto`."""
+    head: Path | None = None
+    """A head that lies beside it, where no draft is named: it is tried before the choices."""
     n_choices: int = 0
     """How often it was to have another draft than the one that was loaded."""
     loads_at_start: bool = False
@@ -223,6 +225,7 @@ def _model(
     path = None if isinstance(target, HubModel) else target
     own_files = () if path is None else stamp(path)
     takes_auto = _takes_auto(values, path)
+    head = None if file is None or not values.keys().isdisjoint(("draft.path", "draft_from")) else file.head
     own_facts = HeaderFacts() if path is None else _facts(path, own_files, until)
     if n_ctx := _bound_context(values, own, own_facts.n_ctx_train):
         bounded.append(f"{name} {n_ctx}")
@@ -232,8 +235,8 @@ def _model(
         for path in (entry.value if isinstance(entry.value, tuple) else (entry.value,))
         if isinstance(path, Path) and entry.flag.path != "target.path"
     ]
-    if file is not None and file.projector is not None:
-        paths.append(file.projector)
+    if file is not None:
+        paths += [beside for beside in (file.projector, head) if beside is not None]
     return FolderModel(
         name=name,
         path=path,
@@ -246,6 +249,7 @@ def _model(
         tags=_comma_list(own.value("server.tags")),
         sees="vision.path" in values,
         drafts=candidates if takes_auto and not own_facts.purpose else (),
+        head=head,
         loads_at_start=loads_at_start(own if "load-on-startup" in own.own else common),
         stop_seconds=stop_seconds(own if "stop-timeout" in own.own else common),
         files=own_files + tuple(part for other in sorted(set(paths)) for part in stamp(other) if is_file(other)),
@@ -279,8 +283,6 @@ def _values(file: ModelFile | None, common: Preset, own: Preset, config: FolderC
     for_all = [_without(layer, _NOT_FOR_ALL) for layer in (*config.elsewhere, common.layer)]
     beside = Layer(tuple(_files_of(file)))
     values = merge([*for_all, beside, own.layer, _without(config.line, _NOT_FOR_ALL)])
-    if file is not None and file.head is not None and values["draft.path"].value == (AUTO,):
-        values["draft.path"] = given("--model-draft", str(file.head))
     return {
         path: entry for path, entry in values.items() if path not in _NOT_FOR_ONE and not path.startswith("router.")
     }
@@ -294,8 +296,6 @@ def _files_of(file: ModelFile | None) -> Iterator[Given]:
     """The flags that name the files of a model of the folder."""
     if file is not None:
         yield given("--model", str(file.path))
-        if file.head is not None:
-            yield given("--model-draft", str(file.head))
         if file.projector is not None:
             yield given("--mmproj", str(AUTO))  # found, not named: without it texts are answered all the same
 

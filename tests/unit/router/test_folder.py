@@ -108,8 +108,9 @@ def test_a_head_beside_a_model_drafts_unless_another_draft_is_named(tmp_path, wo
         (tmp_path / "p.ini").write_text(preset, encoding="utf-8")
         words = ("--models-preset", str(tmp_path / "p.ini"))
     model = read_folder(config_of("--models-dir", str(folder), *words))["t"]
-    named = [word.partition("=")[2] for word in model.words if word.startswith("--model-draft=")]
-    assert [Path(word).name for word in named] == drafts
+    named = [Path(word.partition("=")[2]) for word in model.words if word.startswith("--model-draft=")]
+    assert [path.name for path in (*named, *([] if model.head is None else [model.head]))] == drafts
+    assert (model.head is None) is bool(named)
 
 
 def test_publishers_repositories_and_files_as_lm_studio_keeps_them(tmp_path, caplog):
