@@ -8,6 +8,7 @@ import ctypes
 import os
 import re
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -142,14 +143,15 @@ class Footprint(native.Owner):
             # llama.cpp makes room for the logits of whole passes. On this machine memory that nobody writes takes none:
             # of 152,000 tokens' logits for 512 rows, 297 MiB, passes fill 64 rows at most.
             params.n_outputs_max = rows
-        target = self._beside._context(context_params(self._beside._config, 0, self.n_seq)) if self._beside else None
-        if is_head:
-            nextn.make_head(params, target, is_trained=target is not None)
-        with self._log.collecting() as lines:
-            handle = self._context(params)
-        lib.llama_free(handle)
-        if target:
-            lib.llama_free(target)
+        with ExitStack() as stack:
+            target = None
+            if self._beside is not None:
+                target = self._beside._context(context_params(self._beside._config, 0, self.n_seq))
+                stack.callback(lib.llama_free, target)
+            if is_head:
+                nextn.make_head(params, target, is_trained=target is not None)
+            with self._log.collecting() as lines:
+                stack.callback(lib.llama_free, self._context(params))
         n_caches = 2 if lib.llama_model_is_hybrid(self._model) and not is_head else 1  # a cache and a state
         need = read(lines, self.n_seq, n_caches, offloads(self._config))
         row = 16 if self._config.backend_sampling else 4  # logits; then also ids, and logits and probabilities of these
