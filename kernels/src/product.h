@@ -511,7 +511,6 @@ struct WeightType {
     int columns;      // of a block
     int offset;       // that columns are quantized for
     int tile;         // columns of a tile, at most
-    int narrow;       // columns of a tile on vectors, at most
     bool is_float;
     size_t block;     // bytes of a group's block
     void (*pack)(int64_t k, int64_t rows, const uint8_t * from, uint8_t * to, int64_t first, int64_t last);
@@ -521,6 +520,8 @@ struct WeightType {
     void (*unpack)(const uint8_t * group, int64_t n_cells, uint8_t * to) = nullptr;
     // the tile on matrix units, where there are any
     void (*wide)(const uint8_t * group, int64_t n_cells, const void * columns, int n, float * out) = nullptr;
+
+    int narrow() const { return wide ? kNarrow : tile; }  // columns of a tile on vectors, at most
 };
 
 template <int TYPE> constexpr bool is_float = ggml::block_of(TYPE).columns == 1;
@@ -530,7 +531,8 @@ template <int TYPE, int N> void one_tile(const uint8_t * group, const uint8_t * 
         static_assert(N <= kFloatTile, "there is no tile of this width");
         float_tile<TYPE, N, kFloatParts>(group, n_cells, (const float *) columns, out);
     } else {
-            quantized_tile<Format<TYPE>, N, kParts>(group, unpacked, n_cells, (const Cell *) columns, out);
+        static_assert(N <= tile_columns<Format<TYPE>>(), "there is no tile of this width");
+        quantized_tile<Format<TYPE>, N, kParts>(group, unpacked, n_cells, (const Cell *) columns, out);
     }
 }
 
@@ -545,15 +547,15 @@ template <int TYPE, int MOST> constexpr void set_tiles(WeightType & row) {
 template <int TYPE> constexpr WeightType row_of() {
     WeightType row{};
     if constexpr (is_float<TYPE>) {
-        row = {TYPE, 1, 0, kFloatTile, kFloatTile, true, (size_t) ggml::block_of(TYPE).bytes * kRows * kCell, pack_floats<TYPE>, {}};
+        row = {TYPE, 1, 0, kFloatTile, true, (size_t) ggml::block_of(TYPE).bytes * kRows * kCell, pack_floats<TYPE>, {}};
         set_tiles<TYPE, kFloatTile>(row);
     } else {
         using T = Format<TYPE>;
-        row = {TYPE, T::COLUMNS, T::SIGNED ? kBias : T::OFFSET, tile_columns<T>(), tile_columns<T>(), false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
+        row = {TYPE, T::COLUMNS, T::SIGNED ? kBias : T::OFFSET, tile_columns<T>(), false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
         set_tiles<TYPE, tile_columns<T>()>(row);
         if constexpr (T::IN_BYTES) row.unpack = unpack_group<T>;
 #if defined(UAD_AMX)
-        if (TYPE == ggml::Q8_0) row.tile = kMostColumns, row.narrow = kNarrow, row.wide = wide_tile;
+        if (TYPE == ggml::Q8_0) row.tile = kMostColumns, row.wide = wide_tile;
 #endif
     }
     return row;
@@ -661,7 +663,7 @@ struct ProductPlan {
 
     // Groups that a thread takes at once: what it reads again and again for each tile of columns stays in a near cache.
     int64_t most_groups() const {
-        const int64_t near = type->wide && n_columns > type->narrow ? kNear : 128 << 10;
+        const int64_t near = type->wide && n_columns > type->narrow() ? kNear : 128 << 10;
         return std::max<int64_t>(1, near / (int64_t) group_bytes(*type, k));
     }
 
@@ -815,13 +817,13 @@ struct ProductPlan {
         const int64_t width = this->width(range.n);
         for (int64_t at = 0; at < range.n; at += width) {
             const int64_t n = std::min(width, range.n - at);
-            require(n <= type->narrow ? type->tiles[n] != nullptr : type->wide && n <= kMostColumns, "there is no tile of this width", op);
+            require(n <= type->narrow() ? type->tiles[n] != nullptr : type->wide && n <= kMostColumns, "there is no tile of this width", op);
             float * to[kMostColumns];
             for (int64_t j = 0; j < n; j++) to[j] = result(m, at + j);
-            if (n > type->narrow && n != configured) configure((int) (configured = n));
+            if (n > type->narrow() && n != configured) configure((int) (configured = n));
             for (int64_t g = first; g < last; g++) {
                 const int64_t n_rows = std::min<int64_t>(kRows, rows - g * kRows);
-                if (n > type->narrow) type->wide(groups + g * bytes, n_cells, tile(range.first + at), (int) n, out);
+                if (n > type->narrow()) type->wide(groups + g * bytes, n_cells, tile(range.first + at), (int) n, out);
                 else type->tiles[n](groups + g * bytes, unpacks ? unpacked + (g - first) * unpacked_group() : nullptr, n_cells, tile(range.first + at), out);
                 for (int64_t j = 0; j < n; j++) memcpy(to[j] + g * kRows, out + j * kRows, n_rows * sizeof(float));
             }
