@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +19,13 @@ N_CTX = 32_768
 LICENSE = "PSF-2.0 AND BSD-3-Clause (training text)"
 
 
-def export(recipe: Recipe, vocabulary: Vocabulary, model: Llama, out: Path) -> None:
-    """Writes `out`, or leaves what was there if anything goes wrong."""
+@contextmanager
+def replacing(out: Path, arch: str) -> Iterator[GGUFWriter]:
+    """What is added in the block becomes the file `out`; what was there stays if anything goes wrong."""
     part = out.with_name(out.name + ".part")
-    writer = GGUFWriter(part, "llama")
+    writer = GGUFWriter(part, arch)
     try:
-        add_metadata(writer, recipe)
-        vocabulary.write(writer)
-        add_specials(writer, recipe, vocabulary)
-        for name, tensor in tensors(model):
-            writer.add_tensor(name, tensor)
+        yield writer
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -35,6 +34,16 @@ def export(recipe: Recipe, vocabulary: Vocabulary, model: Llama, out: Path) -> N
     finally:
         writer.close()
         part.unlink(missing_ok=True)
+
+
+def export(recipe: Recipe, vocabulary: Vocabulary, model: Llama, out: Path) -> None:
+    """Writes `out`, or leaves what was there if anything goes wrong."""
+    with replacing(out, "llama") as writer:
+        add_metadata(writer, recipe)
+        vocabulary.write(writer)
+        add_specials(writer, recipe, vocabulary)
+        for name, tensor in tensors(model):
+            writer.add_tensor(name, tensor)
 
 
 def add_metadata(writer: GGUFWriter, recipe: Recipe) -> None:

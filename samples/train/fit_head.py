@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from corpus import documents
-from export import LICENSE, N_CTX, gguf_name, stored
+from export import LICENSE, N_CTX, gguf_name, replacing, stored
 from fit import make_optimizers, rate, set_rates
-from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType
+from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, LlamaFileType
 from gguf.quants import quantize
 from heads import HEADS, TAPS, Head, taught
 from model import RMS_EPS, ROPE_BASE, Llama
@@ -94,9 +94,7 @@ def train(args: argparse.Namespace) -> str:
 
 def export(head: Head, recipe: Recipe, reader: GGUFReader, out: Path) -> None:
     """Writes `out`: the head's weights, and the vocabulary of its target."""
-    part = out.with_name(out.name + ".part")
-    writer = GGUFWriter(part, head.arch)
-    try:
+    with replacing(out, head.arch) as writer:
         writer.add_name(f"uad-sample-{head.arch}-{recipe.name}")
         writer.add_license(LICENSE)
         writer.add_context_length(N_CTX)
@@ -124,11 +122,3 @@ def export(head: Head, recipe: Recipe, reader: GGUFReader, out: Path) -> None:
                 writer.add_tensor(gguf_name(name), packed, raw_dtype=GGMLQuantizationType.Q8_0)
             else:
                 writer.add_tensor(gguf_name(name), stored(weight))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        part.replace(out)
-    finally:
-        writer.close()
-        part.unlink(missing_ok=True)
