@@ -173,7 +173,9 @@ class EagleHead(HeadContext):
     def _tap(self, model: Model, target: Model) -> Tap:
         self.width = model.info.n_embd
         self._encoded = Batch(_FEW_ROWS, target.info.n_embd * len(self._file.layers), has_ids=False)
-        self._encoded.native.pos = None  # llama.cpp wants those behind what the memory holds, and puts them in itself
+        self._encoded.native.pos = (
+            None  # llama.cpp wants positions after what the memory holds, and puts them in itself
+        )
         return Tap(target.info.n_embd, self._file.layers)
 
     def _start(self) -> None:
@@ -226,7 +228,7 @@ def _split(pairs: Sequence[tuple[Rows, Hidden]]) -> tuple[list[Rows], list[Hidde
 
 class BlockHead(HeadContext):
     """A head of DFlash, DFlash2 or DSpark. It reads the rows of some layers of the target, each at its position; then
-    it guesses a block of ids behind the last one, which masks stand for.
+    it guesses a block of ids after the last one, which masks stand for.
     """
 
     behind = 0

@@ -2,7 +2,7 @@
 
 A head that goes on id by id reads, at position p, the id there and the hidden row of position p - 1, and predicts the
 id of p + 1. For ids that it guessed it reads its own hidden rows; once these are accepted it reads them again with the
-target's. A head of blocks reads the hidden rows alone, each at its position, and then the last id with masks behind it,
+target's. A head of blocks reads the hidden rows alone, each at its position, and then the last id with masks after it,
 for which it predicts several ids at once. Neither knows bytes: the vocabulary is the target's.
 """
 
