@@ -32,7 +32,7 @@ ROUTE = "/v1/chat/completions"
 
 
 def sides(drafts: Sequence[Path]) -> dict[str, Mapping[str, object]]:
-    """What is measured, and what a request says for it."""
+    """The sides that are measured, by name, and what a request says for each."""
     asked: dict[str, Mapping[str, object]] = {PEER: {}, PLAIN: {"speculative": {"enabled": False}}}
     names = list(map(str, MODELS[: len(drafts)]))
     for draft, name in zip(drafts, names, strict=True):
