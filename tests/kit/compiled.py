@@ -18,19 +18,27 @@ KERNELS = Path(__file__).parents[2] / "kernels"
 COMPILED = KERNELS.parent / ".cache" / "compiled"
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
 NEON = ("-march=armv8.2-a+dotprod+fp16", "-DUAD_NEON", "-DUAD_KIND=neon")
-_EMULATED = {"AVX-512": (), "AVX-512 BF16": ("-DUAD_BF16",), "AMX": ("-DUAD_AMX", "-mamx-tile", "-mamx-int8")}
+AMX = ("-DUAD_BF16", "-DUAD_AMX", "-DUAD_EMULATED_TILES", "-mamx-tile", "-mamx-int8", "-mamx-bf16")
+_EMULATED = {"AVX-512": (), "AVX-512 BF16": ("-DUAD_BF16",), "AMX": AMX}
 """Flags of processors with AVX-512, beside those of all of them."""
 ARM_COMPILER, ARM_EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 
 
-def output(folder: Path, compiler: str, flags: tuple[str, ...], sources: tuple[str, ...], *runner: str) -> str:
+def output(
+    folder: Path,
+    compiler: str,
+    flags: tuple[str, ...],
+    sources: tuple[str, ...],
+    *runner: str,
+    words: tuple[str, ...] = (),
+) -> str:
     """What the program of these sources (paths in `kernels/`) prints if it ends well. Skips the test where a tool is
     missing.
     """
     objects = [str(object_of(folder, compiler, flags, source)) for source in sources]
     _require(*runner)
     program = compiled([compiler, *flags, *objects, "-pthread"], folder)
-    ran = subprocess.run([*runner, str(program)], capture_output=True, text=True)
+    ran = subprocess.run([*runner, str(program), *words], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 
@@ -116,9 +124,11 @@ def emulated() -> tuple[str, ...]:
     return (*AVX2, "-DUAD_AVX512", "-DUAD_EMULATED", "-DUAD_KIND=avx512")
 
 
-def of_both(processor: str, folder: Path, sources: tuple[str, ...]) -> tuple[str, str]:
-    """What a program prints on this machine, and on another processor in an emulator: one of `_EMULATED`, or NEON."""
-    here = output(folder, "g++", native(), sources)
+def of_both(processor: str, folder: Path, sources: tuple[str, ...], words: tuple[str, ...] = ()) -> tuple[str, str]:
+    """What a program prints on this machine, and on another processor in an emulator: one of `_EMULATED`, or NEON.
+    words: its arguments.
+    """
+    here = output(folder, "g++", native(), sources, words=words)
     if processor == "NEON":
-        return here, output(folder, ARM_COMPILER, ("-static", "-O2", *NEON), sources, ARM_EMULATOR)
-    return here, output(folder, "g++", (*emulated(), *_EMULATED[processor]), sources)
+        return here, output(folder, ARM_COMPILER, ("-static", "-O2", *NEON), sources, ARM_EMULATOR, words=words)
+    return here, output(folder, "g++", (*emulated(), *_EMULATED[processor]), sources, words=words)
