@@ -26,11 +26,11 @@ from uad.llama.kernels.library import ACTIVATIONS, ATTENTION, BUFFER, Library, N
 
 REGISTER = "register"
 """The step before all parts."""
-_ROWS = (1, 2, 3, 8, 13, 24, 40)  # of passes; tiles of matrix units have 9 to 16 columns
+_ROWS = (1, 2, 3, 8, 13, 24, 40)  # of passes; matrix units take tiles of 16, and up to 32 at once
 _ROWS_ON_ALL = (2, 8, 40)  # of passes on each number of threads, the others on most
 _FEW = 13  # rows where a case is large
-_SHAPES = ((1, 1, 67, 3), (1, 1, 16, 1), (1, 1, 130, 2), (2, 2, 48, 1))
-"""Matrices side by side, inputs that share each of them, rows, and blocks of 256 in each row."""
+_SHAPES = ((1, 1, 67, 3), (1, 1, 16, 7), (1, 1, 130, 2), (2, 2, 48, 1))
+"""Matrices side by side, inputs that share each of them, rows, and blocks of 256 in each row: matrix units take six."""
 _ONE_THREAD = How()
 _GROUP = 16  # rows that the library packs together
 _MANY_CELLS = 1000
@@ -38,7 +38,7 @@ _EXPERTS, _USED = 4, 2
 _K = 256
 _MOST_THREADS = 16
 # Root of the mean square of the difference to llama.cpp's result, over that of the result. Activations become integers
-# of 8 bits here and there, each with an error of 0.6 % of its size; BF16 keeps 8 bits of them.
+# of 8 bits here and there, each with an error of 0.6 % of its size; BF16, as matrix units take them, keeps 8 bits.
 _FAR = {"f32": 1e-4, "f16": 2e-3, "bf16": 1e-2}
 _FAR_QUANTIZED, _FAR_ATTENTION = 3e-2, 5e-3
 _FAR_CACHES = {"f16": 5e-3, "bf16": 3e-2, "f32": 5e-3, "q8_0": 3e-2}
