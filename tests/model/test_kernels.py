@@ -28,7 +28,7 @@ from uad.base.gguf import Tensor
 from uad.base.types import Rows
 from uad.llama.backend import ggml
 from uad.llama.context import Context
-from uad.llama.kernels import library, proof, proven, use
+from uad.llama.kernels import library, proof, proven, speed, use
 from uad.llama.kernels.graphs import types
 from uad.llama.kernels.library import Library, NoKernelsError
 from uad.llama.kernels.proven import Proven
@@ -213,6 +213,19 @@ def test_what_is_right_is_used_and_remembered(made, children) -> None:
     assert proven.prove_once(one, "avx512").parts == PARTS, "another kind, too"
 
 
+def test_times_beside_llama_cpps_are_remembered(made, children) -> None:
+    answers, tried = children
+    lines = steps("q8_0", "q4_K")
+    lines[3:3] = [{"step": "q8_0", "times": [0.5, 0.6, 1.2]}, {"step": "q8_0", "times": None}]
+    answers += [
+        (-11, lines, "ended while it was timed"),
+        (0, [*steps("attention"), {"step": "q4_K", "times": []}], ""),
+    ]
+    one, wanted = made(), Proven(PARTS, times={"q8_0": (0.5, 0.6, 1.2), "q4_K": ()})
+    assert [proven.prove_once(one, "avx2") for _ in range(2)] == [wanted] * 2
+    assert tried == [[*PARTS], ["attention"]], "a type that ended the process while it was timed is right"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -221,6 +234,7 @@ def test_what_is_right_is_used_and_remembered(made, children) -> None:
         '{"parts": ["q8_0"], "wrong": {}, "reason": "", "pending": []}',
         '{"parts": ["q8_0", "q4_K", "attention"], "wrong": {}, "reason": "", "pending": ["q4_K"]}',
         '{"parts": ["q8_0", "q4_K", "attention"], "wrong": {}, "reason": ""}',
+        '{"parts": ["q8_0", "q4_K", "attention"], "wrong": {}, "reason": "", "pending": [], "times": {"q8_0": ["a"]}}',
         *('{"parts": 3, "wrong": 4, "reason": 5}', "[" * 5000),
     ],
 )
@@ -471,6 +485,20 @@ def test_what_is_proven_is_switched_on_and_named_at_start(made, children) -> Non
     assert replace(kernels, wrong={}).note("all weights") == "kernels: avx512, all weights, attention, activations"
 
 
+def test_types_that_are_slower_than_llama_cpps_are_named_and_left_to_it_where_that_is_wanted(made, children) -> None:
+    times = [{"step": "q8_0", "times": [0.5, 1.04, 1.25]}, {"step": "q4_K", "times": [1.5, 0.9, 1.2]}]
+    children[0].append((0, [*steps(*ALL), *times], ""))
+    log = made(parts=ALL).functions.log
+    fastest = replace(CONFIG, kernels="fastest")
+    assert use.of(CONFIG).types == ("q8_0", "q4_K")
+    assert use.of(fastest).types == ("q8_0",)
+    said = "q4_K takes longer than in llama.cpp's own (1 rows 1.5 times, 512 rows 1.2 times; --kernels fastest)"
+    assert [use.of(CONFIG).slower(name) for name in ("q4_K", "q6_K")] == [said, ""]
+    del log[:]
+    use.before_load(fastest)
+    assert log == [("q8_0", True), ("q4_K", False)]
+
+
 @pytest.mark.parametrize(("change", "why"), [({"kernels": False}, "--no-kernels"), ({"repack": False}, "--no-repack")])
 def test_who_wants_none_gets_llama_cpps_and_nothing_is_tried(change, why, made, children) -> None:
     made()
@@ -560,6 +588,13 @@ def test_every_part_of_the_installed_library_is_right_on_this_machine(real: Libr
     for kind in real.kinds:
         found = proven.try_parts(real, kind, real.parts)
         assert (found.parts, found.wrong, found.reason) == (real.parts, {}, ""), kind
+
+
+@pytest.mark.model
+def test_products_of_every_type_are_timed_beside_llama_cpps(real: Library) -> None:
+    times = use.started().times
+    assert set(times) == set(use.started().types)
+    assert all(len(each) == len(speed.ROWS) and min(each) > 0 for each in times.values())
 
 
 @pytest.mark.model

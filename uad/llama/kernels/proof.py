@@ -20,7 +20,7 @@ from uad.base.common.arrays import Floats
 from uad.base.common.cores import usable_cores
 from uad.base.errors import UadError
 from uad.llama.backend import native
-from uad.llama.kernels import graphs
+from uad.llama.kernels import graphs, speed
 from uad.llama.kernels.graphs import Attention, CpuBackend, How, Queries, Weight
 from uad.llama.kernels.library import ACTIVATIONS, ATTENTION, BUFFER, Library, NoKernelsError, load
 
@@ -77,13 +77,16 @@ class WrongError(Exception):
 def main() -> int:
     """Exit code 0, whatever the results are; lines on stdout hold them."""
     task: dict[str, Any] = json.load(sys.stdin)
-    for name, why in prove(Path(task["library"]), task["kind"], task["parts"]):
-        print(json.dumps({"step": name} if why is None else {"step": name, "why": why}), flush=True)
+    for name, result in prove(Path(task["library"]), task["kind"], task["parts"]):
+        word = "why" if isinstance(result, str) else "times"
+        print(json.dumps({"step": name} if result is None else {"step": name, word: result}), flush=True)
     return 0
 
 
-def prove(path: Path, kind: str, parts: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Each step with None as it begins, and with what is wrong ("" for nothing) once it has ended."""
+def prove(path: Path, kind: str, parts: Sequence[str]) -> Iterator[tuple[str, str | tuple[float, ...] | None]]:
+    """Each step with None as it begins, and with what is wrong ("" for nothing) once it has ended. Then, for a type of
+    weights that is right, how long its products take (`speed.ratios`).
+    """
     yield REGISTER, None
     native.start()
     try:
@@ -103,6 +106,8 @@ def prove(path: Path, kind: str, parts: Sequence[str]) -> Iterator[tuple[str, st
                 yield part, str(error)
             else:
                 yield part, ""
+                if part in graphs.types():
+                    yield part, speed.ratios(backend, part)
 
 
 class Proof:
