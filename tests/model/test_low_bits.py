@@ -23,7 +23,7 @@ def test_a_model_is_written_in_another_type_and_near_itself(tmp_path: Path, caps
     assert {kind for name, kind in kinds.items() if "norm" not in name} == {"IQ3_S"}
     compare(path)
     theirs, ours = (float(kl) for kl in re.findall(r"KL ([\d.-]+)", capsys.readouterr().out))
-    assert 0 < min(theirs, ours) <= max(theirs, ours) < 0.05
+    assert 0 < min(theirs, ours) <= max(theirs, ours) < 0.01
 
 
 def test_rows_have_whole_blocks_and_a_file_has_a_type(tmp_path: Path) -> None:
