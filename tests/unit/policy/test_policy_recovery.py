@@ -7,8 +7,8 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from kit.disturbances import DEAR, between, every, real_pair, real_text, slow_start
-from kit.simulator import BAD, text
+from kit.disturbances import DEAR, between, every, one_call, quiet, real_pair, real_text, slow_start
+from kit.simulator import BAD, GOOD, text
 
 from uad.base.types import Draft, Origin, SpeculativeParams
 from uad.engine.policy.auto import AutoPolicy
@@ -71,6 +71,13 @@ def test_of_many_disturbances_nearly_all_are_over_within_three_answers():
         late += len(after) > 3 and not any(after[:3])
     assert n > 120
     assert late <= 13, f"{late} of {n}"
+
+
+def test_a_process_that_was_suspended_in_a_call_of_the_draft_goes_on_with_drafts():
+    usual, suspended = (
+        sum(real_pair(text(800, GOOD), factor=factor).answers(60).drafted) for factor in (quiet, one_call(20, 1000))
+    )
+    assert suspended > 0.97 * usual
 
 
 @pytest.mark.parametrize("seed", range(2))
