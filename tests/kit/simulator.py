@@ -89,6 +89,7 @@ class Simulation:
     depth: int = 100
     deep: Cost = lambda n: 0.0
     single: Callable[[float], float] = lambda at: 1.0
+    temperature: float = 0.0
     seed: int = 0
     policy: AutoPolicy = field(init=False)
     ms: float = 0.0
@@ -114,7 +115,7 @@ class Simulation:
 
     def run_text(self, end: int, n_prompt: int = 100) -> None:
         """One request, up to this place."""
-        self.policy.begin(0, n_prompt)
+        self.policy.begin(0, n_prompt, self.temperature)
         self.n_unread = n_prompt
         while self.at < end:
             self._round(end)

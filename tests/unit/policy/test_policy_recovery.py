@@ -7,7 +7,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from kit.disturbances import DEAR, between, every, one_call, quiet, real_pair, real_text, slow_start
+from kit.disturbances import ANSWER, DEAR, REAL, between, every, one_call, quiet, real_pair, real_text, slow_start
 from kit.simulator import BAD, GOOD, text
 
 from uad.base.types import Draft, Origin, SpeculativeParams
@@ -78,6 +78,24 @@ def test_a_process_that_was_suspended_in_a_call_of_the_draft_goes_on_with_drafts
         sum(real_pair(text(800, GOOD), factor=factor).answers(60).drafted) for factor in (quiet, one_call(20, 1000))
     )
     assert suspended > 0.97 * usual
+
+
+@pytest.mark.parametrize("second", [5, 60])
+def test_a_probe_in_which_the_process_was_suspended_leaves_the_draft_alone_for_a_few_answers(second):
+    """Drafts that were useless at the time are good ones in later answers."""
+    positions = text(30 * ANSWER, BAD, seed=1) + text(20 * ANSWER, GOOD, seed=2)
+    one = real_pair(positions, factor=one_call(second, 1000)).answers(60)
+    assert sum(n > 0 for n in one.drafted[30:]) > 12
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_machine_that_became_slower_for_good_is_as_fast_as_one_that_was_measured_so(seed):
+    cost = lambda n: 3 * REAL(n)  # noqa: E731
+    slow = {"cost": cost, "step_ms": 22.2, "call_ms": 27.0, "pause_ms": 30.0, "read_ms": 9.6}
+    measured = real_pair(real_text(40, seed), **slow).answers(60).seconds
+    slower = real_pair(real_text(40, seed), factor=between(60, 1e9, 3, 3)).answers(60).seconds
+    first = next(i for i, second in enumerate(slower) if second >= 60)
+    assert slower[first + 20] - slower[first] < 1.05 * (measured[first + 20] - measured[first])
 
 
 @pytest.mark.parametrize("seed", range(2))
