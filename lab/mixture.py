@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, ReaderField
+from gguf_files import copy_field, import_gguf, read_gguf, replacing
 
 from uad.base.common.files import path_of
 from uad.base.config.argv import Parser, typed
 from uad.base.config.kinds import integer
 from uad.tools.cli import run
+
+if TYPE_CHECKING:
+    from gguf import GGUFWriter
 
 WIDTH, EXPERTS, USED, EXPERT_WIDTH, HEADS, KV_HEADS, HEAD_WIDTH = 2048, 128, 8, 768, 32, 4, 128
 FACTS = {
@@ -40,6 +44,8 @@ class Weights:
     """Adds random tensors to a file."""
 
     def __init__(self, writer: GGUFWriter, type_: str) -> None:
+        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
         self._writer = writer
         self._kind = GGMLQuantizationType[type_.upper()]
         self._n_columns, self._n_bytes = GGML_QUANT_SIZES[self._kind]
@@ -80,46 +86,35 @@ class Weights:
         self.matrix(f"{at}ffn_down_exps.weight", EXPERTS, WIDTH, EXPERT_WIDTH)
 
 
-def copy_field(writer: GGUFWriter, key: str, field: ReaderField) -> None:
-    """Write a value of another file's metadata. Texts stay bytes: a vocabulary may hold pieces that are not UTF-8."""
-    kind, of = field.types[0], field.types[-1]
-    value = field.contents()
-    if of == GGUFValueType.STRING:
-        texts = [bytes(field.parts[index]) for index in field.data]
-        value = texts if kind == GGUFValueType.ARRAY else texts[0]
-    writer.add_key_value(key, value, kind, of if kind == GGUFValueType.ARRAY else None)
-
-
 def main(argv: Sequence[str]) -> int:
-    """Write the model."""
+    """Write the model. Raises ConfigError or ModelLoadError."""
     parser = Parser("lab/mixture.py", "Write a mixture of experts with random weights.", positional="VOCABULARY OUT")
     parser.add_argument("vocabulary", metavar="VOCABULARY", type=path_of, help="GGUF file whose vocabulary it has")
     parser.add_argument("out", metavar="OUT", type=path_of, help="GGUF file to write; replaced if it exists")
     parser.add_argument("--type", metavar="TYPE", choices=tuple(SCALES), default="q8_0", help=", ".join(SCALES))
     parser.add_argument("--layers", metavar="N", type=typed(integer(1)), default=6, help="(default: 6)")
     given = parser.parse(argv)
-    source, part = GGUFReader(given.vocabulary), given.out.with_name(given.out.name + ".part")
-    writer = GGUFWriter(part, "qwen3moe")
-    for name, value in FACTS.items():
-        writer.add_uint32(f"qwen3moe.{name}", value)
-    writer.add_block_count(given.layers)
-    writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_rope_freq_base(1e6)
-    for name, field in source.fields.items():
-        if name.startswith("tokenizer."):
-            copy_field(writer, name, field)
-    n_ids = len(source.fields["tokenizer.ggml.tokens"].data)
-    weights = Weights(writer, given.type)
-    weights.matrix("token_embd.weight", n_ids, WIDTH)
-    weights.matrix("output.weight", n_ids, WIDTH)
-    weights.ones("output_norm.weight", WIDTH)
-    for i in range(given.layers):
-        weights.layer(i)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    part.replace(given.out)
+    import_gguf()
+    source = read_gguf(given.vocabulary)
+    with replacing(given.out, "qwen3moe") as writer:
+        for name, value in FACTS.items():
+            writer.add_uint32(f"qwen3moe.{name}", value)
+        writer.add_block_count(given.layers)
+        writer.add_layer_norm_rms_eps(1e-6)
+        writer.add_rope_freq_base(1e6)
+        for name, field in source.fields.items():
+            if name.startswith("tokenizer."):
+                copy_field(writer, name, field)
+        n_ids = len(source.fields["tokenizer.ggml.tokens"].data)
+        weights = Weights(writer, given.type)
+        weights.matrix("token_embd.weight", n_ids, WIDTH)
+        weights.matrix("output.weight", n_ids, WIDTH)
+        weights.ones("output_norm.weight", WIDTH)
+        for i in range(given.layers):
+            weights.layer(i)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
     return 0
 
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 RANDOM_SEED = 2**32 - 1
 MOST_WORKERS = 16  # of llama.cpp's RPC backend
 FASTEST = "fastest"
-"""Of kernels: uad's or llama.cpp's own, for each type of weights those that take less time here."""
+"""The value of --kernels for uad's or llama.cpp's own, whichever take less time with a type of weights here."""
 TRUE = ("on", "true", "1", "enabled", "yes")
 FALSE = ("off", "false", "0", "disabled", "no")
 _LEAST, _MOST = 2e-38, 3e38  # in single precision

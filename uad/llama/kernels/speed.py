@@ -38,17 +38,17 @@ def ratios(backend: CpuBackend, type_: str) -> tuple[float, ...]:
             product.close()
         return None
 
-    found = []
+    times_over = []
     for *how, turns in zip(ROWS, _WEIGHT_ROWS, _TIMES, _TURNS, strict=True):
         with ExitStack() as stack:
-            sides = [made(*how, backend.buffers[BUFFER]), made(*how, *others, backend.plain)]
-            sides = [stack.enter_context(closing(side)) for side in sides if side is not None]
+            both = made(*how, backend.buffers[BUFFER]), made(*how, *others, backend.plain)
+            sides = [stack.enter_context(closing(side)) for side in both if side is not None]
             if len(sides) < 2:
                 return ()
             taken = [[_seconds(side) for side in sides] for _ in range(turns)]
             own, other = (min(times) for times in zip(*taken, strict=True))
-            found.append(own / other)
-    return tuple(found)
+            times_over.append(own / other)
+    return tuple(times_over)
 
 
 def _seconds(product: Product) -> float:
