@@ -8,13 +8,6 @@
 //   sums      a row for each column, 16 rows of weights side by side
 // Scales are folded into the weights: to scale sums apart, they would have to leave the units after each cell.
 
-constexpr int kFew = 32;            // columns that are multiplied while weights are unpacked: two tiles of them
-constexpr int kManyGroups = 20;     // groups that a thread unpacks at once for more columns,
-constexpr int kPanel = 48;          // and cells of each: a megabyte, half of a core's second cache. Whole blocks of all types
-constexpr int kTileBytes = 64 * 16; // of a cell as a tile
-
-using ColumnTiles = const char *;
-
 // Shapes for n columns, at most two tiles of them. Tiles 0 and 1 are sums of the first 16 columns with two groups of rows,
 // 2 and 3 those of the others; 4 and 5 are columns, 6 and 7 weights.
 inline void configure(int n) {
@@ -64,7 +57,7 @@ template <class Number, int FROM> UAD_INLINE void store_pairs(Ints lanes, const 
     istore(to + 64, joined(rounded[3], upper, shifted<-16>(rounded[2])));
 }
 
-// Of half h of cell c; they differ only where a cell has two scales.
+// How half h of cell c stands for weights. Halves differ only where a cell has two scales.
 template <class T, int h> UAD_INLINE Affine affine(const BlockRows<T, 1> & rows, int c) {
     constexpr int OFFSET = T::SIGNED ? 128 : T::OFFSET;
     Affine of;
@@ -74,14 +67,10 @@ template <class T, int h> UAD_INLINE Affine affine(const BlockRows<T, 1> & rows,
         if constexpr (T::N_MINS > 0) minimum = whole_minimum(rows, 0, c);
         else if constexpr (T::HAS_MIN) minimum = sub(zero(), whole_minimum(rows, 0, c));  // added, not taken off
     } else {
-        const uint8_t * at = rows.block + Place<T>::SCALES + ((T::NIBBLES ? 1 : 2) * c + (T::NIBBLES ? 0 : h)) * kRows;
+        const uint8_t * at = rows.block + Place<T>::SCALES + (T::NIBBLES ? c : 2 * c + h) * kRows;
         if constexpr (T::SCALE == Scale::Floats) of.scale = small_floats(at);
-        else if constexpr (T::NIBBLES) of.scale = mul(rows.scale[0], to_float(odd_scale<T, h == 1>(unsigned_bytes(at))));
-        else if constexpr (T::SCALE == Scale::Halves) of.scale = mul(rows.scale[0], to_float(signed_bytes(at)));
-        else {
-            of.scale = mul(rows.scale[0], to_float(iand(unsigned_bytes(at), iset(15))));
-            minimum = mul(rows.minimum[0], to_float(right<4>(unsigned_bytes(at))));
-        }
+        else of.scale = mul(rows.scale[0], to_float(half_scale<T, h>(at)));
+        if constexpr (T::HAS_MIN) minimum = mul(rows.minimum[0], to_float(right<4>(unsigned_bytes(at))));
     }
     of.least = nfma(of.scale, set((float) OFFSET), sub(zero(), minimum));
     return of;
@@ -138,35 +127,40 @@ struct FewColumns {
         second = n > 16 ? first + stride * n_cells : nullptr, second_stride = 64 * (n - 16);
     }
 
-    // Adds the products of n_cells cells of one group, from number `cell` on, to tiles 0 and 2.
-    template <bool FETCHES> UAD_INLINE void multiply(const char * weights, int64_t cell, int64_t n_cells) const {
-        for (int64_t c = 0; c < n_cells; c++, weights += kTileBytes) {
+    // Adds the products of n_cells cells of a group, from number `cell` on, to tiles 0 and 2; those of a second one to 1 and 3.
+    template <bool FETCHES, int GROUPS> UAD_INLINE void multiply(const char * const (&weights)[GROUPS], int64_t cell, int64_t n_cells) const {
+        for (int64_t c = 0; c < n_cells; c++) {
             if (FETCHES)
-                for (int at = 0; at < kTileBytes; at += 64) __builtin_prefetch(weights + 8192 + at);
-            load_tile<6>(weights, 64);
+                for (int at = 0; at < kTileBytes; at += 64) __builtin_prefetch(weights[0] + c * kTileBytes + 8192 + at);
+            load_tile<6>(weights[0] + c * kTileBytes, 64);
             load_tile<4>(first + (cell + c) * stride, 64);
             multiply_tiles<0, 4, 6>();
+            if constexpr (GROUPS == 2) {
+                load_tile<7>(weights[GROUPS - 1] + c * kTileBytes, 64);
+                multiply_tiles<1, 4, 7>();
+            }
             if (!second) continue;
             load_tile<5>(second + (cell + c) * second_stride, 64);
             multiply_tiles<2, 5, 6>();
+            if constexpr (GROUPS == 2) multiply_tiles<3, 5, 7>();
         }
     }
 };
 
 // 16 rows by n columns, up to kFew; out: 16 floats for each column. Eight cells are unpacked while the last eight are
-// multiplied: a tile that is loaded from what was just stored waits for it. Other functions than to_tiles: BF16's null.
+// multiplied: a tile that is loaded from what was just stored waits for it. to_tiles: null where weights lie as tiles.
 template <void (*to_tiles)(const uint8_t *, int64_t, int64_t, char *)>
 void few_columns(const uint8_t * group, int64_t n_cells, const void * columns, int n, float * out) {
     const FewColumns few(columns, n_cells, n);
     zero_tile<0>();
     if (n > 16) zero_tile<2>();
-    if constexpr (to_tiles == nullptr) few.multiply<true>((const char *) group, 0, n_cells);
+    if constexpr (to_tiles == nullptr) few.multiply<true, 1>({(const char *) group}, 0, n_cells);
     else {
         constexpr int64_t N = 8;  // a multiple of all blocks' cells
         alignas(64) char tiles[2][N * kTileBytes];
         for (int64_t cell = 0; cell < n_cells + N; cell += N) {
             if (cell < n_cells) to_tiles(group, cell, std::min(N, n_cells - cell), tiles[cell / N % 2]);
-            if (cell > 0) few.multiply<false>(tiles[cell / N % 2 ^ 1], cell - N, std::min(N, n_cells - cell + N));
+            if (cell > 0) few.multiply<false, 1>({tiles[cell / N % 2 ^ 1]}, cell - N, std::min(N, n_cells - cell + N));
         }
     }
     store_tile<0>(out, 64);
@@ -189,19 +183,7 @@ void add_square(const char * const (&weights)[2], const FewColumns & few, int64_
         load_tile<0>(sums[0], 64), load_tile<1>(sums[1], 64);
         if (few.second) load_tile<2>(sums[0][16], 64), load_tile<3>(sums[1][16], 64);
     }
-    const char * columns = few.first + cell * few.stride;
-    const char * second = few.second ? few.second + cell * few.second_stride : nullptr;
-    for (int64_t c = 0; c < n_cells; c++) {
-        load_tile<6>(weights[0] + c * kTileBytes, 64);
-        load_tile<4>(columns + c * few.stride, 64);
-        multiply_tiles<0, 4, 6>();
-        load_tile<7>(weights[1] + c * kTileBytes, 64);
-        multiply_tiles<1, 4, 7>();
-        if (!second) continue;
-        load_tile<5>(second + c * few.second_stride, 64);
-        multiply_tiles<2, 5, 6>();
-        multiply_tiles<3, 5, 7>();
-    }
+    few.multiply<false, 2>(weights, cell, n_cells);
     store_tile<0>(sums[0], 64), store_tile<1>(sums[1], 64);
     if (few.second) store_tile<2>(sums[0][16], 64), store_tile<3>(sums[1][16], 64);
     move([](float * result, float * own, size_t size) { memcpy(result, own, size); });

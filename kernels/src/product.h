@@ -265,17 +265,19 @@ template <class T, int N, int P> UAD_INLINE void add_whole_cell(const BlockRows<
     }
 }
 
+// Scales of half h of a cell, which lie at `at`.
+template <class T, int h> UAD_INLINE Ints half_scale(const uint8_t * at) {
+    if constexpr (T::NIBBLES) return odd_scale<T, h == 1>(unsigned_bytes(at));
+    else if constexpr (T::SCALE == Scale::Halves) return signed_bytes(at);
+    else return iand(unsigned_bytes(at), iset(15));
+}
+
 // Scales of a cell's two halves, and `least`: what minima (or the weights' offset) add for each unit of the halves' sums.
 template <class T> UAD_INLINE void half_scales(const uint8_t * at, Ints & first, Ints & second, Ints & least) {
-    if constexpr (T::SCALE == Scale::Halves) {
-        if constexpr (T::NIBBLES) first = odd_scale<T, false>(unsigned_bytes(at)), second = odd_scale<T, true>(unsigned_bytes(at));
-        else first = signed_bytes(at), second = signed_bytes(at + kRows);
-        least = two(imul(first, iset(-T::OFFSET)), imul(second, iset(-T::OFFSET)));
-    } else {
-        first = unsigned_bytes(at), second = unsigned_bytes(at + kRows);
-        least = two(right<4>(first), right<4>(second));
-        first = iand(first, iset(15)), second = iand(second, iset(15));
-    }
+    const uint8_t * next = at + (T::NIBBLES ? 0 : kRows);
+    first = half_scale<T, 0>(at), second = half_scale<T, 1>(next);
+    if constexpr (T::SCALE == Scale::Halves) least = two(imul(first, iset(-T::OFFSET)), imul(second, iset(-T::OFFSET)));
+    else least = two(right<4>(unsigned_bytes(at)), right<4>(unsigned_bytes(next)));
 }
 
 // sums += cell c of a block with a scale for each 16 columns.
@@ -366,10 +368,14 @@ inline void quantized_tile(const uint8_t * group, const uint8_t * unpacked, int6
 constexpr int kMostColumns = 16;    // of any tile
 constexpr int kNarrow = 8;          // up to this width there is a tile of each
 
+// On matrix units:
+constexpr int kFew = 32;             // columns that are multiplied while weights are unpacked: two tiles of them
+constexpr int kManyGroups = 20;      // groups that a thread unpacks at once for more columns,
+constexpr int kPanel = 48;           // and cells of each: a megabyte, half of a core's second cache. Whole blocks of all types
+constexpr int kTileBytes = 64 * 16;  // of a cell as a tile
+
 #if defined(UAD_AMX)
 #include "matrix.h"
-#else
-constexpr int kFew = kMostColumns, kPanel = 1, kTileBytes = 1, kManyGroups = 1;
 #endif
 
 // ---- floats

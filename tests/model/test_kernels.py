@@ -29,7 +29,7 @@ from uad.base.types import Rows
 from uad.llama.backend import ggml
 from uad.llama.context import Context
 from uad.llama.kernels import library, proof, proven, speed, use
-from uad.llama.kernels.graphs import types
+from uad.llama.kernels.graphs import CpuBackend, GraphError, types
 from uad.llama.kernels.library import Library, NoKernelsError
 from uad.llama.kernels.proven import Proven
 from uad.llama.kernels.sizes import copied
@@ -235,6 +235,8 @@ def test_times_beside_llama_cpps_are_remembered(made, children) -> None:
         '{"parts": ["q8_0", "q4_K", "attention"], "wrong": {}, "reason": "", "pending": ["q4_K"]}',
         '{"parts": ["q8_0", "q4_K", "attention"], "wrong": {}, "reason": ""}',
         '{"parts": ["q8_0", "q4_K", "attention"], "wrong": {}, "reason": "", "pending": [], "times": {"q8_0": ["a"]}}',
+        '{"parts": ["q8_0", "q4_K", "attention"], "wrong": {}, "reason": "", "pending": [], "times": {"q8_0": [-1]}}',
+        '{"parts": ["q8_0", "q4_K", "attention"], "wrong": {}, "reason": "", "pending": [], "times": {"q8_0": [NaN]}}',
         *('{"parts": 3, "wrong": 4, "reason": 5}', "[" * 5000),
     ],
 )
@@ -492,8 +494,10 @@ def test_types_that_are_slower_than_llama_cpps_are_named_and_left_to_it_where_th
     fastest = replace(CONFIG, kernels="fastest")
     assert use.of(CONFIG).types == ("q8_0", "q4_K")
     assert use.of(fastest).types == ("q8_0",)
-    said = "q4_K takes longer than in llama.cpp's own (1 rows 1.5 times, 512 rows 1.2 times; --kernels fastest)"
-    assert [use.of(CONFIG).slower(name) for name in ("q4_K", "q6_K")] == [said, ""]
+    way_out = "; --kernels fastest leaves it to llama.cpp"
+    for name, said in {"q4_K": f"1 row 1.5 times, 512 rows 1.2 times{way_out}", "q8_0": "512 rows 1.2 times"}.items():
+        assert use.of(CONFIG).slower(name) == f"{name} takes longer than in llama.cpp's own ({said})"
+    assert use.of(CONFIG).slower("q6_K") == ""
     del log[:]
     use.before_load(fastest)
     assert log == [("q8_0", True), ("q4_K", False)]
@@ -566,6 +570,22 @@ def test_a_library_that_cannot_be_loaded_ends_the_proof_at_once(tmp_path) -> Non
     (begun, ended) = proof.prove(tmp_path / "none.so", "avx2", PARTS)
     assert begun == ("register", None)
     assert "none.so" in (ended[1] or "")
+
+
+@pytest.mark.model
+def test_parts_are_proven_before_any_is_timed_and_what_cannot_be_timed_is_right(real: Library, monkeypatch) -> None:
+    def fails(backend: CpuBackend, type_: str) -> tuple[float, ...]:
+        raise GraphError("there is no memory")
+
+    def loaded(path: Path) -> Library:
+        return replace(real, functions=Functions(parts=("f32", "f16")))
+
+    monkeypatch.setattr(proof, "load", loaded)
+    monkeypatch.setattr(proof.Proof, "of", lambda self, part: None)
+    for ratios, timed in ((fails, []), (lambda backend, type_: (0.5,), [("f32", (0.5,)), ("f16", (0.5,))])):
+        monkeypatch.setattr(speed, "ratios", ratios)
+        steps = list(proof.prove(real.path, "avx2", ("f32", "f16")))
+        assert steps[2:] == [("f32", None), ("f32", ""), ("f16", None), ("f16", ""), *timed]
 
 
 # --- the library that is installed

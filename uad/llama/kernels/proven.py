@@ -16,6 +16,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from math import inf
 from pathlib import Path
 from threading import Timer
 from time import monotonic
@@ -268,6 +269,7 @@ def _read(file: Path, parts: Sequence[str]) -> Proven | None:
 def _checks(result: Proven, parts: Sequence[str]) -> Iterator[bool]:
     """Whether it is such a result: parts of this library, and each once."""
     yield isinstance(result.reason, str)
+    yield all(0 < ratio < inf for times in result.times.values() for ratio in times)
     yield all(isinstance(part, str) for part in (*result.parts, *result.wrong, *result.wrong.values()))
     yield len(set(result.parts)) == len(result.parts) and set(result.parts) <= set(parts)
     yield bool(result.reason) or {*result.parts, *result.wrong} == set(parts)

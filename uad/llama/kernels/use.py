@@ -49,14 +49,20 @@ class Kernels:
 
     @property
     def fastest(self) -> Kernels:
-        """The same without types whose products take llama.cpp less time, in the mean of the passes that were timed."""
-        slow = {name for name, times in self.times.items() if times and geometric_mean(times) > 1}
-        return replace(self, parts=tuple(part for part in self.parts if part not in slow))
+        """The same without types that llama.cpp's own kernels multiply in less time."""
+        return replace(self, parts=tuple(part for part in self.parts if not self._is_slower(part)))
+
+    def _is_slower(self, type_: str) -> bool:
+        """Whether llama.cpp takes less time in the mean of the passes that were timed."""
+        times = self.times.get(type_, ())
+        return bool(times) and geometric_mean(times) > 1
 
     def slower(self, type_: str) -> str:
         """The passes that llama.cpp computes faster with weights of this type here, in words; "" for none."""
-        rows = [f"{n} rows {r:.1f} times" for n, r in zip(ROWS, self.times.get(type_, ()), strict=False) if r > _SLOWER]
-        return f"{type_} takes longer than in llama.cpp's own ({', '.join(rows)}; --kernels fastest)" if rows else ""
+        times = zip(ROWS, self.times.get(type_, ()), strict=False)
+        passes = [f"{n} row{'s' * (n > 1)} {ratio:.1f} times" for n, ratio in times if ratio > _SLOWER]
+        way_out = "; --kernels fastest leaves it to llama.cpp" if self._is_slower(type_) else ""
+        return f"{type_} takes longer than in llama.cpp's own ({', '.join(passes)}{way_out})" if passes else ""
 
     @property
     def types(self) -> tuple[str, ...]:
