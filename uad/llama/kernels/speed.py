@@ -16,7 +16,7 @@ from uad.llama.kernels.library import BUFFER
 
 ROWS = (1, 8, 512)
 """Rows of the passes that are timed: a token, a draft, a prompt."""
-_TURNS = (7, 5, 2)  # both sides in turns; the shortest counts
+_TURNS = (7, 5, 3)  # both sides in turns; the shortest counts
 _TIMES = (8, 4, 1)  # products of a turn: to wake threads takes as long as a short one
 _K, _SOME = 1024, 64  # columns and rows that are quantized, which is slow: they are there many times
 _WEIGHT_ROWS = (4096, 4096, 1024)
