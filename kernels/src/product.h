@@ -45,16 +45,13 @@ inline void quantize(const float * x, size_t stride, int offset, Cell & c) {
     }
     int sums[2];
     for (int half = 0; half < 2; half++) {
-        Ints total = izero();
+        Floats total = zero();  // of whole numbers
         for (int i = 16 * half; i < 16 * half + 16; i += kLanes) {
             const Ints whole = to_int(mul(load(x + i), set(inverse)));
             store_bytes(c.y + i, whole);
-            total = iadd(total, whole);
+            total = add(total, to_float(whole));
         }
-        int32_t lanes[kLanes];
-        istore(lanes, total);
-        sums[half] = 0;
-        for (int i = 0; i < kLanes; i++) sums[half] += lanes[i];
+        sums[half] = (int) sum(total);
     }
     c.scale = scale;
     c.scaled_sum = scale * (float) (sums[0] + sums[1]);
