@@ -1,7 +1,8 @@
 // Attention (FLASH_ATTN_EXT): a row has the same bits whatever rows, slots, empty cells and threads are beside it.
 //
 // For each head: out = sum over cells of p[cell] v[cell], p = softmax over cells of scale q k[cell] + slope mask[cell].
-// All of it in F32; K and V are widened. The words used here:
+// All of it in F32; K and V are widened. Where processors multiply BF16, p and V are rounded to it: K would lose too much.
+// The words used here:
 //   pair    a row of q (a token) and one of the heads that share a head of K and V; row 3, head 2 of 6 is pair 20
 //   tile    up to 96 pairs of a head of K and V: they share what is widened
 //   step    32 cells, from a multiple of 32: widened at once, for the pairs of a tile that see one of them (`live`)
@@ -20,6 +21,13 @@ constexpr int kLevels = 40;                        // of a Tree
 constexpr float kNone = -3.0e38f;                  // greatest score of no cell: below all others, and finite
 constexpr float kLeastMask = -65520.0f;            // below all finite halves
 constexpr uint16_t kMasked = 0xfc00;               // minus infinity, a half
+#if defined(UAD_BF16)
+constexpr int kAtOnce = 2;                         // cells of V that one instruction multiplies, in BF16
+#else
+constexpr int kAtOnce = 1;
+#endif
+constexpr int kPaired = 1 << 8;                    // added to a plain type: two rows of it, to be multiplied at once
+constexpr int kPairOfRows = 1 << 9;                     // two such rows as one, in BF16, their numbers side by side
 
 inline int64_t up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
@@ -35,7 +43,7 @@ inline Floats tanh(Floats x) {  // (a - b) / (a + b), a = e^(-2 max(-x, 0)), b =
 }
 
 template <int TYPE> constexpr bool is_plain = ggml::block_of(TYPE).columns == 1;
-template <int TYPE> constexpr int bytes_of = ggml::block_of(TYPE).bytes;  // plain types
+template <int TYPE> constexpr int bytes_of = TYPE == kPairOfRows ? 4 : ggml::block_of(TYPE & ~kPaired).bytes;  // plain types
 
 template <int TYPE> Floats floats(const char * p) {
     if constexpr (TYPE == ggml::F32) return load((const float *) p);
@@ -92,7 +100,22 @@ template <int TYPE> void turn(const char * k, size_t stride, int64_t n, int64_t 
     turn<ggml::F32>((const char *) rows, row * 4, kLanes, width, nullptr, to);
 }
 
-// c = a b, or c += a b: R rows of a (n columns), N vectors of columns of b (n rows, of a plain type, b_row in bytes). Each
+// A vector of b that is multiplied at once. next: bytes to the row after p's.
+template <int TYPE> Floats operand(const char * p, size_t next) {
+    if constexpr (TYPE == kPairOfRows) return load((const float *) p);
+#if defined(UAD_BF16)
+    else if constexpr ((TYPE & kPaired) != 0) return as_float(interleaved(to_bf16(floats<TYPE - kPaired>(p), floats<TYPE - kPaired>(p + next))));
+#endif
+    else return floats<TYPE>(p);
+}
+template <int TYPE> Floats product(Floats a, Floats b, Floats sum) {
+#if defined(UAD_BF16)
+    if constexpr (TYPE >= kPaired) return dot_bf16(sum, as_ints(a), as_ints(b));
+#endif
+    return fma(a, b, sum);
+}
+
+// c = a b, or c += a b: R rows of a (n columns), N vectors of columns of b (n rows, or pairs of them, b_row in bytes). Each
 // sum is one chain, from 0 to n.
 template <int TYPE, bool adds, int R, int N>
 void block(const float * a, size_t a_row, const char * b, size_t b_row, int64_t n, float * c, size_t c_row) {
@@ -101,10 +124,10 @@ void block(const float * a, size_t a_row, const char * b, size_t b_row, int64_t 
         for (int j = 0; j < N; j++) s[i][j] = adds ? load(c + i * c_row + j * kLanes) : zero();
     for (int64_t k = 0; k < n; k++) {
         Floats v[N];
-        for (int j = 0; j < N; j++) v[j] = floats<TYPE>(b + k * b_row + j * kLanes * bytes_of<TYPE>);
+        for (int j = 0; j < N; j++) v[j] = operand<TYPE>(b + k * (TYPE & kPaired ? 2 : 1) * b_row + j * kLanes * bytes_of<TYPE>, b_row);
         for (int i = 0; i < R; i++) {
             const Floats x = set(a[i * a_row + k]);
-            for (int j = 0; j < N; j++) s[i][j] = fma(x, v[j], s[i][j]);
+            for (int j = 0; j < N; j++) s[i][j] = product<TYPE>(x, v[j], s[i][j]);
         }
     }
     for (int i = 0; i < R; i++)
@@ -136,7 +159,7 @@ struct CacheType {
     decltype(&turn<ggml::F32>) turn;
     decltype(&multiply<ggml::F32, true>) add;  // without widening; null where that is not possible
 };
-template <int TYPE> constexpr CacheType plain() { return {TYPE, 1, bytes_of<TYPE>, widen<TYPE>, turn<TYPE>, multiply<TYPE, true>}; }
+template <int TYPE> constexpr CacheType plain() { return {TYPE, 1, bytes_of<TYPE>, widen<TYPE>, turn<TYPE>, multiply<kAtOnce == 2 ? TYPE + kPaired : TYPE, true>}; }
 template <int TYPE> constexpr CacheType quantized() { return {TYPE, Format<TYPE>::COLUMNS, Format<TYPE>::FILE, widen<TYPE>, turn<TYPE>, nullptr}; }
 
 inline const CacheType * cache_type(const ggml::Tensor * t) {
@@ -339,14 +362,20 @@ struct AttentionWorker {
         return (const char *) plan.v->data + cell * plan.v->nb[1] + head * plan.v->nb[2] + stream * plan.v->nb[3];
     }
 
-    void widen_values(int64_t step, const float * p) const {  // p: zeros for cells of p = 0
+    // p: of the step's cells, as `soften` leaves it; those of p = 0 become zeros.
+    void widen_values(int64_t step, const void * p) const {
         for (int64_t i = 0, cell = step * kStep; i < kStep; i++, cell++) {
-            if (cell < plan.n_cells && (!p || p[i] != 0.0f)) plan.v_type->widen(values_at(cell), plan.v->ne[0], values + i * plan.v_row);
-            else memset(values + i * plan.v_row, 0, plan.v_row * 4);
+            float * to = values + (kAtOnce == 1 ? i : kStep - 2 + i % 2) * plan.v_row;
+            uint32_t x = 1;
+            if (p) memcpy(&x, (const char *) p + i * 4 / kAtOnce, 4 / kAtOnce);
+            if (cell < plan.n_cells && x != 0) plan.v_type->widen(values_at(cell), plan.v->ne[0], to);
+            else memset(to, 0, plan.v_row * 4);
+            if (kAtOnce == 2 && i % 2 == 1)
+                for (int64_t j = 0; j < plan.v_row; j += kLanes) store(values + i / 2 * plan.v_row + j, operand<ggml::F32 + kPaired>((const char *) (to - plan.v_row + j), plan.v_row * 4));
         }
     }
 
-    // Scores of a pair become e^(score - greatest).
+    // Scores of a pair become p = e^(score - greatest): in BF16, a step's lie in the first half of its place.
     void soften(int64_t pair, int64_t chunk, Sums to) const {
         static const uint16_t none[kStep] = {};
         const Floats scale = set(plan.scale), cap = set(plan.cap), slope = set(plan.slope(q_head(pair)));
@@ -375,11 +404,16 @@ struct AttentionWorker {
         *to.greatest = greatest(most);
         for (int step = 0; step < kSteps; step++) {
             if (!is_live[step]) continue;
-            for (int i = step * kStep; i < (step + 1) * kStep; i += kLanes) {
-                const Floats p = exp(sub(load(s + i), set(*to.greatest)));
-                store(s + i, p);
-                total = add(total, p);
-            }
+            Floats p[kStep / kLanes];
+            for (int i = 0; i < kStep / kLanes; i++) p[i] = exp(sub(load(s + step * kStep + i * kLanes), set(*to.greatest)));
+#if defined(UAD_BF16)
+            const Ints rounded = to_bf16(p[0], p[1]);
+            istore(s + step * kStep, rounded);
+            p[0] = as_float(left32<16>(rounded)), p[1] = as_float(iand(rounded, iset((int32_t) 0xffff0000)));
+#else
+            for (int i = 0; i < kStep / kLanes; i++) store(s + step * kStep + i * kLanes, p[i]);
+#endif
+            for (Floats one : p) total = add(total, one);
         }
         *to.sum = sum(total);
     }
@@ -415,10 +449,10 @@ struct AttentionWorker {
     }
 
     template <class Add> void add_values(Add add, const char * from, size_t stride, int64_t pair, int64_t n, int step, Sums to) const {
-        add(scores + pair * kChunk + step * kStep, kChunk, n, from, stride, kStep, to.v + pair * plan.v_row, plan.v_row, up(plan.v->ne[0], kLanes));
+        add(scores + pair * kChunk + step * kStep, kChunk, n, from, stride, kStep / kAtOnce, to.v + pair * plan.v_row, plan.v_row, up(plan.v->ne[0], kLanes));
     }
     void add_widened(int64_t pair, int64_t n, int step, Sums to) const {
-        add_values(multiply<ggml::F32, true>, (const char *) values, plan.v_row * 4, pair, n, step, to);
+        add_values(multiply<kAtOnce == 2 ? kPairOfRows : (int) ggml::F32, true>, (const char *) values, plan.v_row * 4, pair, n, step, to);
     }
 
     bool is_finite(const float * p) const {

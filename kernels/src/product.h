@@ -397,7 +397,7 @@ template <int TYPE, int N, int P> inline void float_tile(const uint8_t * group, 
 #if defined(UAD_BF16)
                 for (int k = 0; k < kCell; k += 2, w += 64, x += N)
                     for (int p = 0; p < P; p++)
-                        for (int j = 0; j < N; j++) cell_sums[j][p] = _mm512_dpbf16_ps(cell_sums[j][p], (__m512bh) iload(w + p * kLanes * 4), (__m512bh) word(x + j));
+                        for (int j = 0; j < N; j++) cell_sums[j][p] = dot_bf16(cell_sums[j][p], iload(w + p * kLanes * 4), word(x + j));
 #else
                 for (int k = 0; k < kCell; k += 2, w += 64, x += 2 * N) {
                     // one value of the pairs after the other: both at once need more than 16 registers

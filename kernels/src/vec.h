@@ -49,7 +49,7 @@ inline void transpose(Floats * r) {  // kLanes rows of kLanes floats: r[i][j] be
         r[i + 4] = _mm512_shuffle_f32x4(hi0, hi1, 0x88), r[i + 12] = _mm512_shuffle_f32x4(hi0, hi1, 0xdd);
     }
 }
-inline float first(Floats x) { return _mm512_cvtss_f32(x); }
+inline float first(Floats x) { return _mm_cvtss_f32(_mm512_castps512_ps128(x)); }
 template <int n> inline Floats swapped(Floats x) {  // lanes i and i ^ n
     constexpr int order = n == 8 || n == 2 ? 0x4e : 0xb1;
     if constexpr (n >= 4) return _mm512_shuffle_f32x4(x, x, order);
@@ -239,6 +239,17 @@ template <int from, int to> inline Ints moved(Ints x) {  // of bytes: bits from 
 inline Floats zero() { return set(0.0f); }
 inline Ints izero() { return iset(0); }
 inline Floats bfloats(const uint16_t * p) { return as_float(left32<16>(widen16(p))); }
+
+#if defined(UAD_BF16)
+inline Ints to_bf16(Floats a, Floats b) { return (Ints) _mm512_cvtne2ps_pbh(b, a); }  // numbers of a, then those of b
+inline Ints interleaved(Ints x) {                                                      // 16-bit parts: i and i + 16 side by side
+    alignas(64) static constexpr uint16_t order[] = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23,
+                                                     8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return _mm512_permutexvar_epi16(iload(order), x);
+}
+inline Floats dot_bf16(Floats sum, Ints a, Ints b) { return _mm512_dpbf16_ps(sum, (__m512bh) a, (__m512bh) b); }
+inline Ints as_ints(Floats x) { return _mm512_castps_si512(x); }
+#endif
 
 // Sum and maximum over lanes, in an order that does not depend on anything but kLanes: halves of the lanes that are left.
 template <class Join> inline float joined_lanes(Floats x, Join join) {

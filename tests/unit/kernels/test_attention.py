@@ -25,5 +25,10 @@ def test_the_same_holds_for_avx512_where_every_instruction_is_emulated(tmp_path:
 
 
 @pytest.mark.emulated
+def test_the_same_holds_where_values_are_multiplied_in_bf16(tmp_path: Path) -> None:
+    assert "16 lanes" in output(tmp_path, "g++", (*emulated(), "-DUAD_BF16"), SOURCES)
+
+
+@pytest.mark.emulated
 def test_the_same_holds_for_neon_under_an_emulator(tmp_path: Path) -> None:
     assert "4 lanes" in output(tmp_path, ARM_COMPILER, ("-static", "-O2", *NEON), SOURCES, ARM_EMULATOR)
