@@ -353,8 +353,7 @@ inline void quantized_tile(const uint8_t * group, const uint8_t * unpacked, int6
     constexpr bool IN_HALVES = T::SCALE == Scale::Halves || T::SCALE == Scale::HalvesMin;
     alignas(64) uint8_t bytes[T::IN_BYTES ? GROUPS * At::N_CELLS * kBytes : 1];
     Floats sums[N][P];
-    for (int j = 0; j < N; j++)
-        for (int p = 0; p < P; p++) sums[j][p] = zero();
+    times<N * P>([&](auto i) { sums[decltype(i)::value / P][decltype(i)::value % P] = zero(); });
     const uint8_t * block = group;
     const int64_t next = n_cells / At::N_CELLS * At::BLOCK;
     for (int64_t b = 0; b < n_cells; b += At::N_CELLS, block += At::BLOCK) {
@@ -374,8 +373,10 @@ inline void quantized_tile(const uint8_t * group, const uint8_t * unpacked, int6
             else add_whole_cell(rows, c, columns + (b + c) * N, sums);
         }
     }
-    for (int j = 0; j < N; j++)
-        for (int p = 0; p < P; p++) store(out + p * kLanes / kRows * N * kRows + j * kRows + p * kLanes % kRows, sums[j][p]);
+    times<N * P>([&](auto i) {
+        constexpr int j = decltype(i)::value / P, p = decltype(i)::value % P;
+        store(out + (p * kLanes / kRows * N + j) * kRows + p * kLanes % kRows, sums[j][p]);
+    });
 }
 
 constexpr int kMostColumns = 16;    // of any tile
