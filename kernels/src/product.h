@@ -476,8 +476,10 @@ constexpr int kTile = 4, kParts = 4, kFloatTile = 4, kFloatParts = 4;
 constexpr int kTile = 8, kParts = 2, kFloatTile = 6, kFloatParts = 2;
 #endif
 // Columns of a tile. With 16 registers the sums of 5 columns by 2 vectors stay in them, beside 2 vectors of weights. Where
-// unpacking or scaling takes longer than moving sums does, 8 columns are faster.
+// unpacking or scaling takes longer than moving sums does, 8 columns are faster. So they are with 32 registers where
+// cells are unpacked once for all tiles, and where a cell has four scales.
 template <class T> constexpr int tile_columns() {
+    if (kLanes == 16 && (T::SCALE == Scale::HalvesMin || (T::IN_BYTES && T::N_SCALES > 0))) return 8;
     constexpr bool is_quick = !kScalesPairs || (T::BITS == 4 && !T::SIGNED) || (T::IN_BYTES && T::LARGEST > 64);
     return kLanes == 8 && is_quick ? 5 : kTile;
 }
