@@ -2,6 +2,7 @@
 //
 // For each head: out = sum over cells of p[cell] v[cell], p = softmax over cells of scale q k[cell] + slope mask[cell].
 // All of it in F32; K and V are widened. Where processors multiply BF16, p and V are rounded to it: K would lose too much.
+// Matrix units (AMX) take q in BF16, too, and K as the sum of two numbers in BF16, which holds all bits of a half.
 // The words used here:
 //   pair    a row of q (a token) and one of the heads that share a head of K and V; row 3, head 2 of 6 is pair 20
 //   tile    up to 96 pairs of a head of K and V: they share what is widened
@@ -26,6 +27,13 @@ constexpr int kAtOnce = 2;                         // cells of V that one instru
 #else
 constexpr int kAtOnce = 1;
 #endif
+#if defined(UAD_AMX)
+constexpr bool kInTiles = true;                    // of 16 pairs, or of 32 values of 16 cells or columns
+#else
+constexpr bool kInTiles = false;
+#endif
+constexpr int kTile = kInTiles ? 16 : 1, kTileValues = 32;  // pairs that are there, if some are; values of a head
+constexpr int kWidened = kInTiles ? kSteps : 1;    // steps of V that are widened before they are multiplied
 constexpr int kPaired = 1 << 8;                    // added to a plain type: two rows of it, to be multiplied at once
 constexpr int kPairOfRows = 1 << 9;                     // two such rows as one, in BF16, their numbers side by side
 
@@ -218,7 +226,7 @@ struct AttentionPlan {
     const ggml::Tensor *op, *q, *k, *v, *mask, *sinks;
     const CacheType *k_type, *v_type;
     int64_t n_rows, n_heads, n_kv_heads, group, n_streams;  // group: heads that share a head of K and V
-    int64_t head_size, v_row, n_cells, n_chunks, n_steps;           // v_row: floats of a row of sums
+    int64_t head_size, v_width, v_row, n_cells, n_chunks, n_steps;  // v_width: floats of V, v_row: of a row of sums
     int64_t mask_heads, mask_streams, live_rows;
     int64_t n_tiles, tile, range, n_ranges, n_tasks;  // of a head of K and V; pairs of a tile; chunks of a range
     int64_t n_threads, sums_size, tree_slots;
@@ -230,7 +238,7 @@ struct AttentionPlan {
         head_size = q->ne[0], n_rows = q->ne[1], n_heads = q->ne[2], n_streams = q->ne[3];
         n_kv_heads = k->ne[2], group = n_heads / n_kv_heads;
         n_cells = k->ne[1], n_chunks = (n_cells + kChunk - 1) / kChunk, n_steps = n_chunks * kSteps;
-        v_row = up(v->ne[0], kLanes) + 16;  // rows of 2^n floats would share few places of the cache
+        v_width = up(v->ne[0], kLanes), v_row = v_width + 16;  // rows of 2^n floats would share few places of the cache
         mask_heads = mask ? mask->ne[2] : 1, mask_streams = mask ? mask->ne[3] : 1;
         live_rows = mask ? n_rows * mask_heads * mask_streams : 1;
         float params[3];
@@ -239,7 +247,7 @@ struct AttentionPlan {
 
         const int64_t pairs = n_rows * group;
         n_tiles = (pairs + kPairs - 1) / kPairs;
-        tile = std::min(pairs, up((pairs + n_tiles - 1) / n_tiles, kBlock));
+        tile = std::min(up(pairs, kTile), up((pairs + n_tiles - 1) / n_tiles, kInTiles ? 2 * kTile : kBlock));
         n_tiles = (pairs + tile - 1) / tile;
         const int64_t units = n_streams * n_kv_heads * n_tiles;  // 4 to 32 tasks a thread, if there are that many
         range = 1;
@@ -256,9 +264,13 @@ struct AttentionPlan {
     size_t live_size() const { return up(live_rows * n_steps, 64); }
     size_t parts_size() const { return n_ranges > 1 ? up(n_tasks * sums_size * 4, 64) : 0; }
     size_t thread_size() const {
-        const int64_t keys = up(head_size, kLanes) * kStep, values = (v_row + kLanes) * kStep, rows = kLanes * (up(head_size, kLanes) + 16);
-        return up(4 * (up(tile * head_size, 16) + tile * kChunk + keys + values + rows + tree_slots * sums_size), 64);
+        return up(4 * (up(tile * q_row(), 16) + tile * kChunk + keys_size() + values_size() + rows_size() + (tree_slots + kInTiles) * sums_size), 64);
     }
+    int64_t in_tiles() const { return up(head_size, kTileValues); }                  // values of a head
+    int64_t q_row() const { return kInTiles ? in_tiles() / 2 : head_size; }  // floats, or pairs in BF16
+    int64_t keys_size() const { return up(head_size, kLanes) * kStep + (kInTiles ? in_tiles() * kStep : 0); }
+    int64_t values_size() const { return (kWidened * kStep / kAtOnce + kAtOnce) * v_row; }
+    int64_t rows_size() const { return kLanes * (up(head_size, kLanes) + 16); }
     size_t size() const { return 128 + live_size() + parts_size() + n_threads * thread_size(); }
 
     Sums sums_at(float * p) const { return {p, p + tile, p + up(2 * tile, 16)}; }
@@ -289,8 +301,8 @@ struct AttentionWorker {
         live = (uint8_t *) at, at += p.live_size();
         parts = (float *) at, at += p.parts_size();
         q = (float *) (at + ith * p.thread_size());
-        scores = q + up(p.tile * p.head_size, 16), keys = scores + p.tile * kChunk, values = keys + up(p.head_size, kLanes) * kStep;
-        rows = values + (p.v_row + kLanes) * kStep, stack = rows + kLanes * (up(p.head_size, kLanes) + 16);
+        scores = q + up(p.tile * p.q_row(), 16), keys = scores + p.tile * kChunk, values = keys + p.keys_size();
+        rows = values + p.values_size(), stack = rows + p.rows_size();
     }
 
     int64_t row(int64_t pair) const { return (first + pair) / plan.group; }
@@ -319,7 +331,12 @@ struct AttentionWorker {
         stream = s, head = h, first = t * plan.tile;
         n_pairs = std::min(plan.tile, plan.n_rows * plan.group - first);
         for (int64_t i = 0; i < n_pairs; i++) {
-            memcpy(q + i * plan.head_size, (const char *) plan.q->data + row(i) * plan.q->nb[1] + q_head(i) * plan.q->nb[2] + s * plan.q->nb[3], plan.head_size * 4);
+            const char * from = (const char *) plan.q->data + row(i) * plan.q->nb[1] + q_head(i) * plan.q->nb[2] + s * plan.q->nb[3];
+            memcpy(kInTiles ? rows : q + i * plan.head_size, from, plan.head_size * 4);
+#if defined(UAD_AMX)
+            std::fill(rows + plan.head_size, rows + plan.in_tiles(), 0.0f);
+            for (int64_t j = 0; j < plan.in_tiles(); j += 2 * kLanes) istore(q + i * plan.q_row() + j / 2, to_bf16(load(rows + j), load(rows + j + kLanes)));
+#endif
             const int64_t of_mask = (s % plan.mask_streams * plan.mask_heads + q_head(i) % plan.mask_heads) * plan.n_rows + row(i);
             pair_live[i] = live + (plan.mask ? of_mask : 0) * plan.n_steps;
         }
@@ -362,16 +379,17 @@ struct AttentionWorker {
         return (const char *) plan.v->data + cell * plan.v->nb[1] + head * plan.v->nb[2] + stream * plan.v->nb[3];
     }
 
-    // p: of the step's cells, as `soften` leaves it; those of p = 0 become zeros.
-    void widen_values(int64_t step, const void * p) const {
+    // A step's values, kAtOnce cells in a row. p: of its cells, as `soften` leaves it; those of p = 0 become zeros.
+    void widen_values(int64_t step, const void * p, float * to) const {
+        float * const two = values + kWidened * kStep / kAtOnce * plan.v_row;
         for (int64_t i = 0, cell = step * kStep; i < kStep; i++, cell++) {
-            float * to = values + (kAtOnce == 1 ? i : kStep - 2 + i % 2) * plan.v_row;
+            float * one = kAtOnce == 1 ? to + i * plan.v_row : two + i % 2 * plan.v_row;
             uint32_t x = 1;
             if (p) memcpy(&x, (const char *) p + i * 4 / kAtOnce, 4 / kAtOnce);
-            if (cell < plan.n_cells && x != 0) plan.v_type->widen(values_at(cell), plan.v->ne[0], to);
-            else memset(to, 0, plan.v_row * 4);
-            if (kAtOnce == 2 && i % 2 == 1)
-                for (int64_t j = 0; j < plan.v_row; j += kLanes) store(values + i / 2 * plan.v_row + j, operand<ggml::F32 + kPaired>((const char *) (to - plan.v_row + j), plan.v_row * 4));
+            if (cell < plan.n_cells && x != 0) plan.v_type->widen(values_at(cell), plan.v->ne[0], one);
+            else memset(one, 0, plan.v_row * 4);
+            if (kAtOnce == 2 && i % 2)
+                for (int64_t j = 0; j < plan.v_row; j += kLanes) store(to + i / 2 * plan.v_row + j, operand<ggml::F32 + kPaired>((const char *) (two + j), plan.v_row * 4));
         }
     }
 
@@ -403,7 +421,10 @@ struct AttentionWorker {
         }
         *to.greatest = greatest(most);
         for (int step = 0; step < kSteps; step++) {
-            if (!is_live[step]) continue;
+            if (!is_live[step]) {
+                if (kInTiles) memset(s + step * kStep, 0, kStep * 2);  // another pair of its tile may see it
+                continue;
+            }
             Floats p[kStep / kLanes];
             for (int i = 0; i < kStep / kLanes; i++) p[i] = exp(sub(load(s + step * kStep + i * kLanes), set(*to.greatest)));
 #if defined(UAD_BF16)
@@ -418,6 +439,92 @@ struct AttentionWorker {
         *to.sum = sum(total);
     }
 
+    bool is_finite(const float * p) const {
+        Floats x = zero();
+        for (int64_t i = 0; i < plan.v_width; i += kLanes) x = add(x, sub(load(p + i), load(p + i)));
+        return sum(x) == 0.0f;
+    }
+
+#if defined(UAD_AMX)
+    // c = a b, two tiles by two, or fewer where they are not there; each sum goes over n tiles in order. a(i), b(i): where
+    // number i begins; those of further rows and columns follow.
+    template <class A, class B>
+    static void square(int64_t n, bool two_rows, bool two_columns, A a, int64_t a_row, B b, int64_t b_row, int64_t b_next, float * c, int64_t c_row) {
+        zero_tile<0>(), zero_tile<1>(), zero_tile<2>(), zero_tile<3>();
+        for (int64_t i = 0; i < n; i++) {
+            load_tile<4>(a(i), 4 * a_row), load_tile<6>(b(i), 4 * b_row);
+            multiply_tiles<0, 4, 6>();
+            if (two_columns) load_tile<7>(b(i) + b_next, 4 * b_row), multiply_tiles<1, 4, 7>();
+            if (!two_rows) continue;
+            load_tile<5>(a(i) + kTile * a_row, 4 * a_row);
+            multiply_tiles<2, 5, 6>();
+            if (two_columns) multiply_tiles<3, 5, 7>();
+        }
+        store_tile<0>(c, 4 * c_row);
+        if (two_columns) store_tile<1>(c + 16, 4 * c_row);
+        if (two_rows) store_tile<2>(c + kTile * c_row, 4 * c_row);
+        if (two_rows && two_columns) store_tile<3>(c + kTile * c_row + 16, 4 * c_row);
+    }
+
+    // Turned keys as tiles of 32 values of 16 cells: of each 32 values those of both halves of the step, then what rounding
+    // has taken from these.
+    void split_keys() const {
+        float * to = tiles_of_keys();
+        for (int64_t j = 0; j < plan.in_tiles(); j += 2)
+            for (int half = 0; half < 2; half++) {
+                float * tile = to + (j / kTileValues * 4 + half) * 256 + j % kTileValues / 2 * 16;
+                const float *first = keys + j * kStep + half * kLanes, *second = first + kStep;
+                const bool is_there = j < up(plan.head_size, kLanes);
+                const Floats x = is_there ? load(first) : zero(), y = is_there ? load(second) : zero();
+                const Ints pair = interleaved(to_bf16(x, y));
+                istore(tile, pair);
+                istore(tile + 2 * 256, interleaved(to_bf16(sub(x, as_float(left32<16>(pair))), sub(y, as_float(iand(pair, iset((int32_t) 0xffff0000)))))));
+            }
+    }
+    float * tiles_of_keys() const { return keys + up(plan.head_size, kLanes) * kStep; }
+
+    void attend_chunk(int64_t chunk, uint64_t steps, Sums to) const {
+        uint8_t is_live[kSteps];
+        memcpy(is_live, &steps, kSteps);
+        const int64_t step0 = chunk * kSteps;
+        for (int step = 0; step < kSteps; step++) {
+            if (!is_live[step]) continue;
+            fetch(plan.k, *plan.k_type, step0 + step + 1);
+            fetch(plan.v, *plan.v_type, step0 + step);
+            turn_keys(step0 + step);
+            split_keys();
+            for (int64_t i = 0; i < n_pairs; i += 2 * kTile)
+                square(plan.in_tiles() / kTileValues * 2, i + kTile < n_pairs, true, [&](int64_t t) { return q + i * plan.q_row() + t / 2 * 16; }, plan.q_row(),
+                       [&](int64_t t) { return tiles_of_keys() + t * 2 * 256; }, 16, 256, scores + i * kChunk + step * kStep, kChunk);
+        }
+        for (int64_t i = 0; i < n_pairs; i++) soften(i, chunk, to.of_pair(i, plan.v_row));
+        for (int step = 0; step < kSteps; step++)
+            if (is_live[step]) widen_values(step0 + step, nullptr, values_of(step));
+        for (int64_t i = 0; i < n_pairs; i += 2 * kTile) add_values(i, i + kTile < n_pairs, is_live, to.v + i * plan.v_row);
+        for (int64_t i = 0; i < n_pairs; i++)
+            if (!is_finite(to.v + i * plan.v_row)) repair(i, chunk, is_live, to.v + i * plan.v_row);
+    }
+    float * values_of(int step) const { return values + step * kStep / kAtOnce * plan.v_row; }
+
+    void add_values(int64_t pair, bool two_rows, const uint8_t * is_live, float * to) const {
+        int live[kSteps], n = 0;
+        for (int step = 0; step < kSteps; step++)
+            if (is_live[step]) live[n++] = step;
+        for (int64_t j = 0; j < plan.v_width; j += 2 * kLanes)
+            square(n, two_rows, j + kLanes < plan.v_width, [&](int64_t t) { return scores + pair * kChunk + live[t] * kStep; }, kChunk,
+                   [&](int64_t t) { return values_of(live[t]) + j; }, plan.v_row, kLanes, to + j, plan.v_row);
+    }
+
+    // 0 times infinity is no zero: a pair's sums again, without what cells that it does not see hold (a neighbour's). The
+    // tile is that of the pair; its other rows go elsewhere.
+    void repair(int64_t pair, int64_t chunk, const uint8_t * is_live, float * to) const {
+        for (int step = 0; step < kSteps; step++)
+            if (is_live[step]) widen_values(chunk * kSteps + step, scores + pair * kChunk + step * kStep, values_of(step));
+        float * sums = stack + plan.tree_slots * plan.sums_size;
+        add_values(pair / kTile * kTile, false, is_live, sums);
+        memcpy(to, sums + pair % kTile * plan.v_row, plan.v_width * 4);
+    }
+#else
     void attend_chunk(int64_t chunk, uint64_t steps, Sums to) const {
         uint8_t is_live[kSteps];
         memcpy(is_live, &steps, kSteps);
@@ -440,7 +547,7 @@ struct AttentionWorker {
             if (n_pairs <= kBlock && plan.v_type->add && plan.v->ne[0] % kLanes == 0 && cell + kStep <= plan.n_cells) {  // they are used once
                 runs(step0 + step, [&](int64_t i, int64_t n) { add_values(plan.v_type->add, values_at(cell), plan.v->nb[1], i, n, step, to); });
             } else {
-                widen_values(step0 + step, nullptr);
+                widen_values(step0 + step, nullptr, values);
                 runs(step0 + step, [&](int64_t i, int64_t n) { add_widened(i, n, step, to); });
             }
         }
@@ -449,16 +556,10 @@ struct AttentionWorker {
     }
 
     template <class Add> void add_values(Add add, const char * from, size_t stride, int64_t pair, int64_t n, int step, Sums to) const {
-        add(scores + pair * kChunk + step * kStep, kChunk, n, from, stride, kStep / kAtOnce, to.v + pair * plan.v_row, plan.v_row, up(plan.v->ne[0], kLanes));
+        add(scores + pair * kChunk + step * kStep, kChunk, n, from, stride, kStep / kAtOnce, to.v + pair * plan.v_row, plan.v_row, plan.v_width);
     }
     void add_widened(int64_t pair, int64_t n, int step, Sums to) const {
         add_values(multiply<kAtOnce == 2 ? kPairOfRows : (int) ggml::F32, true>, (const char *) values, plan.v_row * 4, pair, n, step, to);
-    }
-
-    bool is_finite(const float * p) const {
-        Floats x = zero();
-        for (int64_t i = 0; i < plan.v_row; i += kLanes) x = add(x, sub(load(p + i), load(p + i)));
-        return sum(x) == 0.0f;
     }
 
     // 0 times infinity is no zero: a pair's sums again, without what cells that it does not see hold (a neighbour's).
@@ -466,10 +567,11 @@ struct AttentionWorker {
         memset(to.v + pair * plan.v_row, 0, plan.v_row * 4);
         for (int step = 0; step < kSteps; step++) {
             if (!pair_live[pair][chunk * kSteps + step]) continue;
-            widen_values(chunk * kSteps + step, scores + pair * kChunk + step * kStep);
+            widen_values(chunk * kSteps + step, scores + pair * kChunk + step * kStep, values);
             add_widened(pair, 1, step, to);
         }
     }
+#endif
 
     // Joins what chunks of the range give; false: no pair of the tile sees a cell of it.
     bool attend_range(int64_t range, Sums & result) const {
@@ -555,7 +657,15 @@ inline void attend(ggml::Compute * compute, ggml::Tensor * op) {
     if (compute->ith == 0) next.store(0, std::memory_order_relaxed);
     worker.look_at_mask(compute->ith);
     calls.barrier(compute->threadpool);
+#if defined(UAD_AMX)
+    TileShapes shapes;
+    for (int tile = 0; tile < 8; tile++) shapes.rows[tile] = kTile, shapes.bytes[tile] = 64;
+    configure_tiles(shapes);
+#endif
     for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < plan.n_tasks;) worker.run(task);
+#if defined(UAD_AMX)
+    release_tiles();
+#endif
     if (plan.n_ranges == 1) return;
     calls.barrier(compute->threadpool);
     const int64_t n = plan.n_streams * plan.n_kv_heads * plan.n_tiles * plan.tile;

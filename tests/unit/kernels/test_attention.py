@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kit.compiled import ARM_COMPILER, ARM_EMULATOR, NEON, emulated, native, output
+from kit.compiled import AMX, ARM_COMPILER, ARM_EMULATOR, NEON, emulated, native, output
 
 SOURCES = ("tests/attend_check.cpp",)
 
@@ -25,8 +25,9 @@ def test_the_same_holds_for_avx512_where_every_instruction_is_emulated(tmp_path:
 
 
 @pytest.mark.emulated
-def test_the_same_holds_where_values_are_multiplied_in_bf16(tmp_path: Path) -> None:
-    assert "16 lanes" in output(tmp_path, "g++", (*emulated(), "-DUAD_BF16"), SOURCES)
+@pytest.mark.parametrize("flags", [("-DUAD_BF16",), AMX], ids=["vectors", "tiles"])
+def test_the_same_holds_where_values_are_multiplied_in_bf16(flags: tuple[str, ...], tmp_path: Path) -> None:
+    assert "16 lanes" in output(tmp_path, "g++", (*emulated(), *flags), SOURCES)
 
 
 @pytest.mark.emulated
