@@ -11,8 +11,12 @@ struct Cell {
     int8_t y[kCell];
     float scale;      // S
     float scaled_sum; // S times the sum of y
+#if defined(UAD_NEON)
+    int32_t off[2];   // minus the weights' offset times the sum of each half of y
+#else
     int32_t off;      // minus the weights' offset times the sum of y
     int16_t sum[2];   // of each half of y
+#endif
 };
 
 #if defined(UAD_AVX512) || defined(UAD_AVXVNNI)
@@ -58,9 +62,13 @@ inline void quantize(const float * x, size_t stride, int offset, Cell & c) {
     }
     c.scale = scale;
     c.scaled_sum = scale * (float) (sums[0] + sums[1]);
+#if defined(UAD_NEON)
+    for (int half = 0; half < 2; half++) c.off[half] = -offset * sums[half];
+#else
     c.off = -offset * (sums[0] + sums[1]);
     c.sum[0] = (int16_t) sums[0];
     c.sum[1] = (int16_t) sums[1];
+#endif
 }
 
 // ---- dot products of bytes
@@ -133,21 +141,6 @@ template <class T> struct Dot {
 };
 inline Ints two(Ints low, Ints high) { return ior(iand(low, iset(0xffff)), left32<16>(high)); }
 inline Ints dot_two(Ints pair, Ints sums) { return _mm256_madd_epi16(pair, sums); }
-#else
-struct Weight {
-    Ints q;
-};
-template <class T> inline Weight weight(Ints q) { return {q}; }
-template <class T> struct Dot {
-    static constexpr int AT_ONCE = 1;
-    Ints total;
-    template <int i, int n, bool is_first> void step(const Weight & w, Ints y, Ints) { total = vdotq_s32(total, vreinterpretq_s8_s32(w.q), vreinterpretq_s8_s32(y)); }
-};
-inline Ints two(Ints low, Ints high) { return ior(iand(low, iset(0xffff)), left32<16>(high)); }
-inline Ints dot_two(Ints pair, Ints sums) {
-    const int16x8_t a = vreinterpretq_s16_s32(pair), b = vreinterpretq_s16_s32(sums);
-    return vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(b)), vmull_s16(vget_high_s16(a), vget_high_s16(b)));
-}
 #endif
 
 // ---- a tile: 16 rows of weights by N columns, in P vectors of rows at once
@@ -160,17 +153,12 @@ template <class T, int i> inline Ints unpacked(const uint8_t * cell) {
     auto plane = [&](int at, int n_vectors) { return iload(cell + at + i % n_vectors * 64); };
     if constexpr (T::BITS == 8) return plane(0, 8);
     Ints q{};
-    if constexpr (T::BITS == 4 || T::BITS == 5 || T::BITS == 6)
-        q = iand(moved<i / 4 * 4, 0>(plane(At::FOUR_BITS, 4)), bytes(15));
-    if constexpr (T::BITS == 2 || T::BITS == 3)
-        q = iand(moved<i / 2 * 2, 0>(plane(At::TWO_BITS, 2)), bytes(3));
-    if constexpr (T::BITS == 6)
-        q = ior(q, iand(moved<i / 2 * 2, 4>(plane(At::TWO_BITS, 2)), bytes(48)));
-    if constexpr (T::BITS == 5)
-        q = ior(q, iand(moved<i, 4>(plane(At::ONE_BIT, 1)), bytes(16)));
-    if constexpr (T::BITS == 3)
-        q = ior(q, iand(moved<i, 2>(plane(At::ONE_BIT, 1)), bytes(4)));
-    if constexpr (T::BITS == 1) q = iand(moved<i, 1>(plane(At::ONE_BIT, 1)), bytes(2));
+    if constexpr (T::BITS == 4 || T::BITS == 5 || T::BITS == 6) q = field<i / 4 * 4, 0, 4>(plane(At::FOUR_BITS, 4));
+    if constexpr (T::BITS == 2 || T::BITS == 3) q = field<i / 2 * 2, 0, 2>(plane(At::TWO_BITS, 2));
+    if constexpr (T::BITS == 6) q = ior(q, field<i / 2 * 2, 4, 2>(plane(At::TWO_BITS, 2)));
+    if constexpr (T::BITS == 5) q = ior(q, field<i, 4, 1>(plane(At::ONE_BIT, 1)));
+    if constexpr (T::BITS == 3) q = ior(q, field<i, 2, 1>(plane(At::ONE_BIT, 1)));
+    if constexpr (T::BITS == 1) q = field<i, 1, 1>(plane(At::ONE_BIT, 1));
     if constexpr (T::HAS_TABLE) q = look_up(T::TABLE, q);
     return q;
 }
@@ -183,6 +171,18 @@ template <class T> inline Floats block_scale(const uint8_t * p) {  // p: of kLan
     else return halves((const uint16_t *) p);
 }
 
+// Scales of kLanes rows' cells that lie in nibbles, those of the low or the high ones.
+template <class T, bool IS_HIGH> UAD_INLINE Ints odd_scale(Ints nibbles) {
+    const Ints n = iand(IS_HIGH ? right<4>(nibbles) : nibbles, iset(T::MOST));
+    return iadd(iadd(n, n), iset(1));
+}
+
+// kLanes numbers of 7 bits: an exponent of 4, a mantissa of 3; halved, as the values are doubled.
+inline Floats small_floats(const uint8_t * p) { return mul(as_float(left32<20>(unsigned_bytes(p))), set(0x1p119f)); }
+
+#if defined(UAD_NEON)
+#include "arm.h"
+#else
 // A block of a group's weights, for P vectors of rows from `lane` on. cells: where they are, unpacked or not.
 template <class T, int P> struct BlockRows {
     const uint8_t *block, *cells;
@@ -199,12 +199,6 @@ template <class T, int P> struct BlockRows {
     int row(int p) const { return lane + p * kLanes; }
     const uint8_t * cell(int c) const { return cells + c * (T::IN_BYTES ? kBytes : Place<T>::CELL) + lane * 4; }
 };
-
-// Scales of kLanes rows' cells that lie in nibbles, those of the low or the high ones.
-template <class T, bool IS_HIGH> UAD_INLINE Ints odd_scale(Ints nibbles) {
-    const Ints n = iand(IS_HIGH ? right<4>(nibbles) : nibbles, iset(T::MOST));
-    return iadd(iadd(n, n), iset(1));
-}
 
 // dots += products of steps FIRST to FIRST + COUNT - 1 of a cell.
 template <class T, int FIRST, int COUNT, int N, int P>
@@ -305,9 +299,6 @@ template <class T, int N, int P> UAD_INLINE void add_halved_cell(const BlockRows
         }
 }
 
-// kLanes numbers of 7 bits: an exponent of 4, a mantissa of 3; halved, as the values are doubled.
-inline Floats small_floats(const uint8_t * p) { return mul(as_float(left32<20>(unsigned_bytes(p))), set(0x1p119f)); }
-
 // sums += cell c of a block with a float for each 16 columns.
 template <class T, int N, int P> UAD_INLINE void add_cell_of_floats(const BlockRows<T, P> & rows, int c, const Cell * columns, Floats (&sums)[N][P]) {
     Ints ones[P];
@@ -356,6 +347,8 @@ inline void quantized_tile(const uint8_t * group, const uint8_t * unpacked, int6
             for (int p = 0; p < P; p++) store(out + j * kRows + lane + p * kLanes, sums[j][p]);
     }
 }
+
+#endif
 
 // ---- the same tile of Q8_0 on matrix units: 16 rows of weights by 9 to 16 columns
 //
@@ -495,7 +488,7 @@ template <int TYPE> void pack_floats(int64_t k, int64_t rows, const uint8_t * fr
 #if defined(UAD_AVX512)
 constexpr int kTile = 16, kParts = 1, kFloatTile = 8, kFloatParts = 1;
 #elif defined(UAD_NEON)
-constexpr int kTile = 4, kParts = 4, kFloatTile = 4, kFloatParts = 4;
+constexpr int kTile = 8, kFloatTile = 4, kFloatParts = 4;
 #else
 constexpr int kTile = 8, kParts = 2, kFloatTile = 6, kFloatParts = 2;
 #endif
@@ -516,8 +509,9 @@ struct WeightType {
     void (*pack)(int64_t k, int64_t rows, const uint8_t * from, uint8_t * to, int64_t first, int64_t last);
     // by number of columns; null where there is no tile of that width
     void (*tiles[kMostColumns + 1])(const uint8_t * group, const uint8_t * unpacked, int64_t n_cells, const void * columns, float * out);
-    // unpacks a group for several tiles of columns, for types that have to be
+    // unpacks a group for several tiles of columns, for types that have to be; bytes of a cell then
     void (*unpack)(const uint8_t * group, int64_t n_cells, uint8_t * to) = nullptr;
+    size_t unpacked_cell = kBytes;
     // the tile on matrix units, where there are any
     void (*wide)(const uint8_t * group, int64_t n_cells, const void * columns, int n, float * out) = nullptr;
 
@@ -532,7 +526,11 @@ template <int TYPE, int N> void one_tile(const uint8_t * group, const uint8_t * 
         float_tile<TYPE, N, kFloatParts>(group, n_cells, (const float *) columns, out);
     } else {
         static_assert(N <= tile_columns<Format<TYPE>>(), "there is no tile of this width");
+#if defined(UAD_NEON)
+        quantized_tile<Format<TYPE>, N>(group, unpacked, n_cells, (const Cell *) columns, out);
+#else
         quantized_tile<Format<TYPE>, N, kParts>(group, unpacked, n_cells, (const Cell *) columns, out);
+#endif
     }
 }
 
@@ -544,6 +542,13 @@ template <int TYPE, int MOST> constexpr void set_tiles(WeightType & row) {
     });
 }
 
+template <class T> constexpr int column_offset() {
+#if defined(UAD_NEON)
+    if (T::SCALE == Scale::HalvesMin) return -1;  // the sums themselves
+#endif
+    return T::SIGNED ? kBias : T::OFFSET;
+}
+
 template <int TYPE> constexpr WeightType row_of() {
     WeightType row{};
     if constexpr (is_float<TYPE>) {
@@ -551,9 +556,13 @@ template <int TYPE> constexpr WeightType row_of() {
         set_tiles<TYPE, kFloatTile>(row);
     } else {
         using T = Format<TYPE>;
-        row = {TYPE, T::COLUMNS, T::SIGNED ? kBias : T::OFFSET, tile_columns<T>(), false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
+        row = {TYPE, T::COLUMNS, column_offset<T>(), tile_columns<T>(), false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
         set_tiles<TYPE, tile_columns<T>()>(row);
+#if defined(UAD_NEON)
+        if constexpr (T::IN_BYTES || T::BITS < 8) row.unpack = ready_group<T>, row.unpacked_cell = sizeof(ReadyCell<T>);
+#else
         if constexpr (T::IN_BYTES) row.unpack = unpack_group<T>;
+#endif
 #if defined(UAD_AMX)
         if (TYPE == ggml::Q8_0) row.tile = kMostColumns, row.wide = wide_tile;
 #endif
@@ -668,7 +677,7 @@ struct ProductPlan {
     }
 
     // Groups that a thread unpacks at once: they stay in a near cache beside the columns of a tile.
-    int64_t unpacked_group() const { return n_cells * kBytes; }
+    int64_t unpacked_group() const { return n_cells * (int64_t) type->unpacked_cell; }
     int64_t most_unpacked() const { return type->unpack && n_columns > widest_of_many() ? std::max<int64_t>(1, (128 << 10) / unpacked_group()) : 0; }
 
     size_t size(int n_threads) const {
@@ -744,6 +753,25 @@ struct ProductPlan {
         char * tile;
         int64_t n, j;
         char * at(int64_t i, size_t unit) const { return tile + (i * n + j) * unit; }
+
+        // Cell b is written, or read.
+        void write(int64_t b, const Cell & cell) const { move(b, (char *) &cell, [](char * in_cell, char * here, size_t size) { memcpy(here, in_cell, size); }); }
+        Cell read(int64_t b) const {
+            Cell cell;
+            move(b, (char *) &cell, [](char * in_cell, char * here, size_t size) { memcpy(in_cell, here, size); });
+            return cell;
+        }
+        template <class Move> void move(int64_t b, char * cell, Move move) const {
+#if defined(UAD_I8MM)
+            if (j / 2 * 2 + 1 < n) {  // cells of two columns lie in each other: eight values of both, then numbers of both
+                char * pair = tile + (b * n + j / 2 * 2) * sizeof(Cell);
+                for (size_t i = 0; i < kCell; i += 8) move(cell + i, pair + 2 * i + j % 2 * 8, 8);
+                for (size_t i = kCell; i < sizeof(Cell); i += 4) move(cell + i, pair + 2 * i + j % 2 * 4, 4);
+                return;
+            }
+#endif
+            move(cell, at(b, sizeof(Cell)), sizeof(Cell));
+        }
     };
     ColumnPlace place(int64_t m, int64_t at) const {
         const ColumnRange range = this->range(m);
@@ -764,6 +792,8 @@ struct ProductPlan {
             const int64_t m = expert(use, token);
             const ColumnPlace to = place(m, places[token * ids->ne[0] + use] - ranges[m].first);
             if (use == i) fill((const char *) x->data + i * x->nb[1] + token * x->nb[2], filled = to, first, last);
+            else if (!type->is_float)
+                for (int64_t b = first; b < last; b++) to.write(b, filled.read(b));
             else
                 for (int64_t u = first * units; u < last * units; u++) memcpy(to.at(u, unit), filled.at(u, unit), unit);
         }
@@ -774,7 +804,9 @@ struct ProductPlan {
         for (int64_t b = first; b < last; b++) {
             const char * values = from + b * kCell * stride;
             if (!type->is_float) {
-                quantize((const float *) values, stride, type->offset, *(Cell *) to.at(b, sizeof(Cell)));
+                Cell cell;
+                quantize((const float *) values, stride, type->offset, cell);
+                to.write(b, cell);
                 continue;
             }
             float v[kCell];

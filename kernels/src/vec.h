@@ -198,11 +198,11 @@ inline Ints add_bytes(Ints a, Ints b) { return vreinterpretq_s32_u8(vaddq_u8(vre
 inline Ints mean_bytes(Ints a, Ints b) { return vreinterpretq_s32_u8(vrhaddq_u8(vreinterpretq_u8_s32(a), vreinterpretq_u8_s32(b))); }
 template <int n> inline Ints left(Ints x) {
     if constexpr (n == 0) return x;
-    else return vreinterpretq_s32_u16(vshlq_n_u16(vreinterpretq_u16_s32(x), n));
+    else return vreinterpretq_s32_u8(vshlq_n_u8(vreinterpretq_u8_s32(x), n));
 }
 template <int n> inline Ints right(Ints x) {
     if constexpr (n == 0) return x;
-    else return vreinterpretq_s32_u16(vshrq_n_u16(vreinterpretq_u16_s32(x), n));
+    else return vreinterpretq_s32_u8(vshrq_n_u8(vreinterpretq_u8_s32(x), n));
 }
 template <int n> inline Ints left32(Ints x) { return vshlq_n_s32(x, n); }
 inline Ints look_up(const void * table, Ints x) {
@@ -219,6 +219,13 @@ template <int n, class Body> constexpr void times(Body body) { each(std::make_in
 template <int from, int to> inline Ints moved(Ints x) {  // of bytes: bits from bit `from` on to bit `to`, mask afterwards
     if constexpr (to >= from) return left<to - from>(x);
     else return right<from - to>(x);
+}
+// Of bytes: as many bits from bit `from` on, moved to bit `to`; the others are 0.
+template <int from, int to, int n_bits> inline Ints field(Ints x) {
+#if defined(UAD_NEON)
+    if constexpr (to == 0 && from + n_bits == 8) return moved<from, to>(x);  // shifts of bytes, not of pairs
+#endif
+    return iand(moved<from, to>(x), bytes(((1 << n_bits) - 1) << to));
 }
 inline Floats zero() { return set(0.0f); }
 inline Ints izero() { return iset(0); }
