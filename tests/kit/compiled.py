@@ -18,6 +18,7 @@ KERNELS = Path(__file__).parents[2] / "kernels"
 COMPILED = KERNELS.parent / ".cache" / "compiled"
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
 NEON = ("-march=armv8.2-a+dotprod+fp16", "-DUAD_NEON", "-DUAD_KIND=neon")
+I8MM = ("-march=armv8.2-a+dotprod+fp16+i8mm", "-DUAD_NEON", "-DUAD_I8MM", "-DUAD_KIND=i8mm")
 _EMULATED = {"AVX-512": (), "AVX-512 BF16": ("-DUAD_BF16",), "AMX": ("-DUAD_AMX", "-mamx-tile", "-mamx-int8")}
 """Flags of processors with AVX-512, beside those of all of them."""
 ARM_COMPILER, ARM_EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
@@ -117,8 +118,9 @@ def emulated() -> tuple[str, ...]:
 
 
 def of_both(processor: str, folder: Path, sources: tuple[str, ...]) -> tuple[str, str]:
-    """What a program prints on this machine, and on another processor in an emulator: one of `_EMULATED`, or NEON."""
+    """What a program prints on this machine, and on another processor in an emulator: one of `_EMULATED`, or of ARM."""
     here = output(folder, "g++", native(), sources)
-    if processor == "NEON":
-        return here, output(folder, ARM_COMPILER, ("-static", "-O2", *NEON), sources, ARM_EMULATOR)
+    if processor in ("NEON", "i8mm"):
+        flags = NEON if processor == "NEON" else I8MM
+        return here, output(folder, ARM_COMPILER, ("-static", "-O2", *flags), sources, ARM_EMULATOR)
     return here, output(folder, "g++", (*emulated(), *_EMULATED[processor]), sources)

@@ -22,7 +22,7 @@ def test_a_column_has_the_bits_that_it_has_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.emulated
-@pytest.mark.parametrize("processor", ["AVX-512", "AMX", "NEON"])
+@pytest.mark.parametrize("processor", ["AVX-512", "AMX", "NEON", "i8mm"])
 def test_all_kinds_of_processors_give_the_same_bits(processor: str, tmp_path: Path) -> None:
     own, other = of_both(processor, tmp_path, SOURCES)
     assert own == other
@@ -42,7 +42,7 @@ def weak_symbols(made: Path) -> list[str]:
 
 
 @pytest.mark.emulated
-@pytest.mark.parametrize(("compiler", "n_kinds"), [("g++", 5), (ARM_COMPILER, 1)])
+@pytest.mark.parametrize(("compiler", "n_kinds"), [("g++", 5), (ARM_COMPILER, 2)])
 def test_no_function_of_a_kind_can_replace_that_of_another(compiler: str, n_kinds: int, tmp_path: Path) -> None:
     """The linker keeps one of several equal inline functions: that of AVX-512 would end processes elsewhere. So all
     kinds are compiled as they are installed.
