@@ -4,20 +4,21 @@
 // Four rows of a cell are eight vectors of 16 bytes. Vector (s, h), with s from 0 to 3 and h 0 or 1, has
 //   neon: columns 8 s + 4 h to 8 s + 4 h + 3 of each row, for dot products with four values of a column
 //   i8mm: columns 8 s to 8 s + 7 of rows 2 h and 2 h + 1 (word_at), for products of two rows by two columns
-// Results of four rows by N columns are N vectors. neon: one for each column. i8mm: vector 2 p + h has rows 2 h and 2 h + 1
-// of columns 2 p and 2 p + 1: r0 c0, r0 c1, r1 c0, r1 c1. A last column without a neighbour has a vector of its own.
+// Results of four rows by N columns are N vectors. neon: one for each column. i8mm: vector h N / 2 + p has rows 2 h and
+// 2 h + 1 of columns 2 p and 2 p + 1: r0 c0, r0 c1, r1 c0, r1 c1. A last column without a neighbour has a vector of its own.
 
-template <int N> constexpr bool is_pair(int v) {
+#define UAD_HERE __attribute__((always_inline))  // of a lambda
+
 #if defined(UAD_I8MM)
-    return v / 2 * 2 + 1 < N;
+template <int N> constexpr int PAIRS = N / 2;
 #else
-    return (void) v, false;
+template <int N> constexpr int PAIRS = 0;
 #endif
-}
+template <int N> constexpr bool is_pair(int v) { return v < 2 * PAIRS<N>; }
 
 // A number of a cell's columns, for the lanes of vector v. at: where it is in Cell.
 template <int N> UAD_INLINE Ints value(const Cell * y, int v, size_t at) {
-    if (is_pair<N>(v)) return vreinterpretq_s32_s64(vld1q_dup_s64((const int64_t *) ((const char *) (y + v / 2 * 2) + 2 * at)));
+    if (is_pair<N>(v)) return vreinterpretq_s32_s64(vld1q_dup_s64((const int64_t *) ((const char *) (y + v % PAIRS<N> * 2) + 2 * at)));
     return vdupq_laneq_s32(iload(&y[v].scale), (at - kCell) / 4);
 }
 template <int N> UAD_INLINE Floats scale_of(const Cell * y, int v) { return as_float(value<N>(y, v, offsetof(Cell, scale))); }
@@ -27,7 +28,7 @@ template <int N> UAD_INLINE Ints off_of(const Cell * y, int v, int half) { retur
 
 // What four rows have, for the lanes of vector v.
 template <int N> UAD_INLINE Ints spread(Ints rows, int v) {
-    return !is_pair<N>(v) ? rows : v % 2 ? vzip2q_s32(rows, rows) : vzip1q_s32(rows, rows);
+    return !is_pair<N>(v) ? rows : v < PAIRS<N> ? vzip1q_s32(rows, rows) : vzip2q_s32(rows, rows);
 }
 template <int N> UAD_INLINE Floats spread(Floats rows, int v) { return as_float(spread<N>(vreinterpretq_s32_f32(rows), v)); }
 
@@ -112,44 +113,50 @@ template <class T, int N> UAD_INLINE void add_scaled(const Ints (&dot)[2], const
     }
 }
 
-// sums += four rows' cell. values(s, h): vectors of these.
-template <class T, int N, class Values> UAD_INLINE void add_rows(Values values, const RowScales<T> & rows, const Cell * y, Floats (&sums)[N]) {
+// Compilers take what follows after what was before then, with sums in memory, rather than both at once in too few registers.
+template <bool IS_LONG, class Sums> UAD_INLINE void separate(Sums & sums, const uint8_t *& weights) {
+    if constexpr (IS_LONG) asm("" : "+m"(sums), "+r"(weights));
+}
+
+// sums += four rows' cell. values(weights, s, h): vectors of these, from which the types' offset is still to be taken or not.
+template <class T, bool HAS_OFFSET, int N, class Values>
+UAD_INLINE void add_rows(const uint8_t *& weights, Values values, const RowScales<T> & rows, const Cell * y, Floats (&sums)[N]) {
     constexpr int PARTS = T::SCALE == Scale::Whole || T::SCALE == Scale::Min ? 1 : 2, STEPS = 4 / PARTS;
     Ints dots[N][2];
     for (int v = 0; v < N; v++)
         for (int part = 0; part < PARTS; part++)
-            dots[v][part] = !T::OFFSET ? izero() : PARTS == 2 ? off_of<N>(y, v, part) : iadd(off_of<N>(y, v, 0), off_of<N>(y, v, 1));
+            dots[v][part] = !HAS_OFFSET ? izero() : PARTS == 2 ? off_of<N>(y, v, part) : iadd(off_of<N>(y, v, 0), off_of<N>(y, v, 1));
 #if defined(UAD_I8MM)
     Ints last[2][PARTS];
-    times<2>([&](auto h) {
-        constexpr int H = decltype(h)::value;
+    times<2>([&](auto h) UAD_HERE {
+        constexpr int H = decltype(h)::value, FIRST = H * PAIRS<N>;
+        separate<(N > (H ? 4 : 2))>(sums, weights);
         for (int part = 0; part < PARTS; part++) last[H][part] = izero();
-        times<4>([&](auto s) {
+        times<4>([&](auto s) UAD_HERE {
             constexpr int S = decltype(s)::value;
-            const int8x16_t w = vreinterpretq_s8_s32(values(s, h));
-            for (int p = 0; p < N / 2; p++)
-                dots[2 * p + H][S / STEPS] = vmmlaq_s32(dots[2 * p + H][S / STEPS], w, vld1q_s8((const int8_t *) (y + 2 * p) + 16 * S));
-            if (N % 2) last[H][S / STEPS] = vdotq_s32(last[H][S / STEPS], w, vreinterpretq_s8_s64(vld1q_dup_s64((const int64_t *) y[N - 1].y + S)));
+            const int8x16_t w = vreinterpretq_s8_s32(values(weights, s, h));
+            for (int p = 0; p < N / 2; p++) {
+                Ints & dot = dots[FIRST + p][S / STEPS];
+                dot = vmmlaq_s32(dot, w, vld1q_s8((const int8_t *) (y + 2 * p) + 16 * S));
+            }
+            if constexpr (N % 2) last[H][S / STEPS] = vdotq_s32(last[H][S / STEPS], w, vreinterpretq_s8_s64(vld1q_dup_s64((const int64_t *) y[N - 1].y + S)));
         });
-        for (int p = 0; p < N / 2; p++) add_scaled<T, N>(dots[2 * p + H], rows, y, 2 * p + H, sums[2 * p + H]);
+        for (int p = 0; p < N / 2; p++) add_scaled<T, N>(dots[FIRST + p], rows, y, FIRST + p, sums[FIRST + p]);
     });
     if (N % 2) {
         for (int part = 0; part < PARTS; part++) dots[N - 1][part] = iadd(dots[N - 1][part], vpaddq_s32(last[0][part], last[1][part]));
         add_scaled<T, N>(dots[N - 1], rows, y, N - 1, sums[N - 1]);
     }
 #else
-    times<8>([&](auto i) {
+    separate<(N > 2)>(sums, weights);
+    times<8>([&](auto i) UAD_HERE {
         constexpr int S = decltype(i)::value / 2, H = decltype(i)::value % 2;
-        const int8x16_t w = vreinterpretq_s8_s32(values(std::integral_constant<int, S>(), std::integral_constant<int, H>()));
+        const int8x16_t w = vreinterpretq_s8_s32(values(weights, std::integral_constant<int, S>(), std::integral_constant<int, H>()));
         for (int j = 0; j < N; j++) dots[j][S / STEPS] = vdotq_laneq_s32(dots[j][S / STEPS], w, vld1q_s8(y[j].y + S / 2 * 16), S % 2 * 2 + H);
     });
     for (int v = 0; v < N; v++) add_scaled<T, N>(dots[v], rows, y, v, sums[v]);
 #endif
-}
-
-// Compilers take four rows after the other then, with their sums in memory, rather than all at once in too few registers.
-template <int N, class Sums> UAD_INLINE void next_rows(Sums & sums, const uint8_t *& weights) {
-    if constexpr (N > 2) asm("" : "+m"(sums), "+r"(weights));
+    if constexpr (N <= 2) asm("" : "+w"(sums[N - 1]), "+r"(weights));
 }
 
 // ready: the group's cells where they have been unpacked before, else null. out: N times 16 floats.
@@ -160,23 +167,21 @@ template <class T, int N> inline void quantized_tile(const uint8_t * group, cons
         for (Floats & sum : rows) sum = zero();
     if (ready) {
         for (int64_t b = 0; b < n_cells; b++, ready += sizeof(ReadyCell<T>), y += N)
-            times<4>([&](auto r) {
-                next_rows<N>(sums, ready);
-                const ReadyCell<T> & cell = *(const ReadyCell<T> *) ready;
-                add_rows<T>([&](auto s, auto h) { return cell.values[r][2 * s + h]; }, cell.scales[r], y, sums[r]);
+            times<4>([&](auto r) UAD_HERE {
+                auto values = [&](const uint8_t * cell, auto s, auto h) UAD_HERE { return ((const ReadyCell<T> *) cell)->values[r][2 * s + h]; };
+                add_rows<T, false>(ready, values, ((const ReadyCell<T> *) ready)->scales[r], y, sums[r]);
             });
     } else {
-        alignas(64) uint8_t bytes[T::IN_BYTES ? At::N_CELLS * kBytes : 1];
+        alignas(64) uint8_t block[T::IN_BYTES ? At::N_CELLS * kBytes : 1];
         for (int64_t b = 0; b < n_cells; b += At::N_CELLS, group += At::BLOCK) {
-            if constexpr (T::IN_BYTES) unpack_block<T>(group, bytes);
+            if constexpr (T::IN_BYTES) unpack_block<T>(group, block);
             for (int c = 0; c < At::N_CELLS; c++, y += N) {
-                const uint8_t * cell = T::IN_BYTES ? bytes + c * kBytes : group + At::CELLS + c * At::CELL;
+                const uint8_t * cell = T::IN_BYTES ? block + c * kBytes : group + At::CELLS + c * At::CELL;
                 if constexpr (!T::IN_BYTES)
                     for (int at = 0; at < At::CELL; at += 64) __builtin_prefetch(cell + 4096 + at);
-                times<4>([&](auto r) {
-                    next_rows<N>(sums, cell);
-                    auto values = [&](auto s, auto h) { return row_values<T, decltype(r)::value, decltype(s)::value, decltype(h)::value>(cell); };
-                    add_rows<T>(values, row_scales<T, decltype(r)::value>(group, c), y, sums[r]);
+                times<4>([&](auto r) UAD_HERE {
+                    auto values = [&](const uint8_t * at, auto s, auto h) UAD_HERE { return row_values<T, decltype(r)::value, decltype(s)::value, decltype(h)::value>(at); };
+                    add_rows<T, T::OFFSET != 0>(cell, values, row_scales<T, decltype(r)::value>(group, c), y, sums[r]);
                 });
             }
         }
@@ -184,23 +189,23 @@ template <class T, int N> inline void quantized_tile(const uint8_t * group, cons
     for (int r = 0; r < 4; r++)
         for (int v = 0; v < N; v++)
             if (!is_pair<N>(v)) store(out + v * kRows + 4 * r, sums[r][v]);
-            else if (v % 2) {
-                store(out + (v - 1) * kRows + 4 * r, vuzp1q_f32(sums[r][v - 1], sums[r][v]));
-                store(out + v * kRows + 4 * r, vuzp2q_f32(sums[r][v - 1], sums[r][v]));
+            else if (v < PAIRS<N>) {
+                store(out + 2 * v * kRows + 4 * r, vuzp1q_f32(sums[r][v], sums[r][v + PAIRS<N>]));
+                store(out + (2 * v + 1) * kRows + 4 * r, vuzp2q_f32(sums[r][v], sums[r][v + PAIRS<N>]));
             }
 }
 
 template <class T> void ready_group(const uint8_t * group, int64_t n_cells, uint8_t * to) {
     using At = Place<T>;
     ReadyCell<T> * out = (ReadyCell<T> *) to;
-    alignas(64) uint8_t bytes[T::IN_BYTES ? At::N_CELLS * kBytes : 1];
+    alignas(64) uint8_t block[T::IN_BYTES ? At::N_CELLS * kBytes : 1];
     for (int64_t b = 0; b < n_cells; b += At::N_CELLS, group += At::BLOCK) {
-        if constexpr (T::IN_BYTES) unpack_block<T>(group, bytes);
+        if constexpr (T::IN_BYTES) unpack_block<T>(group, block);
         for (int c = 0; c < At::N_CELLS; c++, out++) {
-            const uint8_t * cell = T::IN_BYTES ? bytes + c * kBytes : group + At::CELLS + c * At::CELL;
-            times<4>([&](auto r) {
+            const uint8_t * cell = T::IN_BYTES ? block + c * kBytes : group + At::CELLS + c * At::CELL;
+            times<4>([&](auto r) UAD_HERE {
                 constexpr int R = decltype(r)::value;
-                times<8>([&](auto i) { out->values[R][i] = row_values<T, R, decltype(i)::value / 2, decltype(i)::value % 2>(cell); });
+                times<8>([&](auto i) UAD_HERE { out->values[R][i] = add_bytes(row_values<T, R, decltype(i)::value / 2, decltype(i)::value % 2>(cell), bytes(-T::OFFSET)); });
                 out->scales[R] = row_scales<T, R>(group, c);
             });
         }

@@ -145,8 +145,6 @@ inline Ints dot_two(Ints pair, Ints sums) { return _mm256_madd_epi16(pair, sums)
 
 // ---- a tile: 16 rows of weights by N columns, in P vectors of rows at once
 
-#define UAD_INLINE inline __attribute__((always_inline))  // sums and dots have to stay in registers
-
 // Step i of a cell's values, unpacked. cell: at the first of the 4 kLanes bytes that these lanes have of each vector.
 template <class T, int i> inline Ints unpacked(const uint8_t * cell) {
     using At = Place<T>;

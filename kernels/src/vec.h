@@ -211,10 +211,11 @@ inline Ints look_up(const void * table, Ints x) {
 #endif
 
 // body(0), body(1) ... body(n - 1), each with its number as a constant
-template <int... i, class Body> constexpr void each(std::integer_sequence<int, i...>, Body body) {
+#define UAD_INLINE inline __attribute__((always_inline))  // sums and dots of products have to stay in registers
+template <int... i, class Body> constexpr UAD_INLINE void each(std::integer_sequence<int, i...>, Body body) {
     (body(std::integral_constant<int, i>()), ...);
 }
-template <int n, class Body> constexpr void times(Body body) { each(std::make_integer_sequence<int, n>(), body); }
+template <int n, class Body> constexpr UAD_INLINE void times(Body body) { each(std::make_integer_sequence<int, n>(), body); }
 
 template <int from, int to> inline Ints moved(Ints x) {  // of bytes: bits from bit `from` on to bit `to`, mask afterwards
     if constexpr (to >= from) return left<to - from>(x);
