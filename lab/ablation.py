@@ -115,7 +115,7 @@ PARTS: dict[str, tuple[str, Callable[[], None]]] = {
         _put((calibration, "_SLOPE_RATE", 0.0), (calibration, "_SHIFT_RATE", 0.0)),
     ),
     "speed": ("the machine's speed is followed", _put((cost, "SPEED_RATE", 0.0))),
-    "few rounds": ("savings are learned fast at first", _put((drafter, "_FEW_ROUNDS", 1e9))),
+    "few rounds": ("gains of those that write are learned fast at first", _put((drafter, "_FEW_ROUNDS", 1e9))),
     "first": ("an unknown drafter is expected to pay", _put((machine, "_USUALLY", 0.1))),
     "timed": ("dear calls are timed less often", _put((drafter, "_OFTEN", 256.0))),
     "around": ("what asking takes beside the call", _put((drafter.CallCost, "asked", lambda *_: None))),

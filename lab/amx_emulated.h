@@ -91,6 +91,40 @@ template <typename A, typename B> inline void multiply(int c, int a, int b) {
     }
 }
 
+/* c[m][n] += the sum over k of a[m][2 k + i] * b[k][2 n + i] for i = 0 and 1, numbers in BF16. Values with i = 0 and those with i = 1 are
+   added up apart, from zero, by fused multiply-adds; then both sums are added, and the result to c. Denormal numbers count as zero, on the
+   way in and out; all is rounded to nearest, whatever the process has set. */
+inline void multiply_bf16(int c, int a, int b) {
+    checked(a), checked(b);
+    Unit & u = checked(c);
+    const int n_rows = u.config.rows[c], n_columns = u.config.row_bytes[c] / 4, n_inner = u.config.row_bytes[a] / 4;
+    if (u.config.rows[a] != n_rows || u.config.rows[b] != n_inner || u.config.row_bytes[b] != 4 * n_columns) {
+        abort();
+    }
+    const unsigned int mode = _mm_getcsr();
+    _mm_setcsr(0x9fc0);  /* to nearest, no exceptions, denormals are zero */
+    for (int half = 0; half < 2; half++) {  /* eight columns */
+        __m256 wide[2][16];
+        for (int k = 0; k < n_inner; k++) {
+            const __m256i pairs = _mm256_loadu_si256((const __m256i *) u.tiles[b].bytes[k] + half);
+            wide[0][k] = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+            wide[1][k] = _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32((int) 0xffff0000u)));
+        }
+        for (int m = 0; m < n_rows; m++) {
+            __m256 even = _mm256_setzero_ps(), odd = _mm256_setzero_ps();
+            for (int k = 0; k < n_inner; k++) {
+                int pair;
+                memcpy(&pair, u.tiles[a].bytes[m] + 4 * k, 4);
+                even = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_set1_epi32(pair << 16)), wide[0][k], even);
+                odd = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_set1_epi32(pair & (int) 0xffff0000u)), wide[1][k], odd);
+            }
+            float * to = (float *) u.tiles[c].bytes[m] + 8 * half;
+            _mm256_storeu_ps(to, _mm256_add_ps(_mm256_loadu_ps(to), _mm256_add_ps(even, odd)));
+        }
+    }
+    _mm_setcsr(mode);
+}
+
 /* The system is asked whether a process may use the units: here it always may. */
 template <typename... Arguments> inline long system_call(long number, Arguments... arguments) {
     return number == SYS_arch_prctl ? 0 : (syscall)(number, arguments...);
@@ -106,6 +140,7 @@ template <typename... Arguments> inline long system_call(long number, Arguments.
 #undef _tile_dpbsud
 #undef _tile_dpbusd
 #undef _tile_dpbuud
+#undef _tile_dpbf16ps
 #define _tile_loadconfig(config) amx_emulated::configure(config)
 #define _tile_loadd(tile, base, stride) amx_emulated::load(tile, base, stride)
 #define _tile_stored(tile, base, stride) amx_emulated::store(tile, base, stride)
@@ -114,5 +149,6 @@ template <typename... Arguments> inline long system_call(long number, Arguments.
 #define _tile_dpbsud(c, a, b) amx_emulated::multiply<int8_t, uint8_t>(c, a, b)
 #define _tile_dpbusd(c, a, b) amx_emulated::multiply<uint8_t, int8_t>(c, a, b)
 #define _tile_dpbuud(c, a, b) amx_emulated::multiply<uint8_t, uint8_t>(c, a, b)
+#define _tile_dpbf16ps(c, a, b) amx_emulated::multiply_bf16(c, a, b)
 #define syscall(...) amx_emulated::system_call(__VA_ARGS__)
 #endif

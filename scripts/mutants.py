@@ -263,8 +263,8 @@ CALLS = (
     ),
     Mutant(
         "text/calls/source.py",
-        "return after_gap - at < MAX_BLANKS",
-        "return True",
+        r'rf"\s{{0,{MAX_BLANKS}}}"',
+        r'r"\s*"',
         ("calls_malformed", "calls_stream", "calls_formats"),
         "any number of blanks is waited for",
     ),

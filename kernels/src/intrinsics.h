@@ -8,3 +8,6 @@
 #else
 #include <immintrin.h>
 #endif
+#if defined(UAD_EMULATED_TILES)
+#include "../../lab/amx_emulated.h"
+#endif

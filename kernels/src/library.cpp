@@ -49,10 +49,12 @@ uint32_t leaf7(int subleaf, int which) {
 
 // Whether there are matrix units, and the system lets this process use them: it has to be asked.
 bool has_matrix_units() {
-#if defined(__linux__) && defined(SYS_arch_prctl)
+#if defined(UAD_EMULATED_TILES)
+    return true;
+#elif defined(__linux__) && defined(SYS_arch_prctl)
     constexpr int kAskForState = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA (Linux 5.16)
-    constexpr uint32_t kTilesAndBytes = 3u << 24;
-    return (leaf7(0, 3) & kTilesAndBytes) == kTilesAndBytes && syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+    constexpr uint32_t kTiles = 1u << 24, kBf16 = 1u << 22;
+    return (leaf7(0, 3) & kTiles) && (leaf7(0, 3) & kBf16) && syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
 #else
     return false;
 #endif

@@ -198,6 +198,22 @@ template <class T, int P> struct BlockRows {
     const uint8_t * cell(int c) const { return cells + c * (T::IN_BYTES ? kBytes : Place<T>::CELL) + lane * 4; }
 };
 
+// Scale and minimum of cell c, for vector p of rows, of types with one scale for a cell.
+template <class T, int P> UAD_INLINE Floats whole_scale(const BlockRows<T, P> & rows, int p, int c) {
+    using At = Place<T>;
+    if constexpr (T::NIBBLES) {
+        const Ints nibbles = unsigned_bytes(rows.block + At::SCALES + c / 2 * kRows + rows.row(p));
+        return mul(rows.scale[p], to_float(c % 2 ? odd_scale<T, true>(nibbles) : odd_scale<T, false>(nibbles)));
+    } else if constexpr (T::N_SCALES > 0) {
+        const uint8_t * at = rows.block + At::SCALES + c * kRows + rows.row(p);
+        return mul(rows.scale[p], to_float(T::HAS_TABLE ? signed_bytes(at) : unsigned_bytes(at)));
+    } else return rows.scale[p];
+}
+template <class T, int P> UAD_INLINE Floats whole_minimum(const BlockRows<T, P> & rows, int p, int c) {
+    if constexpr (T::N_MINS > 0) return mul(rows.minimum[p], to_float(unsigned_bytes(rows.block + Place<T>::MINS + c * kRows + rows.row(p))));
+    else return rows.minimum[p];
+}
+
 // dots += products of steps FIRST to FIRST + COUNT - 1 of a cell.
 template <class T, int FIRST, int COUNT, int N, int P>
 UAD_INLINE void multiply_steps(const uint8_t * cell, const Cell * columns, const Ints * factors, Dot<T> (&dots)[N][P]) {
@@ -221,7 +237,6 @@ UAD_INLINE void multiply_steps(const uint8_t * cell, const Cell * columns, const
 
 // sums += cell c of a block whose cells have one scale each.
 template <class T, int N, int P> UAD_INLINE void add_whole_cell(const BlockRows<T, P> & rows, int c, const Cell * columns, Floats (&sums)[N][P]) {
-    using At = Place<T>;
     constexpr bool HAS_OFF = T::OFFSET != 0 || (T::SIGNED && kBias != 0);
     Dot<T> dots[N][P];
     for (int j = 0; j < N; j++)
@@ -230,18 +245,9 @@ template <class T, int N, int P> UAD_INLINE void add_whole_cell(const BlockRows<
     for (int p = 0; p < P; p++) ones[p] = iset(0x00010001);
     multiply_steps<T, 0, 8>(rows.cell(c), columns, ones, dots);
     for (int p = 0; p < P; p++) {
-        Floats scale = rows.scale[p], least{};
-        if constexpr (T::NIBBLES) {
-            const Ints nibbles = unsigned_bytes(rows.block + At::SCALES + c / 2 * kRows + rows.row(p));
-            scale = mul(scale, to_float(c % 2 ? odd_scale<T, true>(nibbles) : odd_scale<T, false>(nibbles)));
-        } else if constexpr (T::N_SCALES > 0) {
-            const uint8_t * at = rows.block + At::SCALES + c * kRows + rows.row(p);
-            scale = mul(scale, to_float(T::HAS_TABLE ? signed_bytes(at) : unsigned_bytes(at)));
-        }
-        if constexpr (T::HAS_MIN) {
-            least = rows.minimum[p];
-            if constexpr (T::N_MINS > 0) least = mul(least, to_float(unsigned_bytes(rows.block + At::MINS + c * kRows + rows.row(p))));
-        }
+        const Floats scale = whole_scale(rows, p, c);
+        Floats least{};
+        if constexpr (T::HAS_MIN) least = whole_minimum(rows, p, c);
         for (int j = 0; j < N; j++) {
             Floats & sum = sums[j][p];
             sum = fma(to_float(dots[j][p].total), mul(scale, set(columns[j].scale)), sum);
@@ -251,17 +257,19 @@ template <class T, int N, int P> UAD_INLINE void add_whole_cell(const BlockRows<
     }
 }
 
+// Scales of half h of a cell, which lie at `at`.
+template <class T, int h> UAD_INLINE Ints half_scale(const uint8_t * at) {
+    if constexpr (T::NIBBLES) return odd_scale<T, h == 1>(unsigned_bytes(at));
+    else if constexpr (T::SCALE == Scale::Halves) return signed_bytes(at);
+    else return iand(unsigned_bytes(at), iset(15));
+}
+
 // Scales of a cell's two halves, and `least`: what minima (or the weights' offset) add for each unit of the halves' sums.
 template <class T> UAD_INLINE void half_scales(const uint8_t * at, Ints & first, Ints & second, Ints & least) {
-    if constexpr (T::SCALE == Scale::Halves) {
-        if constexpr (T::NIBBLES) first = odd_scale<T, false>(unsigned_bytes(at)), second = odd_scale<T, true>(unsigned_bytes(at));
-        else first = signed_bytes(at), second = signed_bytes(at + kRows);
-        least = two(imul(first, iset(-T::OFFSET)), imul(second, iset(-T::OFFSET)));
-    } else {
-        first = unsigned_bytes(at), second = unsigned_bytes(at + kRows);
-        least = two(right<4>(first), right<4>(second));
-        first = iand(first, iset(15)), second = iand(second, iset(15));
-    }
+    const uint8_t * next = at + (T::NIBBLES ? 0 : kRows);
+    first = half_scale<T, 0>(at), second = half_scale<T, 1>(next);
+    if constexpr (T::SCALE == Scale::Halves) least = two(imul(first, iset(-T::OFFSET)), imul(second, iset(-T::OFFSET)));
+    else least = two(right<4>(unsigned_bytes(at)), right<4>(unsigned_bytes(next)));
 }
 
 // sums += cell c of a block with a scale for each 16 columns.
@@ -348,63 +356,17 @@ inline void quantized_tile(const uint8_t * group, const uint8_t * unpacked, int6
 
 #endif
 
-// ---- the same tile of Q8_0 on matrix units: 16 rows of weights by 9 to 16 columns
-//
-// Weights of other types would have to be unpacked into memory first: their tiles are faster on vectors (docs/kernels.md).
-
 constexpr int kMostColumns = 16;    // of any tile
-constexpr int kNarrow = 8;          // up to this width there is a tile of each on vectors; then matrix units take over
-constexpr int64_t kNear = 1 << 20;  // bytes of weights that stay in a core's second cache: these processors have 2 MiB
+constexpr int kNarrow = 8;          // up to this width there is a tile of each
+
+// On matrix units:
+constexpr int kFew = 32;             // columns that are multiplied while weights are unpacked: two tiles of them
+constexpr int kManyGroups = 20;      // groups that a thread unpacks at once for more columns,
+constexpr int kPanel = 48;           // and cells of each: a megabyte, half of a core's second cache. Whole blocks of all types
+constexpr int kTileBytes = 64 * 16;  // of a cell as a tile
 
 #if defined(UAD_AMX)
-using Bytes = Format<ggml::Q8_0>;
-
-inline void configure(int n) {
-    TileShapes shapes;
-    for (int t = 0; t < 2; t++) shapes.rows[t] = (uint8_t) n, shapes.bytes[t] = 4 * kRows;  // sums
-    for (int t = 2; t < 4; t++) shapes.rows[t] = (uint8_t) n, shapes.bytes[t] = kCell;      // columns
-    for (int t = 4; t < 6; t++) shapes.rows[t] = kCell / 4, shapes.bytes[t] = 4 * kRows;    // weights
-    configure_tiles(shapes);
-}
-
-// Dot products of a cell: to[column][row]. Cells of other parity use other tiles, so that one is multiplied while the last
-// one's products are scaled.
-template <int PARITY> inline void multiply_cell(const uint8_t * block, const Cell * y, int32_t * to) {
-    constexpr int SUMS = PARITY, COLUMNS = 2 + PARITY, WEIGHTS = 4 + PARITY;
-    zero_tile<SUMS>();
-    load_tile<COLUMNS>(y, sizeof(Cell));
-    load_tile<WEIGHTS>(block + Place<Bytes>::CELLS, 4 * kRows);
-    multiply_tiles<SUMS, COLUMNS, WEIGHTS>();
-    store_tile<SUMS>(to, 4 * kRows);
-}
-
-// 16 rows by n columns, in the order of quantized_tile. N: n where it is known, so that sums stay in registers.
-template <int N> void matrix_tile(const uint8_t * group, int64_t n_cells, const Cell * columns, int n_columns, float * out) {
-    const int n = N ? N : n_columns;
-    alignas(64) int32_t products[2][kMostColumns * kRows];
-    Floats sums[kMostColumns];
-    for (Floats & sum : sums) sum = zero();
-    multiply_cell<0>(group, columns, products[0]);
-    for (int64_t b = 0; b < n_cells; b++) {
-        const uint8_t * block = group + b * Place<Bytes>::BLOCK;
-        const Cell * y = columns + b * n;
-        if (b + 1 < n_cells) {
-            if (b % 2) multiply_cell<0>(block + Place<Bytes>::BLOCK, y + n, products[0]);
-            else multiply_cell<1>(block + Place<Bytes>::BLOCK, y + n, products[1]);
-        }
-        const Floats d = block_scale<Bytes>(block + Place<Bytes>::BLOCK_SCALE);
-        for (int j = 0; j < n; j++) sums[j] = fma(to_float(iload(products[b % 2] + j * kRows)), mul(d, set(y[j].scale)), sums[j]);
-    }
-    for (int j = 0; j < n; j++) store(out + j * kRows, sums[j]);
-}
-
-inline void wide_tile(const uint8_t * group, int64_t n_cells, const void * columns, int n, float * out) {
-    if (n == kMostColumns) matrix_tile<kMostColumns>(group, n_cells, (const Cell *) columns, n, out);
-    else matrix_tile<0>(group, n_cells, (const Cell *) columns, n, out);
-}
-#else
-inline void configure(int) {}
-inline void release_tiles() {}
+#include "matrix.h"
 #endif
 
 // ---- floats
@@ -510,10 +472,9 @@ struct WeightType {
     // unpacks a group for several tiles of columns, for types that have to be; bytes of a cell then
     void (*unpack)(const uint8_t * group, int64_t n_cells, uint8_t * to) = nullptr;
     size_t unpacked_cell = kBytes;
-    // the tile on matrix units, where there are any
-    void (*wide)(const uint8_t * group, int64_t n_cells, const void * columns, int n, float * out) = nullptr;
-
-    int narrow() const { return wide ? kNarrow : tile; }  // columns of a tile on vectors, at most
+    // On matrix units: up to kFew columns, and a group's cells as tiles for more, unless they lie so.
+    void (*few)(const uint8_t * group, int64_t n_cells, const void * columns, int n, float * out) = nullptr;
+    void (*to_tiles)(const uint8_t * group, int64_t first_cell, int64_t n_cells, char * to) = nullptr;
 };
 
 template <int TYPE> constexpr bool is_float = ggml::block_of(TYPE).columns == 1;
@@ -549,6 +510,18 @@ template <class T> constexpr int column_offset() {
 
 template <int TYPE> constexpr WeightType row_of() {
     WeightType row{};
+#if defined(UAD_AMX)
+    if constexpr (!is_float<TYPE>) {
+        using T = Format<TYPE>;
+        row = {TYPE, T::COLUMNS, 0, kMostColumns, false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
+        row.few = few_columns<group_to_tiles<T>>, row.to_tiles = group_to_tiles<T>;
+        return row;
+    } else if constexpr (TYPE == ggml::BF16) {
+        row = {TYPE, 1, 0, kMostColumns, true, (size_t) kTileBytes, pack_floats<TYPE>, {}};
+        row.few = few_columns<nullptr>;
+        return row;
+    }
+#endif
     if constexpr (is_float<TYPE>) {
         row = {TYPE, 1, 0, kFloatTile, true, (size_t) ggml::block_of(TYPE).bytes * kRows * kCell, pack_floats<TYPE>, {}};
         set_tiles<TYPE, kFloatTile>(row);
@@ -560,9 +533,6 @@ template <int TYPE> constexpr WeightType row_of() {
         if constexpr (T::IN_BYTES || T::BITS < 8) row.unpack = ready_group<T>, row.unpacked_cell = sizeof(ReadyCell<T>);
 #else
         if constexpr (T::IN_BYTES) row.unpack = unpack_group<T>;
-#endif
-#if defined(UAD_AMX)
-        if (TYPE == ggml::Q8_0) row.tile = kMostColumns, row.wide = wide_tile;
 #endif
     }
     return row;
@@ -653,30 +623,33 @@ struct ProductPlan {
         n_sources = ggml::n_rows(x), n_copies = ids ? ids->ne[0] / x->ne[1] : 1, n_columns = n_sources * n_copies;
         by2 = ids ? 1 : x->ne[2] / w->ne[2], by3 = ids ? 1 : x->ne[3] / w->ne[3];
         n_groups = groups_of(rows);
-        unit = type->is_float ? 4 : sizeof(Cell);
-        cell_bytes = !type->is_float ? sizeof(Cell) : bf16_pairs() ? 2 * kCell : 4 * kCell;
+        unit = type->few ? 2 * kCell : type->is_float ? 4 : sizeof(Cell);
+        cell_bytes = in_bf16() ? 2 * kCell : type->is_float ? 4 * kCell : sizeof(Cell);
         matrix = group_bytes(*type, k) * n_groups;
         const ggml::Tensor * whole = w->view_src ? w->view_src : w;
         weights = (const uint8_t *) whole->data + std::max<int64_t>(0, group_offset(w)) * group_bytes(*type, k);
     }
 
-    bool bf16_pairs() const {
+    bool in_bf16() const {  // columns
 #if defined(UAD_BF16)
-        return type->number == ggml::BF16;
+        return type->few || type->number == ggml::BF16;
 #else
         return false;
 #endif
     }
 
     // Groups that a thread takes at once: what it reads again and again for each tile of columns stays in a near cache.
-    int64_t most_groups() const {
-        const int64_t near = type->wide && n_columns > type->narrow() ? kNear : 128 << 10;
-        return std::max<int64_t>(1, near / (int64_t) group_bytes(*type, k));
-    }
+    int64_t most_groups() const { return is_many(n_columns) ? kManyGroups : std::max<int64_t>(1, (128 << 10) / (int64_t) group_bytes(*type, k)); }
+    // Shares of the groups that each thread takes, at least. Fewer where taking groups has a price.
+    int64_t shares() const { return is_many(n_columns) ? 3 : 8; }
+    bool is_many(int64_t n) const { return type->few && n > kFew; }
 
     // Groups that a thread unpacks at once: they stay in a near cache beside the columns of a tile.
-    int64_t unpacked_group() const { return n_cells * (int64_t) type->unpacked_cell; }
-    int64_t most_unpacked() const { return type->unpack && n_columns > widest_of_many() ? std::max<int64_t>(1, (128 << 10) / unpacked_group()) : 0; }
+    int64_t unpacked_group() const { return is_many(n_columns) ? kPanel * kTileBytes : n_cells * (int64_t) type->unpacked_cell; }
+    int64_t most_unpacked() const {
+        if (is_many(n_columns)) return type->to_tiles ? kManyGroups : 0;
+        return type->unpack && n_columns > widest_of_many() ? std::max<int64_t>(1, (128 << 10) / unpacked_group()) : 0;
+    }
 
     size_t size(int n_threads) const {
         const size_t tables = ids ? sizeof(ColumnRange) * n_matrices + (sizeof(int64_t) + sizeof(float *)) * n_columns : 0;
@@ -738,7 +711,7 @@ struct ProductPlan {
     // Columns of each tile of n columns but the last. Tiles of equal width beat wide ones and a remainder, but on matrix
     // units a wide one costs no more. Wide ones on vectors serve few columns: those of many would not stay in the nearest cache.
     int64_t width(int64_t n) const {
-        if (type->wide || (n <= type->tile && type->tiles[n])) return type->tile;
+        if (type->few || (n <= type->tile && type->tiles[n])) return type->tile;
         const int64_t most = widest_of_many(), n_tiles = (n + most - 1) / most;
         return (n + n_tiles - 1) / n_tiles;
     }
@@ -801,7 +774,7 @@ struct ProductPlan {
         const size_t stride = x->nb[0];
         for (int64_t b = first; b < last; b++) {
             const char * values = from + b * kCell * stride;
-            if (!type->is_float) {
+            if (!type->is_float && !type->few) {
                 Cell cell;
                 quantize((const float *) values, stride, type->offset, cell);
                 to.write(b, cell);
@@ -810,8 +783,12 @@ struct ProductPlan {
             float v[kCell];
             for (int i = 0; i < kCell; i++) v[i] = b * kCell + i < k ? *(const float *) (values + i * stride) : 0.0f;
 #if defined(UAD_BF16)
-            if (bf16_pairs()) {
-                for (int i = 0; i < kCell; i += 2) *(uint32_t *) to.at((b * kCell + i) / 2, 4) = to_bf16(v[i]) | to_bf16(v[i + 1]) << 16;
+            if (in_bf16()) {
+                const int in_unit = (int) unit / 4;  // pairs
+                for (int i = 0; i < kCell / 2; i++) {
+                    const uint32_t pair = to_bf16(v[2 * i]) | to_bf16(v[2 * i + 1]) << 16;
+                    memcpy(to.at(b * kCell / 2 / in_unit + i / in_unit, unit) + i % in_unit * 4, &pair, 4);
+                }
                 continue;
             }
 #endif
@@ -835,6 +812,9 @@ struct ProductPlan {
         const ColumnRange range = this->range(m);
         const size_t bytes = group_bytes(*type, k);
         const uint8_t * groups = weights + m * matrix;
+#if defined(UAD_AMX)
+        if (type->few) return is_many(range.n) ? multiply_many(m, first, last) : multiply_few(m, first, last);
+#endif
         const bool unpacks = type->unpack && range.n > width(range.n);
         if (unpacks && last - first > most_unpacked()) {
             for (int64_t g = first; g < last; g += most_unpacked()) multiply(m, g, std::min(last, g + most_unpacked()));
@@ -843,23 +823,65 @@ struct ProductPlan {
         if (unpacks)
             for (int64_t g = first; g < last; g++) type->unpack(groups + g * bytes, n_cells, unpacked + (g - first) * unpacked_group());
         float out[kMostColumns * kRows];
-        int64_t configured = 0;
         const int64_t width = this->width(range.n);
         for (int64_t at = 0; at < range.n; at += width) {
             const int64_t n = std::min(width, range.n - at);
-            require(n <= type->narrow() ? type->tiles[n] != nullptr : type->wide && n <= kMostColumns, "there is no tile of this width", op);
+            require(type->tiles[n] != nullptr, "there is no tile of this width", op);
             float * to[kMostColumns];
             for (int64_t j = 0; j < n; j++) to[j] = result(m, at + j);
-            if (n > type->narrow() && n != configured) configure((int) (configured = n));
             for (int64_t g = first; g < last; g++) {
                 const int64_t n_rows = std::min<int64_t>(kRows, rows - g * kRows);
-                if (n > type->narrow()) type->wide(groups + g * bytes, n_cells, tile(range.first + at), (int) n, out);
-                else type->tiles[n](groups + g * bytes, unpacks ? unpacked + (g - first) * unpacked_group() : nullptr, n_cells, tile(range.first + at), out);
+                type->tiles[n](groups + g * bytes, unpacks ? unpacked + (g - first) * unpacked_group() : nullptr, n_cells, tile(range.first + at), out);
                 for (int64_t j = 0; j < n; j++) memcpy(to[j] + g * kRows, out + j * kRows, n_rows * sizeof(float));
             }
         }
-        if (configured) release_tiles();
     }
+
+#if defined(UAD_AMX)
+    void multiply_few(int64_t m, int64_t first, int64_t last) const {
+        const ColumnRange range = this->range(m);
+        const size_t bytes = group_bytes(*type, k);
+        alignas(64) float out[kFew * kRows];
+        configure((int) range.n);
+        for (int64_t g = first; g < last; g++) {
+            type->few(weights + m * matrix + g * bytes, n_cells, tile(range.first), (int) range.n, out);
+            for (int64_t j = 0; j < range.n; j++) memcpy(result(m, j) + g * kRows, out + j * kRows, std::min<int64_t>(kRows, rows - g * kRows) * sizeof(float));
+        }
+        release_tiles();
+    }
+
+    // Weights are unpacked once, a panel of their cells after the other. Between panels, sums lie in the results.
+    void multiply_many(int64_t m, int64_t first, int64_t last) const {
+        const ColumnRange range = this->range(m);
+        const size_t bytes = group_bytes(*type, k);
+        const uint8_t * groups = weights + m * matrix;
+        if (last - first > kManyGroups) {
+            for (int64_t g = first; g < last; g += kManyGroups) multiply_many(m, g, std::min(last, g + kManyGroups));
+            return;
+        }
+        for (int64_t cell = 0, configured = 0; cell < n_cells; cell += kPanel) {
+            const int64_t some = std::min<int64_t>(kPanel, n_cells - cell);
+            if (type->to_tiles)
+                for (int64_t g = first; g < last; g++) type->to_tiles(groups + g * bytes, cell, some, (char *) unpacked + (g - first) * kPanel * kTileBytes);
+            auto tiles_of = [&](int64_t g) {
+                return type->to_tiles ? (const char *) unpacked + (g - first) * kPanel * kTileBytes : (const char *) groups + g * bytes + cell * kTileBytes;
+            };
+            for (int64_t at = 0; at < range.n; at += kFew) {
+                const int64_t n = std::min<int64_t>(kFew, range.n - at);
+                if (n != configured) configure((int) (configured = n));
+                float * to[kFew];
+                for (int64_t j = 0; j < n; j++) to[j] = result(m, at + j);
+                const FewColumns few(tile(range.first + at), n_cells, (int) n);
+                for (int64_t g = first; g < last; g += 2) {
+                    const bool is_pair = g + 1 < last;
+                    add_square({tiles_of(g), tiles_of(is_pair ? g + 1 : g)}, few, cell, some, cell > 0, [&](int64_t j) { return to[j] + g * kRows; },
+                               std::min<int64_t>(is_pair ? 2 * kRows : kRows, rows - g * kRows), (int) n);
+                }
+            }
+        }
+        release_tiles();
+    }
+#endif
 };
 
 inline size_t product_size(int n_threads, const ggml::Tensor * op) { return ProductPlan(op).size(n_threads); }
@@ -887,7 +909,7 @@ inline void product(ggml::Compute * compute, ggml::Tensor * op) {
     int64_t n_used = 0;
     for (int64_t m = 0; m < plan.n_matrices; m++) n_used += plan.range(m).n > 0;
     const int64_t total = n_used * plan.n_groups;
-    const int64_t take = nth == 1 ? plan.most_groups() : std::max<int64_t>(1, std::min<int64_t>(total / (nth * 8), plan.most_groups()));
+    const int64_t take = nth == 1 ? plan.most_groups() : std::max<int64_t>(1, std::min<int64_t>(total / (nth * plan.shares()), plan.most_groups()));
     for (;;) {
         const int64_t first = plan.next->fetch_add(take, std::memory_order_relaxed);
         if (first >= total) break;

@@ -12,14 +12,14 @@ struct TileShapes {  // as LDTILECFG reads them
     uint8_t rows[16] = {};
 };
 
-#if defined(UAD_EMULATED)
+#if defined(UAD_EMULATED_TILES)
 inline void configure_tiles(const TileShapes & shapes) { amx_emulated::configure(&shapes); }
 inline void release_tiles() {}
 template <int t> inline void zero_tile() { amx_emulated::zero(t); }
 template <int t> inline void load_tile(const void * p, int64_t stride) { amx_emulated::load(t, p, stride); }
 template <int t> inline void store_tile(void * p, int64_t stride) { amx_emulated::store(t, p, stride); }
-// c[i][j] += the sum over k of a[i][k] times b[k][j], signed bytes
-template <int c, int a, int b> inline void multiply_tiles() { amx_emulated::multiply<int8_t, int8_t>(c, a, b); }
+// c[i][j] += the sum over k of a[i][k] times b[k][j], in BF16; two values of k lie beside each other in a and in b
+template <int c, int a, int b> inline void multiply_tiles() { amx_emulated::multiply_bf16(c, a, b); }
 #else
 inline void configure_tiles(const TileShapes & shapes) { asm volatile("ldtilecfg %0" : : "m"(shapes)); }
 inline void release_tiles() { asm volatile("tilerelease"); }
@@ -31,7 +31,7 @@ template <int t> inline void store_tile(void * p, int64_t stride) {
     asm volatile("tilestored %%tmm%c0, (%1,%2,1)" : : "i"(t), "r"(p), "r"(stride) : "memory");
 }
 template <int c, int a, int b> inline void multiply_tiles() {
-    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
 }
 #endif
 

@@ -1,4 +1,4 @@
-// AVX-512 in plain C, by simde, and what Debian's simde lacks of what vec.h needs. Matrix units: by lab's emulator.
+// AVX-512 in plain C, by simde, and what Debian's simde lacks of what vec.h needs.
 #pragma once
 #include <cmath>
 #include <cstring>
@@ -6,9 +6,6 @@
 #include <simde/x86/avx512.h>
 #include <simde/x86/f16c.h>
 #include <simde/x86/fma.h>
-#if defined(UAD_AMX)
-#include "../../lab/amx_emulated.h"
-#endif
 
 namespace emulated {
 

@@ -19,19 +19,28 @@ COMPILED = KERNELS.parent / ".cache" / "compiled"
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
 NEON = ("-march=armv8.2-a+dotprod+fp16", "-DUAD_NEON", "-DUAD_KIND=neon")
 I8MM = ("-march=armv8.2-a+dotprod+fp16+i8mm", "-DUAD_NEON", "-DUAD_I8MM", "-DUAD_KIND=i8mm")
-_EMULATED = {"AVX-512": (), "AVX-512 BF16": ("-DUAD_BF16",), "AMX": ("-DUAD_AMX", "-mamx-tile", "-mamx-int8")}
+AMX = ("-DUAD_BF16", "-DUAD_AMX", "-DUAD_EMULATED_TILES", "-mamx-tile", "-mamx-int8", "-mamx-bf16")
+_EMULATED = {"AVX-512": (), "AVX-512 BF16": ("-DUAD_BF16",), "AMX": AMX}
 """Flags of processors with AVX-512, beside those of all of them."""
+_ARM = {"NEON": NEON, "i8mm": I8MM}
 ARM_COMPILER, ARM_EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 
 
-def output(folder: Path, compiler: str, flags: tuple[str, ...], sources: tuple[str, ...], *runner: str) -> str:
+def output(
+    folder: Path,
+    compiler: str,
+    flags: tuple[str, ...],
+    sources: tuple[str, ...],
+    *runner: str,
+    words: tuple[str, ...] = (),
+) -> str:
     """What the program of these sources (paths in `kernels/`) prints if it ends well. Skips the test where a tool is
     missing.
     """
     objects = [str(object_of(folder, compiler, flags, source)) for source in sources]
     _require(*runner)
     program = compiled([compiler, *flags, *objects, "-pthread"], folder)
-    ran = subprocess.run([*runner, str(program)], capture_output=True, text=True)
+    ran = subprocess.run([*runner, str(program), *words], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 
@@ -117,10 +126,12 @@ def emulated() -> tuple[str, ...]:
     return (*AVX2, "-DUAD_AVX512", "-DUAD_EMULATED", "-DUAD_KIND=avx512")
 
 
-def of_both(processor: str, folder: Path, sources: tuple[str, ...]) -> tuple[str, str]:
-    """What a program prints on this machine, and on another processor in an emulator: one of `_EMULATED`, or of ARM."""
-    here = output(folder, "g++", native(), sources)
-    if processor in ("NEON", "i8mm"):
-        flags = NEON if processor == "NEON" else I8MM
-        return here, output(folder, ARM_COMPILER, ("-static", "-O2", *flags), sources, ARM_EMULATOR)
-    return here, output(folder, "g++", (*emulated(), *_EMULATED[processor]), sources)
+def of_both(processor: str, folder: Path, sources: tuple[str, ...], words: tuple[str, ...] = ()) -> tuple[str, str]:
+    """What a program prints on this machine, and on another processor in an emulator: one of `_EMULATED`, or of `_ARM`.
+    words: its arguments.
+    """
+    here = output(folder, "g++", native(), sources, words=words)
+    if processor in _ARM:
+        flags = ("-static", "-O2", *_ARM[processor])
+        return here, output(folder, ARM_COMPILER, flags, sources, ARM_EMULATOR, words=words)
+    return here, output(folder, "g++", (*emulated(), *_EMULATED[processor]), sources, words=words)

@@ -44,6 +44,12 @@ def every(period: float, seconds: float, target: float, draft: float) -> Factor:
     return lambda second, is_draft: (draft if is_draft else target) if second % period < seconds else 1.0
 
 
+def one_call(after: float, times: float) -> Factor:
+    """The first call of the draft model after this second takes so many times as long."""
+    left = [times]
+    return lambda second, is_draft: left.pop() if is_draft and left and second >= after else 1.0
+
+
 @dataclass
 class Disturbed(Simulation):
     """A simulation whose speed is `factor`'s; costs were measured at the factor of the first second. cold: so many

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from uad.base.types import Commit, Draft, Origin, SpeculativeParams
@@ -75,7 +75,9 @@ class Simulation:
     """One text on one machine under a policy. noise: a factor on every measured time, drawn per decode. read_ms: what
     the draft model takes for each id of a prompt, or that was written while it was left alone; pause_ms: what a call
     takes more that is not in the round behind another. deep: what decodes cost beyond `cost`, behind `depth` positions;
-    single: a factor on those of one row, by the share of the text that is written; nobody told the policy of either.
+    single: a factor on those of one row, by the share of the text that is written; changes: of single rows after a pass
+    of several, the times of one that they take longer; nobody told the policy of these. fails: the places at which
+    calls of the draft model fail.
     """
 
     cost: Cost
@@ -89,6 +91,9 @@ class Simulation:
     depth: int = 100
     deep: Cost = lambda n: 0.0
     single: Callable[[float], float] = lambda at: 1.0
+    changes: Sequence[float] = ()
+    fails: Collection[int] = ()
+    temperature: float = 0.0
     seed: int = 0
     policy: AutoPolicy = field(init=False)
     ms: float = 0.0
@@ -99,6 +104,7 @@ class Simulation:
     lengths: list[tuple[int, int]] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     asked: list[int] = field(default_factory=list)
+    left: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         curve = CostCurve([CostSample(n, 0, self.cost(n)) for n in range(1, self.n_max + 2)])
@@ -114,7 +120,7 @@ class Simulation:
 
     def run_text(self, end: int, n_prompt: int = 100) -> None:
         """One request, up to this place."""
-        self.policy.begin(0, n_prompt)
+        self.policy.begin(0, n_prompt, self.temperature)
         self.n_unread = n_prompt
         while self.at < end:
             self._round(end)
@@ -152,7 +158,11 @@ class Simulation:
         while n_accepted < k and draft.ids[n_accepted] == self.at + n_accepted:
             n_accepted += 1
         single = self.single(self.at / len(self.positions))
-        seconds = self._spend((self.cost(n_rows) + self.deep(n_rows)) * (single if n_rows == 1 else 1.0)) / 1e3
+        if n_rows > 1:
+            self.left, longer = list(self.changes), 0.0
+        else:
+            longer = self.cost(1) * self.left.pop(0) if self.left else 0.0
+        seconds = self._spend((self.cost(n_rows) + self.deep(n_rows)) * (single if n_rows == 1 else 1.0) + longer) / 1e3
         self.policy.observe(Decoded([(1, n_rows)], self.depth, seconds))
         n = min(n_accepted + 1, end - self.at)
         self.lengths.append((self.at, k))
@@ -169,6 +179,9 @@ class Simulation:
         return Draft(tuple(id_ for id_, _ in guesses), tuple(p for _, p in guesses), Origin.SUFFIX, kind="suffix")
 
     def _draft(self, n_max: int, n_read: int = 0) -> None:
+        if self.at in self.fails:
+            self._spend(self.call_ms)
+            return
         if n_max:
             self.asked.append(self.at)
         n_unread = self.n_unread

@@ -64,7 +64,7 @@ class Contest:
         curve = CostCurve([CostSample(n, 0, cost(n)) for n in range(1, LONGEST + 2)])
         steps = {origin: CostCurve([CostSample(1, 0, one.step_ms)]) for origin, one in WRITERS.items()}
         self.policy = AutoPolicy(Machine(curve, steps))
-        self._origins, self._cost = origins, cost
+        self.origins, self._cost = origins, cost
         self._unread: dict[Origin, int] = {}
         self.ms = self.plain_ms = 0.0
         self.n_calls = dict.fromkeys(origins, 0)
@@ -85,7 +85,7 @@ class Contest:
 
     def _answer(self, text: Text, n_prompt: int) -> None:
         self.policy.begin(0, n_prompt)
-        self._unread = dict.fromkeys(self._origins, n_prompt)
+        self._unread = dict.fromkeys(self.origins, n_prompt)
         at = 0
         while at < len(text):
             at += self._round(text, at)
@@ -94,7 +94,7 @@ class Contest:
     def _round(self, text: Text, at: int) -> int:
         draft = Draft()
         if not self.policy.plan([Wish(0, SpeculativeParams(n_max=LONGEST), len(text) - at - 1, 100 + at)]):
-            for origin in self._origins:
+            for origin in self.origins:
                 for ask in self.policy.asks(origin):
                     self._write(text, at, origin, ask.n_max, ask.n_read)
             chosen = self.policy.choose().get(0)
@@ -106,7 +106,7 @@ class Contest:
         self.policy.observe(Decoded([(1, 1 + k)], 100 + at, self._cost(1 + k) / 1e3))
         n_ids = min(n + 1, len(text) - at)
         self.policy.observe(Commit(0, tuple(range(at, at + n_ids)), k, n))
-        for origin in self._origins:
+        for origin in self.origins:
             self._unread[origin] += n_ids
         self.plain_ms += self._cost(1) * n_ids
         return n_ids

@@ -10,6 +10,8 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from gguf import GGUFReader
@@ -23,7 +25,7 @@ from uad.base.errors import ConfigError
 from uad.base.gguf import all_tensors
 from uad.llama.footprint import Footprint, NeedUnknownError, offloaded, read
 from uad.llama.kernels import use
-from uad.runtime.costs.fit import MemoryPart, Total, choose, fitted_beside, room
+from uad.runtime.costs.fit import Fitted, MemoryPart, Total, choose, fitted, fitted_beside, room
 from uad.runtime.plan import plan
 
 use.started()  # before a model without them is loaded: llama.cpp reads its list of buffers once
@@ -189,6 +191,17 @@ def test_layers_that_nothing_is_said_of_are_not_taken_to_be_in_memory():
     with pytest.raises(NeedUnknownError):
         offloaded(["load_tensors: other words"])
     assert offloaded(["load_tensors: offloaded 3/4 layers to GPU"]) == 0.75
+
+
+def test_another_failure_is_not_blamed_on_the_words_of_llama_cpp(caplog):
+    def fails(n_ctx: int) -> Any:
+        raise OSError("no")
+
+    sizes: Any = SimpleNamespace(of=fails, target=SimpleNamespace(n_snapshots=0, n_ctx_train=2048, n_seq=1))
+    with caplog.at_level("WARNING", "uad"):
+        assert fitted(sizes, 512, [Limit(1 << 40, "here")]) == Fitted(512, 0)
+    assert "OSError: no" in caplog.text
+    assert "llama-cpp-python" not in caplog.text
 
 
 @pytest.mark.parametrize("words", [["-c", "512"], []])

@@ -28,8 +28,8 @@ from uad.base.gguf import Tensor
 from uad.base.types import Rows
 from uad.llama.backend import ggml
 from uad.llama.context import Context
-from uad.llama.kernels import library, proof, proven, use
-from uad.llama.kernels.graphs import types
+from uad.llama.kernels import library, proof, proven, speed, use
+from uad.llama.kernels.graphs import CpuBackend, GraphError, types
 from uad.llama.kernels.library import Library, NoKernelsError
 from uad.llama.kernels.proven import Proven
 from uad.llama.kernels.sizes import copied
@@ -213,6 +213,19 @@ def test_what_is_right_is_used_and_remembered(made, children) -> None:
     assert proven.prove_once(one, "avx512").parts == PARTS, "another kind, too"
 
 
+def test_times_beside_llama_cpps_are_remembered(made, children) -> None:
+    answers, tried = children
+    lines = steps("q8_0", "q4_K")
+    lines[3:3] = [{"step": "q8_0", "times": [0.5, 0.6, 1.2]}, {"step": "q8_0", "times": None}]
+    answers += [
+        (-11, lines, "ended while it was timed"),
+        (0, [*steps("attention"), {"step": "q4_K", "times": []}], ""),
+    ]
+    one, wanted = made(), Proven(PARTS, times={"q8_0": (0.5, 0.6, 1.2), "q4_K": ()})
+    assert [proven.prove_once(one, "avx2") for _ in range(2)] == [wanted] * 2
+    assert tried == [[*PARTS], ["attention"]], "a type that ended the process while it was timed is right"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -221,6 +234,9 @@ def test_what_is_right_is_used_and_remembered(made, children) -> None:
         '{"parts": ["q8_0"], "wrong": {}, "reason": "", "pending": []}',
         '{"parts": ["q8_0", "q4_K", "attention"], "wrong": {}, "reason": "", "pending": ["q4_K"]}',
         '{"parts": ["q8_0", "q4_K", "attention"], "wrong": {}, "reason": ""}',
+        '{"parts": ["q8_0", "q4_K", "attention"], "wrong": {}, "reason": "", "pending": [], "times": {"q8_0": ["a"]}}',
+        '{"parts": ["q8_0", "q4_K", "attention"], "wrong": {}, "reason": "", "pending": [], "times": {"q8_0": [-1]}}',
+        '{"parts": ["q8_0", "q4_K", "attention"], "wrong": {}, "reason": "", "pending": [], "times": {"q8_0": [NaN]}}',
         *('{"parts": 3, "wrong": 4, "reason": 5}', "[" * 5000),
     ],
 )
@@ -471,6 +487,22 @@ def test_what_is_proven_is_switched_on_and_named_at_start(made, children) -> Non
     assert replace(kernels, wrong={}).note("all weights") == "kernels: avx512, all weights, attention, activations"
 
 
+def test_types_that_are_slower_than_llama_cpps_are_named_and_left_to_it_where_that_is_wanted(made, children) -> None:
+    times = [{"step": "q8_0", "times": [0.5, 1.04, 1.25]}, {"step": "q4_K", "times": [1.5, 0.9, 1.2]}]
+    children[0].append((0, [*steps(*ALL), *times], ""))
+    log = made(parts=ALL).functions.log
+    fastest = replace(CONFIG, kernels="fastest")
+    assert use.of(CONFIG).types == ("q8_0", "q4_K")
+    assert use.of(fastest).types == ("q8_0",)
+    way_out = "; --kernels fastest leaves it to llama.cpp"
+    for name, said in {"q4_K": f"1 row 1.5 times, 512 rows 1.2 times{way_out}", "q8_0": "512 rows 1.2 times"}.items():
+        assert use.of(CONFIG).slower(name) == f"{name} takes longer than in llama.cpp's own ({said})"
+    assert use.of(CONFIG).slower("q6_K") == ""
+    del log[:]
+    use.before_load(fastest)
+    assert log == [("q8_0", True), ("q4_K", False)]
+
+
 @pytest.mark.parametrize(("change", "why"), [({"kernels": False}, "--no-kernels"), ({"repack": False}, "--no-repack")])
 def test_who_wants_none_gets_llama_cpps_and_nothing_is_tried(change, why, made, children) -> None:
     made()
@@ -540,6 +572,22 @@ def test_a_library_that_cannot_be_loaded_ends_the_proof_at_once(tmp_path) -> Non
     assert "none.so" in (ended[1] or "")
 
 
+@pytest.mark.model
+def test_parts_are_proven_before_any_is_timed_and_what_cannot_be_timed_is_right(real: Library, monkeypatch) -> None:
+    def fails(backend: CpuBackend, type_: str) -> tuple[float, ...]:
+        raise GraphError("there is no memory")
+
+    def loaded(path: Path) -> Library:
+        return replace(real, functions=Functions(parts=("f32", "f16")))
+
+    monkeypatch.setattr(proof, "load", loaded)
+    monkeypatch.setattr(proof.Proof, "of", lambda self, part: None)
+    for ratios, timed in ((fails, []), (lambda backend, type_: (0.5,), [("f32", (0.5,)), ("f16", (0.5,))])):
+        monkeypatch.setattr(speed, "ratios", ratios)
+        steps = list(proof.prove(real.path, "avx2", ("f32", "f16")))
+        assert steps[2:] == [("f32", None), ("f32", ""), ("f16", None), ("f16", ""), *timed]
+
+
 # --- the library that is installed
 
 
@@ -560,6 +608,13 @@ def test_every_part_of_the_installed_library_is_right_on_this_machine(real: Libr
     for kind in real.kinds:
         found = proven.try_parts(real, kind, real.parts)
         assert (found.parts, found.wrong, found.reason) == (real.parts, {}, ""), kind
+
+
+@pytest.mark.model
+def test_products_of_every_type_are_timed_beside_llama_cpps(real: Library) -> None:
+    times = use.started().times
+    assert set(times) == set(use.started().types)
+    assert all(len(each) == len(speed.ROWS) and min(each) > 0 for each in times.values())
 
 
 @pytest.mark.model

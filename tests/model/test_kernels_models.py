@@ -1,5 +1,5 @@
 """Kernels of uad in models of each kind of memory: a row's logits have the bits that they have alone, whatever rows and
-sequences are beside it. lab/operations.py names the operation where they do not.
+sequences are beside it.
 """
 
 from __future__ import annotations

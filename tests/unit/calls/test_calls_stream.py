@@ -14,6 +14,7 @@ from uad.text.calls.events import Arguments, Content
 from uad.text.calls.format import AnswerFormat
 from uad.text.calls.parser import AnswerParser
 from uad.text.calls.reader import MAX_BUFFERED_CHARS
+from uad.text.calls.source import MAX_BLANKS
 
 PIECES = [
     *"{}[]()\"',:=\\\n ",
@@ -48,6 +49,29 @@ def test_a_long_text_is_told_while_it_comes(name: str):
         assert len(told) >= n_fed - 160
     told += "".join(event.text for event in parser.finish(is_cut=False) if isinstance(event, Arguments))
     assert json.loads(told) == {"text": LONG}
+
+
+@pytest.mark.parametrize(
+    ("gap", "is_an_end"),
+    [
+        (" " * MAX_BLANKS, True),
+        (" " * 600 + "," + " " * 600, True),
+        ("," + " " * MAX_BLANKS, True),
+        (" " * (MAX_BLANKS + 1), False),
+    ],
+    ids=["all that may be", "a comma between", "a comma first", "too many"],
+)
+def test_a_mark_ends_a_text_before_a_bounded_number_of_blanks_in_pieces_as_in_a_whole(gap: str, is_an_end: bool):
+    """More of them are the model's text, and nothing is held back for them."""
+    begun = f'<tool_call>{{"name": "say", "arguments": {{"text": "tea"{gap}'
+    parser = AnswerParser(AnswerFormat((FORMATS["hermes"],)), ALL)
+    events = [event for letter in begun for event in parser.feed(letter)]
+    told = "".join(event.text for event in events if isinstance(event, Arguments))
+    assert (" " not in told.removeprefix('{"text": ')) is is_an_end
+    text, format_ = begun + "}}</tool_call>", AnswerFormat((FORMATS["hermes"],))
+    whole = said(text, format_, is_cut=False)
+    assert said_in_pieces(text, format_, is_cut=False) == whole
+    assert (json.loads(whole.calls[0][1]) == {"text": "tea"}) is is_an_end
 
 
 def test_a_value_that_is_too_long_to_be_kept_back_is_a_text_and_the_rest_is_content():

@@ -77,15 +77,6 @@ def test_a_draft_that_is_sure_and_wrong_is_found_out_within_ten_ids():
     assert one.chance(bin_of(0.9)) < 0.5, "what it says elsewhere is doubted, too"
 
 
-def test_it_forgets():
-    one = Calibration()
-    for _ in range(3000):
-        observe(one, 0.9, False)
-    for _ in range(1500):
-        observe(one, 0.9, True)
-    assert one.chance(bin_of(0.9)) > 0.9
-
-
 def test_one_bin_does_not_forget_what_others_did_not_contradict():
     one = Calibration()
     for _ in range(300):

@@ -43,7 +43,7 @@ def test_where_rows_are_dear_neither_writes() -> None:
 def test_who_is_off_is_no_rival() -> None:
     """A drafter that failed is not asked; what it gained before must not keep the other one from writing."""
     contest = Contest((HEAD, MODEL)).run(TEXTS["head"][:600])
-    contest._origins = (MODEL,)
+    contest.origins = (MODEL,)
     before = contest.n_calls[MODEL]
     contest.ms = contest.plain_ms = 0.0
     contest.run(TEXTS["model"][:600])

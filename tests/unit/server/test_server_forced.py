@@ -157,6 +157,18 @@ def test_a_required_call_comes_alone_unless_several_are_asked_for(
     assert fits(found, f"{CALL}\n{CALL}") is takes_two
 
 
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_required_call_goes_before_what_the_server_was_started_with(name: str) -> None:
+    own, expected = SERVERS[name]
+    required, free = (
+        bound(CHAT, AnswerFormat((FORMATS["hermes"],)), "", asked(CHAT, choice, None), own)
+        for choice in ("required", "auto")
+    )
+    assert fits(required, CALL)
+    assert not fits(required, expected)
+    assert fits(free, expected)
+
+
 @pytest.mark.parametrize(("parallel", "takes_two"), [(None, True), (False, False), (True, True)])
 def test_strict_tools_may_be_called_several_times_unless_that_is_switched_off(
     parallel: bool | None, takes_two: bool

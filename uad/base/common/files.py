@@ -127,12 +127,12 @@ def decode_text(data: bytes, name: str, error: type[UadError] = ConfigError) -> 
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def check_text(text: str, name: str, error: type[UadError] = ConfigError) -> None:
-    """Raise `error` for a text of the command line or the environment that holds bytes which are no UTF-8."""
+def check_text(text: str, name: str) -> None:
+    """Raise ConfigError for a text of the command line or the environment that holds bytes which are no UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as failure:
-        raise error(f"{name}: not UTF-8 text (character {failure.start})") from failure
+        raise ConfigError(f"{name}: not UTF-8 text (character {failure.start})") from failure
 
 
 def size_text(n: float) -> str:

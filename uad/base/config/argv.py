@@ -125,9 +125,18 @@ def add_group(parser: argparse.ArgumentParser, title: str, without: Sequence[str
 
 
 def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
+    """Give a group this flag. Where a value may be left out, names that switch it off are a flag without one: what
+    follows `--no-kernels` is the next argument.
+    """
     arity, metavar = flag.kind.arity, flag.setting.metavar or flag.kind.metavar or None
+    off = flag.off.split() if flag.setting.bare else []
+    if off:
+        help_ = f"the same as {flag.name} off"
+        group.add_argument(
+            *off, action=_Collect, const=flag, nargs=0, help=help_, dest="given", default=argparse.SUPPRESS
+        )
     group.add_argument(
-        *flag.all_names,
+        *(name for name in flag.all_names if name not in off),
         action=_Collect,
         const=flag,
         nargs="?" if flag.setting.bare else arity if arity != 1 else None,

@@ -20,6 +20,8 @@ from uad.base.types import Constraint, ConstraintKind, SpecPolicy
 T = TypeVar("T")
 RANDOM_SEED = 2**32 - 1
 MOST_WORKERS = 16  # of llama.cpp's RPC backend
+FASTEST = "fastest"
+"""The value of --kernels for uad's or llama.cpp's own, whichever take less time with a type of weights here."""
 TRUE = ("on", "true", "1", "enabled", "yes")
 FALSE = ("off", "false", "0", "disabled", "no")
 _LEAST, _MOST = 2e-38, 3e38  # in single precision
@@ -153,6 +155,10 @@ def _on_off_auto(text: str) -> str:
     return "auto" if text in ("auto", "-1") else "on" if _switch(text) else "off"
 
 
+def _kernels(text: str) -> bool | str:
+    return FASTEST if text == FASTEST else _switch(text)
+
+
 def _template(text: str) -> str:
     if "{{" not in text and "{%" not in text:
         raise ConfigError(
@@ -215,6 +221,7 @@ def _samplers(words: Sequence[str]) -> tuple[str, ...]:
 
 SWITCH = Kind("on or off", _switch, (bool,), arity=0)
 ON_OFF = Kind("on or off", _switch, (bool,), metavar="MODE")
+KERNELS = Kind(f"one of on, off, {FASTEST}", _kernels, (str, bool))
 ON_OFF_AUTO = Kind("one of on, off, auto", _on_off_auto, (str, bool, int))
 TEXT = Kind("a text", some_text)
 FILE = Kind("a file name", _path, is_path=True, metavar="FILE")

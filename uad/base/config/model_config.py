@@ -98,10 +98,15 @@ class ModelConfig:
         no="--no-repack -nr",
         inherited=True,
     )
-    kernels: bool = _loading(
+    kernels: bool | str = _loading(
         True,
-        "kernels of uad for this processor, where they are installed and proven (--no-repack switches them off, too)",
+        "kernels of uad for this processor, where they are installed and proven (--no-repack switches them off, too): "
+        "on or off; fastest: for each type of weights uad's or llama.cpp's, whichever are faster here; texts may then "
+        "differ with drafts",
         "--kernels LLAMA_ARG_KERNELS",
+        kind=kinds.KERNELS,
+        metavar="MODE",
+        bare="on",
         no="--no-kernels",
         inherited=True,
     )

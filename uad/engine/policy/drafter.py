@@ -34,9 +34,8 @@ UNKNOWN_READ: Final = 256
 # where calls are dear. The first ones may take longer.
 _OFTEN: Final = 64.0
 _TIMING: Final = 0.018
-# Of what a round saved, into the mean over all sequences, at least; and how many rounds the first guess counts for.
+# Of what a round saved, into the mean over all sequences.
 _SAVED_RATE: Final = 0.03
-_FEW_ROUNDS: Final = 5.0
 # Plain decodes per id that is written without a drafter, for asking it again. It bounds what probing costs: 0.4 %.
 _PROBING: Final = 0.004
 # Of what drafts save beyond their price, for the same: one that mostly pays is found again in the same text.
@@ -46,8 +45,10 @@ _FOR_PROBES: Final = 0.05
 _FIRST_BUDGET: Final = 2.0
 _MOST_BUDGET: Final = 20.0
 # Of what a round gained, into the mean by which drafters that write are compared, at least, over all sequences and in
-# one; and how many rounds what is known of all counts for in one. Shorter means have the last text decide the next.
+# one; and how many rounds the first guess counts for in all, and all in one. Shorter means have the last text decide
+# the next.
 _USUAL_RATE: Final = 0.02
+_FEW_ROUNDS: Final = 5.0
 _STEADY_RATE: Final = 0.05
 _FEW_IN_SEQUENCE: Final = 8.0
 # Rounds that count as if a drafter had gained as much as is hoped for. Without them an unlucky first text, with beliefs
@@ -189,7 +190,7 @@ class DrafterRecord:
         self.n_rounds += 1
         self.usual.learn(saved - price, n_ids, max(_USUAL_RATE, 1.0 / (self.n_rounds + _FEW_ROUNDS)))
         known = saved if self.saved is None else self.saved
-        self.saved = known + max(_SAVED_RATE, 1.0 / (self.n_rounds + _FEW_ROUNDS)) * (saved - known)
+        self.saved = known + _SAVED_RATE * (saved - known)
         if saved > price:
             self._deposit(_FOR_PROBES * (saved - price))
 

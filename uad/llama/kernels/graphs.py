@@ -235,6 +235,40 @@ def product(backend: CpuBackend, weight: Weight, x: Floats, how: How = How()) ->
         return get(node, (n3, n2, n, rows))
 
 
+class Product(native.Owner):
+    """The product of random inputs [n, k] with a matrix of shape (rows, k) in a kind of buffers, to be computed often;
+    times: in one graph. data: as `quantized` makes it; written only where the backend multiplies such a weight there.
+    """
+
+    def __init__(
+        self, backend: CpuBackend, buffer_type: int, kind: int, shape: tuple[int, int], data: bytes, n: int, times: int
+    ) -> None:
+        self._backend, self._weights, self._tensors = backend, Tensors(), Tensors()
+        try:
+            weight = self._weights.new(kind, *reversed(shape))
+            self._weights.place(buffer_type)
+            self._weights.hold_weights()
+            given = self._tensors.new(F32, shape[1], n)
+            nodes = [self._tensors.op("ggml_mul_mat", weight, given) for _ in range(times)]
+            self.is_supported = backend.supports(nodes[0])
+            if self.is_supported:
+                put(weight, data)
+                self._graph = self._tensors.graph(*nodes)
+                self._tensors.place(backend.plain)
+                put(given, np.random.default_rng(0).standard_normal((n, shape[1]), np.float32).tobytes())
+        except BaseException:
+            self.close()
+            raise
+
+    def compute(self, n_threads: int) -> None:
+        """Raises GraphError."""
+        self._backend.compute(self._graph, n_threads, "a product")
+
+    def close(self) -> None:
+        self._tensors.close()
+        self._weights.close()
+
+
 def experts(backend: CpuBackend, weight: Weight, x: Floats, ids: Ints, n_threads: int = 1) -> Floats | None:
     """Rows x [n, m, k] by the experts that each row uses, ids [n, used]; m is 1 or used: [n, used, rows]. None where
     the backend refuses that.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,17 @@ from uad.base.common.arrays import Floats
 from uad.base.common.cores import usable_cores
 from uad.base.errors import UadError
 from uad.llama.backend import native
-from uad.llama.kernels import graphs
+from uad.llama.kernels import graphs, speed
 from uad.llama.kernels.graphs import Attention, CpuBackend, How, Queries, Weight
 from uad.llama.kernels.library import ACTIVATIONS, ATTENTION, BUFFER, Library, NoKernelsError, load
 
 REGISTER = "register"
 """The step before all parts."""
-_ROWS = (1, 2, 3, 8, 13, 24, 40)  # of passes; tiles of matrix units have 9 to 16 columns
+_ROWS = (1, 2, 3, 8, 13, 24, 40)  # of passes; matrix units take tiles of 16, and up to 32 at once
 _ROWS_ON_ALL = (2, 8, 40)  # of passes on each number of threads, the others on most
 _FEW = 13  # rows where a case is large
-_SHAPES = ((1, 1, 67, 3), (1, 1, 16, 1), (1, 1, 130, 2), (2, 2, 48, 1))
-"""Matrices side by side, inputs that share each of them, rows, and blocks of 256 in each row."""
+_SHAPES = ((1, 1, 67, 3), (1, 1, 16, 7), (1, 1, 130, 2), (2, 2, 48, 1))
+"""Matrices side by side, inputs that share each of them, rows, and blocks of 256 in each row: matrix units take six."""
 _ONE_THREAD = How()
 _GROUP = 16  # rows that the library packs together
 _MANY_CELLS = 1000
@@ -38,7 +38,7 @@ _EXPERTS, _USED = 4, 2
 _K = 256
 _MOST_THREADS = 16
 # Root of the mean square of the difference to llama.cpp's result, over that of the result. Activations become integers
-# of 8 bits here and there, each with an error of 0.6 % of its size; BF16 keeps 8 bits of them.
+# of 8 bits here and there, each with an error of 0.6 % of its size; BF16, as matrix units take them, keeps 8 bits.
 _FAR = {"f32": 1e-4, "f16": 2e-3, "bf16": 1e-2}
 _FAR_QUANTIZED, _FAR_ATTENTION = 3e-2, 5e-3
 _FAR_CACHES = {"f16": 5e-3, "bf16": 3e-2, "f32": 5e-3, "q8_0": 3e-2}
@@ -77,13 +77,16 @@ class WrongError(Exception):
 def main() -> int:
     """Exit code 0, whatever the results are; lines on stdout hold them."""
     task: dict[str, Any] = json.load(sys.stdin)
-    for name, why in prove(Path(task["library"]), task["kind"], task["parts"]):
-        print(json.dumps({"step": name} if why is None else {"step": name, "why": why}), flush=True)
+    for name, result in prove(Path(task["library"]), task["kind"], task["parts"]):
+        word = "why" if isinstance(result, str) else "times"
+        print(json.dumps({"step": name} if result is None else {"step": name, word: result}), flush=True)
     return 0
 
 
-def prove(path: Path, kind: str, parts: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Each step with None as it begins, and with what is wrong ("" for nothing) once it has ended."""
+def prove(path: Path, kind: str, parts: Sequence[str]) -> Iterator[tuple[str, str | tuple[float, ...] | None]]:
+    """Each step with None as it begins, and with what is wrong ("" for nothing) once it has ended. Then, for each type
+    of weights that is right, how long its products take (`speed.ratios`): no part waits for that, or is lost by it.
+    """
     yield REGISTER, None
     native.start()
     try:
@@ -93,7 +96,7 @@ def prove(path: Path, kind: str, parts: Sequence[str]) -> Iterator[tuple[str, st
         yield REGISTER, str(error)
         return
     with closing(CpuBackend()) as backend:
-        is_there = BUFFER in backend.buffers
+        is_there, right = BUFFER in backend.buffers, list[str]()
         yield REGISTER, "" if is_there else f"llama.cpp does not list the buffer {BUFFER}"
         for part in parts if is_there else ():
             yield part, None
@@ -103,6 +106,11 @@ def prove(path: Path, kind: str, parts: Sequence[str]) -> Iterator[tuple[str, st
                 yield part, str(error)
             else:
                 yield part, ""
+                right.append(part)
+        for part in right:
+            if part in graphs.types():
+                with suppress(UadError):  # no memory for a larger matrix
+                    yield part, speed.ratios(backend, part)
 
 
 class Proof:

@@ -15,7 +15,8 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from math import inf
 from pathlib import Path
 from threading import Timer
 from time import monotonic
@@ -37,7 +38,7 @@ _MOST_CRASHES = 4
 _REGISTER = "register"
 _CPUINFO = Path("/proc/cpuinfo")
 _OF_PROCESSOR = ("model name", "flags", "Features", "CPU implementer", "CPU part", "microcode")
-_OF_PROOF = ("proof.py", "graphs.py", "library.py")
+_OF_PROOF = ("proof.py", "graphs.py", "library.py", "speed.py")
 _MOST_BYTES = 1 << 26  # of a file that are read; a libllama that holds everything may have gigabytes for a GPU
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _log = logging.getLogger("uad.llama")
@@ -46,13 +47,15 @@ _log = logging.getLogger("uad.llama")
 @dataclass(frozen=True, slots=True)
 class Proven:
     """parts: what may be used; wrong: why the others may not, by part; reason: why nothing may, "" else; pending: those
-    of the wrong parts that the next start tries again.
+    of the wrong parts that the next start tries again; times: of types of weights, the library's over llama.cpp's for
+    each of `speed.ROWS`.
     """
 
     parts: tuple[str, ...] = ()
     wrong: dict[str, str] = field(default_factory=dict)
     reason: str = ""
     pending: tuple[str, ...] = ()
+    times: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 def prove_once(library: Library, kind: str) -> Proven:
@@ -80,7 +83,7 @@ def _joined(library: Library, before: Proven, after: Proven) -> Proven:
     failed = after.wrong if after.parts or after.wrong else dict.fromkeys(before.pending, after.reason)
     wrong = {part: why for part, why in before.wrong.items() if part not in before.pending} | failed
     parts = tuple(part for part in library.parts if part in (*before.parts, *after.parts))
-    return Proven(parts, wrong, _reason(parts, wrong), after.pending)
+    return Proven(parts, wrong, _reason(parts, wrong), after.pending, before.times | after.times)
 
 
 def facts_of(library: Library, kind: str) -> dict[str, object]:
@@ -134,6 +137,7 @@ def try_parts(library: Library, kind: str, parts: Sequence[str]) -> Proven:
 
 def _try_in_turn(library: Library, kind: str, parts: Sequence[str]) -> Proven:
     left, right, wrong, pending = list(parts), list[str](), dict[str, str](), list[str]()
+    times = dict[str, tuple[float, ...]]()
     until = monotonic() + SECONDS
     why_left = "it was not tried, since others failed too often"
     for _ in range(_MOST_CRASHES):
@@ -142,6 +146,7 @@ def _try_in_turn(library: Library, kind: str, parts: Sequence[str]) -> Proven:
             return Proven(wrong=wrong, reason=why)
         wrong |= {part: why for part, why in run.ended.items() if why}
         right += [part for part, why in run.ended.items() if not why]
+        times |= run.times
         left = [part for part in left if part not in run.ended]
         if not left or not run.end:  # how a process ends after its last part says nothing about the parts
             break
@@ -161,7 +166,7 @@ def _try_in_turn(library: Library, kind: str, parts: Sequence[str]) -> Proven:
             break
     wrong |= dict.fromkeys(left, why_left)
     tried = tuple(part for part in library.parts if part in right)
-    return Proven(tried, wrong, _reason(tried, wrong), tuple(pending))
+    return Proven(tried, wrong, _reason(tried, wrong), tuple(pending), times)
 
 
 def _reason(parts: Sequence[str], wrong: dict[str, str]) -> str:
@@ -171,7 +176,7 @@ def _reason(parts: Sequence[str], wrong: dict[str, str]) -> str:
 @dataclass(frozen=True, slots=True)
 class _Run:
     """The output of one process: steps that ended and what was wrong in each, the one at which it ended, and how ("":
-    as it should). is_late: its time was up; is_from_outside: that, or somebody ended it.
+    as it should). is_late: its time was up; is_from_outside: that, or somebody ended it; times: as `Proven` has them.
     """
 
     ended: dict[str, str]
@@ -179,6 +184,7 @@ class _Run:
     end: str
     is_late: bool = False
     is_from_outside: bool = False
+    times: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 def _run(library: Library, kind: str, parts: Sequence[str], seconds: float) -> _Run:
@@ -197,24 +203,34 @@ def _run(library: Library, kind: str, parts: Sequence[str], seconds: float) -> _
         )
     except subprocess.TimeoutExpired as error:
         out = error.stdout.decode(errors="replace") if isinstance(error.stdout, bytes) else error.stdout or ""
-        ended, at = _steps(out)
-        return _Run(ended, at, f"it took more than {SECONDS:.0f} s", is_late=True, is_from_outside=True)
+        ended, at, times = _steps(out)
+        late = f"it took more than {SECONDS:.0f} s"
+        return _Run(ended, at, late, is_late=True, is_from_outside=True, times=times)
     except OSError as error:
         return _Run({}, "", f"no process could be started ({error.strerror or error})", is_from_outside=True)
-    ended, at = _steps(done.stdout)
-    return _Run(ended, at, _end(done.returncode, done.stderr), is_from_outside=-done.returncode in _FROM_OUTSIDE)
+    ended, at, times = _steps(done.stdout)
+    is_from_outside = -done.returncode in _FROM_OUTSIDE
+    return _Run(ended, at, _end(done.returncode, done.stderr), is_from_outside=is_from_outside, times=times)
 
 
-def _steps(out: str) -> tuple[dict[str, str], str]:
-    ended, at = dict[str, str](), ""
+def _steps(out: str) -> tuple[dict[str, str], str, dict[str, tuple[float, ...]]]:
+    """The members of `_Run` that a process's lines say: ended, at, times."""
+    ended, at, times = dict[str, str](), "", dict[str, tuple[float, ...]]()
     for line in out.splitlines():
         with suppress(ValueError, KeyError, TypeError):  # half a line, where the process ended
             step = json.loads(line)
+            if "times" in step:
+                times[str(step["step"])] = _ratios(step["times"])
+                continue
             at = str(step["step"])
             if "why" in step:
                 ended[at] = str(step["why"])
                 at = ""
-    return ended, at
+    return ended, at, times
+
+
+def _ratios(numbers: Sequence[Any]) -> tuple[float, ...]:
+    return tuple(map(float, numbers))
 
 
 def _end(code: int, errors: str) -> str:
@@ -236,16 +252,16 @@ def _file(facts: dict[str, object]) -> Path:
 
 
 def _text(facts: dict[str, object], result: Proven) -> str:
-    members = {"parts": result.parts, "wrong": result.wrong, "reason": result.reason, "pending": result.pending}
-    return json.dumps({"facts": facts} | members, indent=1)
+    return json.dumps({"facts": facts} | asdict(result), indent=1)
 
 
 def _read(file: Path, parts: Sequence[str]) -> Proven | None:
     """The file's result; None where there is no file, and for one that is damaged or says something else."""
     try:
         data: Any = json.loads(read_text(file, SMALL_BYTES))
-        result = Proven(tuple(data["parts"]), dict(data["wrong"]), data["reason"], tuple(data["pending"]))
-    except (UadError, ValueError, TypeError, KeyError, RecursionError):
+        times = {str(name): _ratios(each) for name, each in data["times"].items()}
+        result = Proven(tuple(data["parts"]), dict(data["wrong"]), data["reason"], tuple(data["pending"]), times)
+    except (UadError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return result if all(_checks(result, parts)) else None
 
@@ -253,6 +269,7 @@ def _read(file: Path, parts: Sequence[str]) -> Proven | None:
 def _checks(result: Proven, parts: Sequence[str]) -> Iterator[bool]:
     """Whether it is such a result: parts of this library, and each once."""
     yield isinstance(result.reason, str)
+    yield all(0 < ratio < inf for times in result.times.values() for ratio in times)
     yield all(isinstance(part, str) for part in (*result.parts, *result.wrong, *result.wrong.values()))
     yield len(set(result.parts)) == len(result.parts) and set(result.parts) <= set(parts)
     yield bool(result.reason) or {*result.parts, *result.wrong} == set(parts)

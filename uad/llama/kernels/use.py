@@ -5,10 +5,12 @@ each model wants. Knows no weights.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from statistics import geometric_mean
 
 from uad.base.config import ModelConfig
+from uad.base.config.kinds import FASTEST
 from uad.base.errors import ConfigError
 from uad.llama.backend import native
 from uad.llama.backend.devices import extra_buffers, offloads
@@ -27,12 +29,15 @@ from uad.llama.kernels.library import (
     installed,
 )
 from uad.llama.kernels.proven import prove_once
+from uad.llama.kernels.speed import ROWS
+
+_SLOWER = 1.1  # times as long as llama.cpp: less is noise
 
 
 @dataclass(frozen=True)
 class Kernels:
     """The kernels of a process. kind: of processor, "" where llama.cpp's own kernels do; parts: what is taken over;
-    wrong: why other parts are not; reason: why nothing is.
+    wrong: why other parts are not; reason: why nothing is; times: see `Proven`.
     """
 
     library: Library | None = None
@@ -40,6 +45,24 @@ class Kernels:
     parts: tuple[str, ...] = ()
     wrong: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
+    times: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def fastest(self) -> Kernels:
+        """The same without types that llama.cpp's own kernels multiply in less time."""
+        return replace(self, parts=tuple(part for part in self.parts if not self._is_slower(part)))
+
+    def _is_slower(self, type_: str) -> bool:
+        """Whether llama.cpp takes less time in the mean of the passes that were timed."""
+        times = self.times.get(type_, ())
+        return bool(times) and geometric_mean(times) > 1
+
+    def slower(self, type_: str) -> str:
+        """The passes that llama.cpp computes faster with weights of this type here, in words; "" for none."""
+        times = zip(ROWS, self.times.get(type_, ()), strict=False)
+        passes = [f"{n} row{'s' * (n > 1)} {ratio:.1f} times" for n, ratio in times if ratio > _SLOWER]
+        way_out = "; --kernels fastest leaves it to llama.cpp" if self._is_slower(type_) else ""
+        return f"{type_} takes longer than in llama.cpp's own ({', '.join(passes)}{way_out})" if passes else ""
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -94,14 +117,14 @@ def started() -> Kernels:
         library.set_part(part, part in result.parts and part != ACTIVATIONS and not is_late)
     if is_late:
         return Kernels(reason="a model was loaded without them before")
-    return Kernels(library, kind, result.parts, result.wrong)
+    return Kernels(library, kind, result.parts, result.wrong, times=result.times)
 
 
 def of(config: ModelConfig) -> Kernels:
     """The kernels that compute this model on the CPU. Raises what `started` does."""
     if not (config.kernels and config.repack):
         return Kernels(reason="--no-repack" if config.kernels else "--no-kernels")
-    return started()
+    return started().fastest if config.kernels == FASTEST else started()
 
 
 def parts_of_passes(config: ModelConfig) -> frozenset[str]:

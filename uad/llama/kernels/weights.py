@@ -50,13 +50,14 @@ def _device(name: str, address: str | None) -> str:
 class Weights:
     """Which kernels multiply the weights of a model. own: the share that those of uad do, 1 for all; left: types that
     llama.cpp's own do on this machine's CPU; places: shares in other memory, by its name; adapters: types of adapters
-    whose products are left to llama.cpp.
+    whose products are left to llama.cpp; slow: types that uad's multiply and llama.cpp's would in less time.
     """
 
     own: float
     left: tuple[str, ...] = ()
     places: Mapping[str, float] = field(default_factory=dict)
     adapters: tuple[str, ...] = ()
+    slow: tuple[str, ...] = ()
 
     @property
     def are_ours(self) -> bool:
@@ -79,7 +80,8 @@ def of(config: ModelConfig, there: Mapping[str, int]) -> Weights:
     places = {name: min(n / total, 1 - own) for name, n in sorted(there.items()) if not name.startswith(_OF_CPU)}
     others = [kind for kind, _ in n_bytes.most_common() if kind not in taken or not is_all_there]
     is_rest = 1 - own - sum(places.values()) > _LEAST_SHARE or (not places and others)
-    return Weights(own, tuple(others) if is_rest else (), places, _adapters(config, kernels))
+    slow = tuple(name for name in kernels.types if own and name.upper() in n_bytes and kernels.slower(name))
+    return Weights(own, tuple(others) if is_rest else (), places, _adapters(config, kernels), slow)
 
 
 def note(config: ModelConfig, weights: Weights) -> str:
@@ -93,6 +95,7 @@ def note(config: ModelConfig, weights: Weights) -> str:
         words += [f"{', '.join(weights.left)} in llama.cpp's own"]
     if weights.adapters:
         words += [f"adapters of {', '.join(weights.adapters)} in llama.cpp's own"]
+    words += map(kernels.slower, weights.slow)
     some = f"{_percent(weights.own)} of the weights" if weights.own else "no weights"
     return "; ".join((kernels.note("all weights" if weights.own == 1 else some), *words))
 

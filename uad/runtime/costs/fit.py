@@ -207,11 +207,12 @@ def fitted_beside(model: ModelConfig, role: str, n_seq: int, is_bounded: bool, n
 
 
 def _warn(error: Exception) -> None:
+    why = f"how much memory a context takes is not known ({type(error).__name__}: {error})"
+    if isinstance(error, NeedUnknownError):
+        build = native.build_info()
+        why = f"llama-cpp-python {build} does not say in known words how much memory a context takes (missing: {error})"
     _log.warning(
-        "llama-cpp-python %s does not say in known words how much memory a context takes (missing: %s): contexts are "
-        "not fitted into memory; --ctx-size N bounds them, --fit off leaves this line out",
-        native.build_info(),
-        error,
+        "%s: contexts are not fitted into memory; --ctx-size N bounds them, --fit off leaves this line out", why
     )
 
 

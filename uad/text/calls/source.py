@@ -75,7 +75,7 @@ class Following:
         """Whether the text from here on is the beginning of what may follow."""
         after_gap = self._gap.match(text, at).end()  # type: ignore[union-attr]
         if after_gap == len(text):
-            return after_gap - at < MAX_BLANKS
+            return True  # the gap itself is bounded
         if len(text) - after_gap < self._longest and text[after_gap:] in self._beginnings:
             return True
         return self._begun.match(text, at) is not None

@@ -61,14 +61,14 @@ def pyplot() -> Any:
     return plt
 
 
-def save(figure: Any, path: Path, flag: str = "--plot") -> None:
+def save(figure: Any, path: Path) -> None:
     """Write the figure, in the format that the name says, and close it. Raises ConfigError where it cannot be
     written.
     """
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{flag} {path}: cannot be written ({error})") from None
+        raise ConfigError(f"--plot {path}: cannot be written ({error})") from None
     finally:
         pyplot().close(figure)
 
