@@ -211,3 +211,46 @@ template <class T> void ready_group(const uint8_t * group, int64_t n_cells, uint
         }
     }
 }
+
+// ---- floats
+
+// Four columns of the weights at once (product.h): vectors of x have them for N columns, lane after lane.
+template <int TYPE, int N, int P> inline void float_tile(const uint8_t * group, int64_t n_cells, const float * x, float * out) {
+    constexpr int CELL = kCell * kRows * ggml::block_of(TYPE).bytes;
+    static_assert(P * kLanes == kRows, "all rows at once");
+    const uint8_t * w = group;
+    Floats sums[N][P];
+    for (auto & column : sums)
+        for (Floats & sum : column) sum = zero();
+    for (int64_t b = 0; b < n_cells; b++) {
+        Floats cell_sums[N][P];
+        for (auto & column : cell_sums)
+            for (Floats & sum : column) sum = zero();
+        for (int at = 0; at < (N < 4 ? 64 : CELL); at += 64) __builtin_prefetch(w + 4096 + at);
+        for (int k = 0; k < kCell; k += 4, w += CELL / 8, x += 4 * N) {
+            Floats values[N];
+            for (int j = 0; j < N; j++) values[j] = load(x + 4 * j);
+            times<4>([&](auto i) UAD_HERE {
+                Floats weights[P];
+                for (int p = 0; p < P; p++) {
+                    if constexpr (TYPE == ggml::F32) weights[p] = load((const float *) w + i * kRows + 4 * p);
+                    else if constexpr (TYPE == ggml::F16) {
+                        const float16x8_t two = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *) w + i * kRows + p / 2 * 8));
+                        weights[p] = p % 2 ? vcvt_high_f32_f16(two) : vcvt_f32_f16(vget_low_f16(two));
+                    } else {
+                        const Ints pair = iload(w + i / 2 * 64 + 16 * p);
+                        weights[p] = as_float(i % 2 ? iand(pair, iset((int32_t) 0xffff0000)) : left32<16>(pair));
+                    }
+                }
+                times<N>([&](auto j) UAD_HERE {
+                    constexpr int AT = decltype(i)::value * N + decltype(j)::value;
+                    for (int p = 0; p < P; p++) cell_sums[j][p] = vfmaq_laneq_f32(cell_sums[j][p], weights[p], values[AT / 4], AT % 4);
+                });
+            });
+        }
+        for (int j = 0; j < N; j++)
+            for (int p = 0; p < P; p++) sums[j][p] = add(sums[j][p], cell_sums[j][p]);
+    }
+    for (int j = 0; j < N; j++)
+        for (int p = 0; p < P; p++) store(out + j * kRows + 4 * p, sums[j][p]);
+}

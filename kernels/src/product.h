@@ -30,36 +30,55 @@ constexpr bool kScalesPairs = true;
 constexpr bool kScalesPairs = false;
 #endif
 
+// 16 values times `inverse`, to nearest, as bytes; their sum.
+inline int to_bytes(const float * x, Floats inverse, int8_t * to) {
+#if defined(UAD_NEON)
+    Ints whole[4];
+    for (int i = 0; i < 4; i++) whole[i] = to_int(mul(load(x + 4 * i), inverse));
+    auto lower = [](Ints a, Ints b) { return vuzp1q_s16(vreinterpretq_s16_s32(a), vreinterpretq_s16_s32(b)); };  // halves of both
+    const int8x16_t all = vuzp1q_s8(vreinterpretq_s8_s16(lower(whole[0], whole[1])), vreinterpretq_s8_s16(lower(whole[2], whole[3])));
+    vst1q_s8(to, all);
+    return vaddlvq_s8(all);
+#else
+    Ints total = izero();
+    for (int i = 0; i < 16; i += kLanes) {
+        const Ints whole = to_int(mul(load(x + i), inverse));
+        store_bytes(to + i, whole);
+        total = iadd(total, whole);
+    }
+    int32_t lanes[kLanes], all = 0;
+    istore(lanes, total);
+    for (int32_t lane : lanes) all += lane;
+    return all;
+#endif
+}
+
 inline void quantize(const float * x, size_t stride, int offset, Cell & c) {
     float v[kCell];
     if (stride != sizeof(float)) {
         for (int i = 0; i < kCell; i++) v[i] = *(const float *) ((const char *) x + i * stride);
         x = v;
     }
+#if defined(UAD_NEON)
+    Floats most = zero();
+    for (int i = 0; i < kCell; i += kLanes) most = max(most, abs(load(x + i)));
+    const float scale = vmaxvq_f32(most) / 127.0f;  // NaN where a value is NaN
+#else
     Floats most = zero(), unusual = zero();  // unusual: 0, but NaN where a value is not finite
     for (int i = 0; i < kCell; i += kLanes) {
         most = max(most, abs(load(x + i)));
         unusual = add(unusual, sub(load(x + i), load(x + i)));
     }
-    const float scale = greatest(most) / 127.0f + sum(unusual), inverse = scale >= 1e-37f ? 1.0f / scale : 0.0f;
+    const float scale = greatest(most) / 127.0f + sum(unusual);
+#endif
+    const float inverse = scale >= 1e-37f ? 1.0f / scale : 0.0f;
     if (!(scale <= 1e37f)) {  // then so are all results
         memset(&c, 0, sizeof(c));
         c.scale = c.scaled_sum = NAN;
         return;
     }
     int sums[2];
-    for (int half = 0; half < 2; half++) {
-        Ints total = izero();
-        for (int i = 16 * half; i < 16 * half + 16; i += kLanes) {
-            const Ints whole = to_int(mul(load(x + i), set(inverse)));
-            store_bytes(c.y + i, whole);
-            total = iadd(total, whole);
-        }
-        int32_t lanes[kLanes];
-        istore(lanes, total);
-        sums[half] = 0;
-        for (int i = 0; i < kLanes; i++) sums[half] += lanes[i];
-    }
+    for (int half = 0; half < 2; half++) sums[half] = to_bytes(x + 16 * half, set(inverse), c.y + 16 * half);
     c.scale = scale;
     c.scaled_sum = scale * (float) (sums[0] + sums[1]);
 #if defined(UAD_NEON)
@@ -373,6 +392,7 @@ constexpr int kTileBytes = 64 * 16;  // of a cell as a tile
 
 // F32 and F16: column after column of 16 rows. BF16: pairs of columns, a row's two values in each lane. Columns of a tile
 // lie beside each other, each value or pair of values as it is multiplied.
+#if !defined(UAD_NEON)  // arm.h has another one
 template <int TYPE, int N, int P> inline void float_tile(const uint8_t * group, int64_t n_cells, const float * columns, float * out) {
     constexpr int BYTES = ggml::block_of(TYPE).bytes, CELL = kCell * kRows * BYTES;
     for (int lane = 0; lane < kRows; lane += P * kLanes) {
@@ -422,6 +442,7 @@ template <int TYPE, int N, int P> inline void float_tile(const uint8_t * group, 
             for (int p = 0; p < P; p++) store(out + j * kRows + lane + p * kLanes, sums[j][p]);
     }
 }
+#endif
 
 template <int TYPE> void pack_floats(int64_t k, int64_t rows, const uint8_t * from, uint8_t * to, int64_t first, int64_t last) {
     constexpr int BYTES = ggml::block_of(TYPE).bytes, WIDTH = TYPE == ggml::BF16 ? 2 : 1;  // WIDTH: columns side by side

@@ -181,11 +181,6 @@ inline void transpose(Floats * r) {
 
 inline Ints iload(const void * p) { return vreinterpretq_s32_u8(vld1q_u8((const uint8_t *) p)); }
 inline void istore(void * p, Ints x) { vst1q_u8((uint8_t *) p, vreinterpretq_u8_s32(x)); }
-inline void store_bytes(void * p, Ints x) {
-    const int16x4_t words = vmovn_s32(x);
-    const int32_t word = vget_lane_s32(vreinterpret_s32_s8(vmovn_s16(vcombine_s16(words, words))), 0);
-    memcpy(p, &word, 4);
-}
 inline Ints iset(int32_t x) { return vdupq_n_s32(x); }
 inline Ints bytes(int x) { return vreinterpretq_s32_u8(vdupq_n_u8((uint8_t) x)); }
 inline Ints iadd(Ints a, Ints b) { return vaddq_s32(a, b); }
