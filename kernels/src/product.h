@@ -651,6 +651,7 @@ struct ProductPlan {
         weights = (const uint8_t *) whole->data + std::max<int64_t>(0, group_offset(w)) * group_bytes(*type, k);
     }
 
+    bool in_cells() const { return !type->is_float && !type->few; }  // columns are quantized
     bool in_bf16() const {  // columns
 #if defined(UAD_BF16)
         return type->few || type->number == ggml::BF16;
@@ -784,7 +785,7 @@ struct ProductPlan {
             const int64_t m = expert(use, token);
             const ColumnPlace to = place(m, places[token * ids->ne[0] + use] - ranges[m].first);
             if (use == i) fill((const char *) x->data + i * x->nb[1] + token * x->nb[2], filled = to, first, last);
-            else if (!type->is_float)
+            else if (in_cells())
                 for (int64_t b = first; b < last; b++) to.write(b, filled.read(b));
             else
                 for (int64_t u = first * units; u < last * units; u++) memcpy(to.at(u, unit), filled.at(u, unit), unit);
@@ -795,7 +796,7 @@ struct ProductPlan {
         const size_t stride = x->nb[0];
         for (int64_t b = first; b < last; b++) {
             const char * values = from + b * kCell * stride;
-            if (!type->is_float && !type->few) {
+            if (in_cells()) {
                 Cell cell;
                 quantize((const float *) values, stride, type->offset, cell);
                 to.write(b, cell);
