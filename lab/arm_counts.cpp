@@ -1,6 +1,5 @@
-// A product of weights by columns, for counting its instructions (arm_counts.py): uad|llama TYPE COLUMNS TIMES K ROWS.
+// A product of weights by columns, for counting its instructions (arm_counts.py): uad|llama TYPE COLUMNS TIMES K ROWS
 // Exit code 3: llama.cpp has no kernel for rearranged weights of this type, and multiplied them as they are.
-#include <cstdio>
 #include <cstring>
 
 #include "../kernels/tests/driver.h"
@@ -59,7 +58,11 @@ bool multiply_in_llama(const Sizes & s, std::vector<uint8_t> & file, std::vector
 
 int main(int n_words, char ** words) {
     if (n_words != 7) return 2;
-    const Sizes s{atoi(words[2]), atoi(words[3]), atoi(words[4]), atoi(words[5]), atoi(words[6])};
+    int type = -1;
+#define UAD_NAMED(NAME, NUMBER, TEXT, COLUMNS, BYTES) if (!strcmp(words[2], TEXT)) type = NUMBER;
+    UAD_TYPES(UAD_NAMED)
+    if (type < 0) return 2;
+    const Sizes s{type, atoi(words[3]), atoi(words[4]), atoi(words[5]), atoi(words[6])};
     const ggml::Block block = ggml::block_of(s.type);
     std::vector<uint8_t> file((size_t) (s.k / block.columns) * block.bytes * s.rows, 1);
     std::vector<float> x((size_t) s.k * s.n, 1.0f);

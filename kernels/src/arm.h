@@ -89,7 +89,8 @@ template <class T, int R, int S, int H> UAD_INLINE Ints row_values(const uint8_t
 #endif
 }
 
-// A cell that is unpacked for several tiles of columns
+// Whether cells are unpacked for several tiles of columns: bytes with a scale for each lie so in memory.
+template <class T> constexpr bool is_made_ready = T::IN_BYTES || T::BITS < 8;
 template <class T> struct ReadyCell {
     Ints values[4][8];
     RowScales<T> scales[4];
@@ -163,9 +164,8 @@ UAD_INLINE void add_rows(const uint8_t *& weights, Values values, const RowScale
 template <class T, int N> inline void quantized_tile(const uint8_t * group, const uint8_t * ready, int64_t n_cells, const Cell * y, float * out) {
     using At = Place<T>;
     Floats sums[4][N];
-    for (auto & rows : sums)
-        for (Floats & sum : rows) sum = zero();
-    if (ready) {
+    times<4 * N>([&](auto i) UAD_HERE { sums[i / N][i % N] = zero(); });
+    if (is_made_ready<T> && ready) {
         for (int64_t b = 0; b < n_cells; b++, ready += sizeof(ReadyCell<T>), y += N)
             times<4>([&](auto r) UAD_HERE {
                 auto values = [&](const uint8_t * cell, auto s, auto h) UAD_HERE { return ((const ReadyCell<T> *) cell)->values[r][2 * s + h]; };
@@ -186,13 +186,14 @@ template <class T, int N> inline void quantized_tile(const uint8_t * group, cons
             }
         }
     }
-    for (int r = 0; r < 4; r++)
-        for (int v = 0; v < N; v++)
-            if (!is_pair<N>(v)) store(out + v * kRows + 4 * r, sums[r][v]);
-            else if (v < PAIRS<N>) {
-                store(out + 2 * v * kRows + 4 * r, vuzp1q_f32(sums[r][v], sums[r][v + PAIRS<N>]));
-                store(out + (2 * v + 1) * kRows + 4 * r, vuzp2q_f32(sums[r][v], sums[r][v + PAIRS<N>]));
-            }
+    times<4 * N>([&](auto i) UAD_HERE {
+        constexpr int R = decltype(i)::value / N, V = decltype(i)::value % N;
+        if constexpr (!is_pair<N>(V)) store(out + V * kRows + 4 * R, sums[R][V]);
+        else if constexpr (V < PAIRS<N>) {
+            store(out + 2 * V * kRows + 4 * R, vuzp1q_f32(sums[R][V], sums[R][V + PAIRS<N>]));
+            store(out + (2 * V + 1) * kRows + 4 * R, vuzp2q_f32(sums[R][V], sums[R][V + PAIRS<N>]));
+        }
+    });
 }
 
 template <class T> void ready_group(const uint8_t * group, int64_t n_cells, uint8_t * to) {

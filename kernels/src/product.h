@@ -551,7 +551,7 @@ template <int TYPE> constexpr WeightType row_of() {
         row = {TYPE, T::COLUMNS, column_offset<T>(), tile_columns<T>(), false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
         set_tiles<TYPE, tile_columns<T>()>(row);
 #if defined(UAD_NEON)
-        if constexpr (T::IN_BYTES || T::BITS < 8) row.unpack = ready_group<T>, row.unpacked_cell = sizeof(ReadyCell<T>);
+        if constexpr (is_made_ready<T>) row.unpack = ready_group<T>, row.unpacked_cell = sizeof(ReadyCell<T>);
 #else
         if constexpr (T::IN_BYTES) row.unpack = unpack_group<T>;
 #endif

@@ -38,7 +38,7 @@ def output(
     missing.
     """
     objects = [str(object_of(folder, compiler, flags, source)) for source in sources]
-    _require(*runner)
+    require(*runner)
     program = compiled([compiler, *flags, *objects, "-pthread"], folder)
     ran = subprocess.run([*runner, str(program), *words], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -47,14 +47,14 @@ def output(
 
 def object_of(folder: Path, compiler: str, flags: tuple[str, ...], source: str) -> Path:
     """The compiled source, which several programs share."""
-    _require(compiler)
+    require(compiler)
     command = [compiler, "-std=c++17", "-O1", "-ffp-contract=off", "-Wno-psabi", *flags, f"-I{KERNELS / 'src'}"]
     return compiled([*command, "-c", str(KERNELS / source)], folder)
 
 
 def kinds_as_installed(compiler: str, folder: Path) -> dict[str, Path]:
     """The object of each kind of processor, compiled with the flags of CMakeLists.txt, by the kind's name."""
-    _require("cmake", "nm", compiler)
+    require("cmake", "nm", compiler)
     machine = "aarch64" if compiler == ARM_COMPILER else "x86_64"
     if machine == "x86_64" != platform.machine():
         pytest.skip("no compiler for x86-64")
@@ -75,7 +75,7 @@ def kinds_as_installed(compiler: str, folder: Path) -> dict[str, Path]:
     return made
 
 
-def _require(*tools: str) -> None:
+def require(*tools: str) -> None:
     for tool in tools:
         if shutil.which(tool) is None:
             pytest.skip(f"no {tool}")
