@@ -26,7 +26,7 @@ template <int N> UAD_INLINE Floats scaled_sum_of(const Cell * y, int v) { return
 
 template <int N> UAD_INLINE Ints off_of(const Cell * y, int v, int half) { return value<N>(y, v, offsetof(Cell, off) + 4 * half); }
 
-// What four rows have, for the lanes of vector v.
+// Numbers of four rows, for the lanes of vector v.
 template <int N> UAD_INLINE Ints spread(Ints rows, int v) {
     return !is_pair<N>(v) ? rows : v < PAIRS<N> ? vzip1q_s32(rows, rows) : vzip2q_s32(rows, rows);
 }
@@ -114,7 +114,7 @@ template <class T, int N> UAD_INLINE void add_scaled(const Ints (&dot)[2], const
     }
 }
 
-// Compilers take what follows after what was before then, with sums in memory, rather than both at once in too few registers.
+// Keeps compilers from mixing the parts before and after it, which together need too many registers. Sums lie in memory here.
 template <bool IS_LONG, class Sums> UAD_INLINE void separate(Sums & sums, const uint8_t *& weights) {
     if constexpr (IS_LONG) asm("" : "+m"(sums), "+r"(weights));
 }
