@@ -5,8 +5,8 @@
         quantize(Path('large-q8_0.gguf'), Path('large.gguf'), 15)"                       # 15: Q4_K_M
     python lab/large.py large.gguf SMOLLM2.gguf QWEN-0.5B.gguf --llama-server PROGRAM
 
-One prompt of each category goes to all sides in a shuffled order, greedy. Both servers are loaded all the time. No
-earlier answers are looked up, since each side writes the same text.
+One prompt of each category goes to all sides in a shuffled order, greedy. All prompts go round --passes times; medians
+count. Both servers are loaded all the time. No earlier answers are looked up, since each side writes the same text.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import argparse
 import random
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 from typing import Any
 
 from overhead import free_port, serving
@@ -56,30 +57,31 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("drafts", type=Path, nargs="+")
     parser.add_argument("--llama-server", metavar="PROGRAM", required=True)
     parser.add_argument("--predict", type=int, default=80)
+    parser.add_argument("--passes", type=int, default=1)
     given = parser.parse_args(argv)
     port = str(free_port())
     usual = ["-m", str(given.target), "-c", "4096", "-np", "1"]
     own = [word for draft in given.drafts for word in ("--draft", str(draft))]
     peer = [given.llama_server, *usual, "--host", "127.0.0.1", "--port", port]
     uad = python("uad", "serve", *usual, *own, "--port", "0", "--spec-suffix-store-size", "0")
-    speeds: dict[str, list[float]] = {name: [] for name in sides(given.drafts)}
-    n_different = 0
+    names, categories = tuple(sides(given.drafts)), workloads.category_names()
+    speeds = {(name, category): list[float]() for name in names for category in categories}
+    texts = {category: set[str]() for category in categories}
     with serving(peer, f"http://127.0.0.1:{port}") as of_peer, serving(uad) as of_uad:
-        for category in workloads.category_names():
+        for turn, category in product(range(given.passes), categories):
             prompt = workloads.load(str(workloads.CATEGORY_DIR / f"{category}.toml")).prompts[0]
             asked = list(sides(given.drafts).items())
-            random.Random(category).shuffle(asked)
-            texts = set[str]()
+            random.Random(f"{category}{turn or ''}").shuffle(asked)
             for name, words in asked:
                 speed, text = answer(of_peer if name == PEER else of_uad, prompt.text, given.predict, words)
-                speeds[name].append(speed)
-                texts |= {text} if name != PEER else set()
-            n_different += len(texts) > 1
-            print(category, *(f"{name} {found[-1]:.1f}" for name, found in speeds.items()), sep=", ", flush=True)
-    for name, found in speeds.items():
-        ratios = [own / other for own, other in zip(found, speeds[PEER], strict=True)]
+                speeds[name, category].append(speed)
+                texts[category] |= {text} if name != PEER else set()
+            print(category, *(f"{name} {speeds[name, category][-1]:.1f}" for name in names), sep=", ", flush=True)
+    for name in names:
+        ratios = [median(speeds[name, of]) / median(speeds[PEER, of]) for of in categories]
         print(f"{name}: {geometric_mean(ratios):.2f}, worst {min(ratios):.2f}, best {max(ratios):.2f}")
-    print(f"texts of uad that differ: {n_different} of {len(speeds[PEER])}")
+    n_different = sum(len(found) > 1 for found in texts.values())
+    print(f"texts of uad that differ: {n_different} of {len(categories)}")
     return 1 if n_different else 0
 
 

@@ -146,7 +146,7 @@ def main() -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--target", required=True)
-    parser.add_argument("--draft", required=True)
+    parser.add_argument("--draft", required=True, action="append", help="again for a second one")
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--most", type=int, default=40, help="ids of the longest answer")
     parser.add_argument("--seed", type=int, default=1)
@@ -165,7 +165,8 @@ def main() -> int:
             return use(server.url.rstrip("/"))
 
     known = with_server("plain", ["--no-draft", "-np", "1", "--no-cache-prompt"], lambda url: alone(url, jobs))
-    drafts = ["--draft", args.draft, "-np", str(AT_ONCE), "--metrics", "--spec-policy", args.spec_policy]
+    named = [word for draft in args.draft for word in ("--draft", draft)]
+    drafts = [*named, "-np", str(AT_ONCE), "--metrics", "--spec-policy", args.spec_policy]
     found, counts = with_server("drafted", drafts, lambda url: (beside(url, jobs, known), drafted(url)))
     differing = [(part, text) for part, text in found if text != known[part[0]][part[1]]]
     for (i, turn), text in differing:

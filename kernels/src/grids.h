@@ -110,8 +110,15 @@ struct Grid : Layout<TYPE, 8, SCALE, OFFSET, N_SCALES> {
                     constexpr int v = decltype(vector)::value;
                     Ints both = iload(from + v * 64 + lane);
                     if constexpr (SIGNS == Signs::Values) both = ior(both, iand(moved<v, 3>(signs), bytes(0x88)));
-                    istore(to + v * 128 + lane, look_up(T::VALUES, iand(both, bytes(15))));
-                    istore(to + v * 128 + 64 + lane, look_up(T::VALUES, iand(right<4>(both), bytes(15))));
+                    const Ints even = look_up(T::VALUES, iand(both, bytes(15))), odd = look_up(T::VALUES, field<4, 0, 4>(both));
+#if defined(UAD_I8MM)
+                    uint8_t * rows = to + (lane / 16 + v / 2 * 4) * 64 + v % 2 * 16;  // word_at(2 v, lane / 4)
+                    istore(rows, vzip1q_s32(even, odd));
+                    istore(rows + 32, vzip2q_s32(even, odd));
+#else
+                    istore(to + v * 128 + lane, even);
+                    istore(to + v * 128 + 64 + lane, odd);
+#endif
                 });
             }
         }
@@ -251,13 +258,14 @@ template <> struct Format<ggml::TQ1_0> : Layout<ggml::TQ1_0, 8, Scale::Whole, 2>
         digits(p + 48, 4, 4);
     }
     static void pack(const Row * rows, uint8_t * cells) {
+        uint8_t q[64 + 1][kRows][4];
+        memset(q[64], 2, sizeof(q[64]));
+        for (int step = 0; step < 64; step++)
+            for (int r = 0; r < kRows; r++) memcpy(q[step / 8 * 8 + word_at(step % 8, r).step][word_at(step % 8, r).lane], rows[r].q + 4 * step, 4);
         for (int v = 0; v < VECTORS; v++)
             for (int i = 0; i < 4 * kRows; i++) {
                 int number = 0;
-                for (int t = 0; t < 5; t++) {
-                    const int step = v + t * VECTORS;
-                    number = 3 * number + (step < 64 ? 2 - rows[i / 4].q[4 * step + i % 4] : 0);
-                }
+                for (int t = 0; t < 5; t++) number = 3 * number + 2 - q[v + t * VECTORS][i / 4][i % 4];
                 cells[v * 64 + i] = (uint8_t) ((number * 256 + 242) / 243);
             }
     }

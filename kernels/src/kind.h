@@ -69,7 +69,7 @@ struct Kind {
     void (*of_activations)(ggml::Compute * compute, ggml::Tensor * op);
 };
 
-extern const Kind amx, avx512bf16, avx512, avxvnni, avx2, neon;
+extern const Kind amx, avx512bf16, avx512, avxvnni, avx2, i8mm, neon;
 
 // What threads share in an operation's scratch: the task that is taken next.
 using NextTask = std::atomic<int64_t>;

@@ -16,6 +16,8 @@
 #endif
 #if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -71,14 +73,19 @@ bool runs(const Kind & one) {
 }
 const Kind * const kinds[] = {&amx, &avx512bf16, &avx512, &avxvnni, &avx2};
 #elif defined(__aarch64__)
-bool runs(const Kind &) {
+bool runs(const Kind & one) {
 #if defined(__linux__)
-    return getauxval(AT_HWCAP) & (1 << 20);  // dot products of bytes (HWCAP_ASIMDDP)
+    const bool has_dots = getauxval(AT_HWCAP) >> 20 & 1;  // of bytes (HWCAP_ASIMDDP)
+    return has_dots && (&one == &neon || (getauxval(AT_HWCAP2) >> 13 & 1));  // HWCAP2_I8MM
+#elif defined(__APPLE__)
+    int has = 0;
+    size_t size = sizeof(has);
+    return &one == &neon || (sysctlbyname("hw.optional.arm.FEAT_I8MM", &has, &size, nullptr, 0) == 0 && has);
 #else
-    return true;  // all of Apple's
+    return &one == &neon;
 #endif
 }
-const Kind * const kinds[] = {&neon};
+const Kind * const kinds[] = {&i8mm, &neon};
 #endif
 
 // ---- parts that may be switched off

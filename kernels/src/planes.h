@@ -14,6 +14,18 @@ constexpr int kRows = kGroup;  // of a group
 constexpr int kCell = 32;  // columns of a cell
 constexpr int kBytes = kRows * kCell;  // of a cell that is unpacked
 
+// Where step i of row r lies. For i8mm two steps of two rows come together: 16 bytes that are multiplied at once.
+struct Word {
+    int step, lane;
+};
+constexpr Word word_at(int i, int r) {
+#if defined(UAD_I8MM)
+    return {r / 4 + i / 4 * 4, r / 2 % 2 * 8 + i / 2 % 2 * 4 + r % 2 * 2 + i % 2};
+#else
+    return {i, r};
+#endif
+}
+
 // How a cell is scaled. With s the sum of a column's quantized values, S its scale:
 enum class Scale {
     Whole,   // d S dot                                Q8_0 Q4_0 Q5_0 IQ4_NL MXFP4 IQ4_XS Q1_0 Q2_0 TQ1_0 TQ2_0 IQ1_S IQ2_XXS IQ3_XXS IQ3_S
@@ -262,7 +274,7 @@ template <class T> struct Place {
     static constexpr int BLOCK = CELLS + CELL * N_CELLS;
 };
 
-// The 16 rows' 32 values of a cell into planes. w[i][r]: step i of row r.
+// The 16 rows' 32 values of a cell into planes. w: word_at says where each step of a row is.
 template <class T> inline void pack(const uint32_t w[8][kRows], uint8_t * cell) {
     using At = Place<T>;
     uint32_t * out = (uint32_t *) cell;
@@ -306,7 +318,7 @@ template <class T> void pack_groups(int64_t k, int64_t rows, const uint8_t * fro
             else for (int c = 0; c < At::N_CELLS; c++) {
                 uint32_t w[8][kRows];
                 for (int r = 0; r < kRows; r++)
-                    for (int i = 0; i < 8; i++) memcpy(&w[i][r], row[r].q + kCell * c + 4 * i, 4);
+                    for (int i = 0; i < 8; i++) memcpy(&w[word_at(i, r).step][word_at(i, r).lane], row[r].q + kCell * c + 4 * i, 4);
                 pack<T>(w, block + At::CELLS + At::CELL * c);
             }
         }

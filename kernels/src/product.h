@@ -10,12 +10,17 @@
 struct Cell {
     int8_t y[kCell];
     float scale;      // S
+#if defined(UAD_NEON)
+    float scaled_sum; // S times the sum of y
+    int32_t off[2];   // minus the weights' offset times the sum of each half of y
+#else
     union {
         float scaled_sum;   // S times the sum of y
         int32_t first_off;  // where weights begin at offsets of halves: `off` of the first half, and `off` is the second's
     };
     int32_t off;      // minus the weights' offset times the sum of y
     int16_t sum[2];   // of each half of y
+#endif
 };
 
 #if defined(UAD_AVX512) || defined(UAD_AVXVNNI)
@@ -32,39 +37,62 @@ constexpr bool kScalesPairs = false;
 // Whether a dot product of half a cell begins with what the weights' offset adds. Where pairs are scaled it is no sum of its own.
 template <class T> constexpr bool kOffsInHalves = T::SCALE == Scale::Halves && !kScalesPairs;
 
-inline void quantize(const float * x, size_t stride, int offset, bool offs_in_halves, Cell & c) {
+// 16 values times `inverse`, to nearest, as bytes; their sum.
+inline int to_bytes(const float * x, Floats inverse, int8_t * to) {
+#if defined(UAD_NEON)
+    Ints whole[4];
+    for (int i = 0; i < 4; i++) whole[i] = to_int(mul(load(x + 4 * i), inverse));
+    auto lower = [](Ints a, Ints b) { return vuzp1q_s16(vreinterpretq_s16_s32(a), vreinterpretq_s16_s32(b)); };  // halves of both
+    const int8x16_t all = vuzp1q_s8(vreinterpretq_s8_s16(lower(whole[0], whole[1])), vreinterpretq_s8_s16(lower(whole[2], whole[3])));
+    vst1q_s8(to, all);
+    return vaddlvq_s8(all);
+#else
+    Floats total = zero();  // of whole numbers
+    for (int i = 0; i < 16; i += kLanes) {
+        const Ints whole = to_int(mul(load(x + i), inverse));
+        store_bytes(to + i, whole);
+        total = add(total, to_float(whole));
+    }
+    return (int) sum(total);
+#endif
+}
+
+inline void quantize(const float * x, size_t stride, int offset, [[maybe_unused]] bool offs_in_halves, Cell & c) {
     float v[kCell];
     if (stride != sizeof(float)) {
         for (int i = 0; i < kCell; i++) v[i] = *(const float *) ((const char *) x + i * stride);
         x = v;
     }
+#if defined(UAD_NEON)
+    Floats most = zero();
+    for (int i = 0; i < kCell; i += kLanes) most = max(most, abs(load(x + i)));
+    const float scale = vmaxvq_f32(most) / 127.0f;  // NaN where a value is NaN
+#else
     Floats most = zero(), unusual = zero();  // unusual: 0, but NaN where a value is not finite
     for (int i = 0; i < kCell; i += kLanes) {
         most = max(most, abs(load(x + i)));
         unusual = add(unusual, sub(load(x + i), load(x + i)));
     }
-    const float scale = greatest(most) / 127.0f + sum(unusual), inverse = scale >= 1e-37f ? 1.0f / scale : 0.0f;
+    const float scale = greatest(most) / 127.0f + sum(unusual);
+#endif
+    const float inverse = scale >= 1e-37f ? 1.0f / scale : 0.0f;
     if (!(scale <= 1e37f)) {  // then so are all results
         memset(&c, 0, sizeof(c));
         c.scale = c.scaled_sum = NAN;
         return;
     }
     int sums[2];
-    for (int half = 0; half < 2; half++) {
-        Floats total = zero();  // of whole numbers
-        for (int i = 16 * half; i < 16 * half + 16; i += kLanes) {
-            const Ints whole = to_int(mul(load(x + i), set(inverse)));
-            store_bytes(c.y + i, whole);
-            total = add(total, to_float(whole));
-        }
-        sums[half] = (int) sum(total);
-    }
+    for (int half = 0; half < 2; half++) sums[half] = to_bytes(x + 16 * half, set(inverse), c.y + 16 * half);
     c.scale = scale;
     c.scaled_sum = scale * (float) (sums[0] + sums[1]);
+#if defined(UAD_NEON)
+    for (int half = 0; half < 2; half++) c.off[half] = -offset * sums[half];
+#else
     c.off = -offset * (offs_in_halves ? sums[1] : sums[0] + sums[1]);
     if (offs_in_halves) c.first_off = -offset * sums[0];
     c.sum[0] = (int16_t) sums[0];
     c.sum[1] = (int16_t) sums[1];
+#endif
 }
 
 // ---- dot products of bytes
@@ -137,26 +165,9 @@ template <class T> struct Dot {
 };
 inline Ints two(Ints low, Ints high) { return ior(iand(low, iset(0xffff)), left32<16>(high)); }
 inline Ints dot_two(Ints pair, Ints sums) { return _mm256_madd_epi16(pair, sums); }
-#else
-struct Weight {
-    Ints q;
-};
-template <class T> inline Weight weight(Ints q) { return {q}; }
-template <class T> struct Dot {
-    static constexpr int AT_ONCE = 1;
-    Ints total;
-    template <int i, int n, bool is_first> void step(const Weight & w, Ints y, Ints) { total = vdotq_s32(total, vreinterpretq_s8_s32(w.q), vreinterpretq_s8_s32(y)); }
-};
-inline Ints two(Ints low, Ints high) { return ior(iand(low, iset(0xffff)), left32<16>(high)); }
-inline Ints dot_two(Ints pair, Ints sums) {
-    const int16x8_t a = vreinterpretq_s16_s32(pair), b = vreinterpretq_s16_s32(sums);
-    return vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(b)), vmull_s16(vget_high_s16(a), vget_high_s16(b)));
-}
 #endif
 
 // ---- a tile: 16 rows of weights by N columns, in P vectors of rows at once
-
-#define UAD_INLINE inline __attribute__((always_inline))  // sums and dots have to stay in registers
 
 // Step i of a cell's values, unpacked. cell: at the first of the 4 kLanes bytes that these lanes have of each vector.
 template <class T, int i> inline Ints unpacked(const uint8_t * cell) {
@@ -164,17 +175,12 @@ template <class T, int i> inline Ints unpacked(const uint8_t * cell) {
     auto plane = [&](int at, int n_vectors) { return iload(cell + at + i % n_vectors * 64); };
     if constexpr (T::BITS == 8) return plane(0, 8);
     Ints q{};
-    if constexpr (T::BITS == 4 || T::BITS == 5 || T::BITS == 6)
-        q = iand(moved<i / 4 * 4, 0>(plane(At::FOUR_BITS, 4)), bytes(15));
-    if constexpr (T::BITS == 2 || T::BITS == 3)
-        q = iand(moved<i / 2 * 2, 0>(plane(At::TWO_BITS, 2)), bytes(3));
-    if constexpr (T::BITS == 6)
-        q = ior(q, iand(moved<i / 2 * 2, 4>(plane(At::TWO_BITS, 2)), bytes(48)));
-    if constexpr (T::BITS == 5)
-        q = ior(q, iand(moved<i, 4>(plane(At::ONE_BIT, 1)), bytes(16)));
-    if constexpr (T::BITS == 3)
-        q = ior(q, iand(moved<i, 2>(plane(At::ONE_BIT, 1)), bytes(4)));
-    if constexpr (T::BITS == 1) q = iand(moved<i, 1>(plane(At::ONE_BIT, 1)), bytes(2));
+    if constexpr (T::BITS == 4 || T::BITS == 5 || T::BITS == 6) q = field<i / 4 * 4, 0, 4>(plane(At::FOUR_BITS, 4));
+    if constexpr (T::BITS == 2 || T::BITS == 3) q = field<i / 2 * 2, 0, 2>(plane(At::TWO_BITS, 2));
+    if constexpr (T::BITS == 6) q = ior(q, field<i / 2 * 2, 4, 2>(plane(At::TWO_BITS, 2)));
+    if constexpr (T::BITS == 5) q = ior(q, field<i, 4, 1>(plane(At::ONE_BIT, 1)));
+    if constexpr (T::BITS == 3) q = ior(q, field<i, 2, 1>(plane(At::ONE_BIT, 1)));
+    if constexpr (T::BITS == 1) q = field<i, 1, 1>(plane(At::ONE_BIT, 1));
     if constexpr (T::HAS_TABLE) q = look_up(T::TABLE, q);
     return q;
 }
@@ -187,6 +193,18 @@ template <class T> inline Floats block_scale(const uint8_t * p) {  // p: of kLan
     else return halves((const uint16_t *) p);
 }
 
+// Scales of kLanes rows' cells that lie in nibbles, those of the low or the high ones.
+template <class T, bool IS_HIGH> UAD_INLINE Ints odd_scale(Ints nibbles) {
+    const Ints n = iand(IS_HIGH ? right<4>(nibbles) : nibbles, iset(T::MOST));
+    return iadd(iadd(n, n), iset(1));
+}
+
+// kLanes numbers of 7 bits: an exponent of 4, a mantissa of 3; halved, as the values are doubled.
+inline Floats small_floats(const uint8_t * p) { return mul(as_float(left32<20>(unsigned_bytes(p))), set(0x1p119f)); }
+
+#if defined(UAD_NEON)
+#include "arm.h"
+#else
 // A block's weights, for P vectors of rows: those of a group, then those of the next. cells: where they are, unpacked or not.
 // next, next_cells: bytes from a group's block, and from its cells, to those of the next one.
 template <class T, int P> struct BlockRows {
@@ -210,12 +228,6 @@ template <class T, int P> struct BlockRows {
         return cells + c * (T::IN_BYTES ? kBytes : Place<T>::CELL) + p * kLanes / kRows * next_cells + p * kLanes % kRows * 4;
     }
 };
-
-// Scales of kLanes rows' cells that lie in nibbles, those of the low or the high ones.
-template <class T, bool IS_HIGH> UAD_INLINE Ints odd_scale(Ints nibbles) {
-    const Ints n = iand(IS_HIGH ? right<4>(nibbles) : nibbles, iset(T::MOST));
-    return iadd(iadd(n, n), iset(1));
-}
 
 // Scale and minimum of cell c, for vector p of rows, of types with one scale for a cell.
 template <class T, int P> UAD_INLINE Floats whole_scale(const BlockRows<T, P> & rows, int p, int c) {
@@ -325,9 +337,6 @@ template <class T, int N, int P> UAD_INLINE void add_halved_cell(const BlockRows
         }
 }
 
-// kLanes numbers of 7 bits: an exponent of 4, a mantissa of 3; halved, as the values are doubled.
-inline Floats small_floats(const uint8_t * p) { return mul(as_float(left32<20>(unsigned_bytes(p))), set(0x1p119f)); }
-
 // sums += cell c of a block with a float for each 16 columns.
 template <class T, int N, int P> UAD_INLINE void add_cell_of_floats(const BlockRows<T, P> & rows, int c, const Cell * columns, Floats (&sums)[N][P]) {
     Ints ones[P];
@@ -379,6 +388,8 @@ inline void quantized_tile(const uint8_t * group, const uint8_t * unpacked, int6
     });
 }
 
+#endif
+
 constexpr int kMostColumns = 16;    // of any tile
 constexpr int kNarrow = 8;          // up to this width there is a tile of each
 
@@ -396,6 +407,7 @@ constexpr int kTileBytes = 64 * 16;  // of a cell as a tile
 
 // F32 and F16: column after column of 16 rows. BF16: pairs of columns, a row's two values in each lane. Columns of a tile
 // lie beside each other, each value or pair of values as it is multiplied.
+#if !defined(UAD_NEON)  // arm.h has another one
 template <int TYPE, int N, int P> inline void float_tile(const uint8_t * group, int64_t n_cells, const float * columns, float * out) {
     constexpr int BYTES = ggml::block_of(TYPE).bytes, CELL = kCell * kRows * BYTES;
     for (int lane = 0; lane < kRows; lane += P * kLanes) {
@@ -445,6 +457,7 @@ template <int TYPE, int N, int P> inline void float_tile(const uint8_t * group, 
             for (int p = 0; p < P; p++) store(out + j * kRows + lane + p * kLanes, sums[j][p]);
     }
 }
+#endif
 
 template <int TYPE> void pack_floats(int64_t k, int64_t rows, const uint8_t * from, uint8_t * to, int64_t first, int64_t last) {
     constexpr int BYTES = ggml::block_of(TYPE).bytes, WIDTH = TYPE == ggml::BF16 ? 2 : 1;  // WIDTH: columns side by side
@@ -471,7 +484,7 @@ template <int TYPE> void pack_floats(int64_t k, int64_t rows, const uint8_t * fr
 #if defined(UAD_AVX512)
 constexpr int kTile = 16, kParts = 1, kFloatTile = 8, kFloatParts = 1;
 #elif defined(UAD_NEON)
-constexpr int kTile = 4, kParts = 4, kFloatTile = 4, kFloatParts = 4;
+constexpr int kTile = 8, kParts = 4, kFloatTile = 4, kFloatParts = 4;
 #else
 constexpr int kTile = 8, kParts = 2, kFloatTile = 6, kFloatParts = 2;
 #endif
@@ -497,8 +510,9 @@ struct WeightType {
     void (*tiles[kMostColumns + 1])(const uint8_t * group, const uint8_t * unpacked, int64_t n_cells, const void * columns, float * out);
     // two groups by kNarrow columns; null where one after the other is as fast
     void (*pair)(const uint8_t * group, const uint8_t * unpacked, int64_t n_cells, const void * columns, float * out) = nullptr;
-    // unpacks a group for several tiles of columns, for types that have to be
+    // unpacks a group for several tiles of columns, for types that have to be; bytes of a cell then
     void (*unpack)(const uint8_t * group, int64_t n_cells, uint8_t * to) = nullptr;
+    size_t unpacked_cell = kBytes;
     // On matrix units: up to kFew columns, and a group's cells as tiles for more, unless they lie so.
     void (*few)(const uint8_t * group, int64_t n_cells, const void * columns, int n, float * out) = nullptr;
     void (*to_tiles)(const uint8_t * group, int64_t first_cell, int64_t n_cells, char * to) = nullptr;
@@ -512,7 +526,11 @@ template <int TYPE, int N, int P = kParts> void one_tile(const uint8_t * group, 
         float_tile<TYPE, N, kFloatParts>(group, n_cells, (const float *) columns, out);
     } else {
         static_assert(N <= tile_columns<Format<TYPE>>(), "there is no tile of this width");
+#if defined(UAD_NEON)
+        quantized_tile<Format<TYPE>, N>(group, unpacked, n_cells, (const Cell *) columns, out);
+#else
         quantized_tile<Format<TYPE>, N, P>(group, unpacked, n_cells, (const Cell *) columns, out);
+#endif
     }
 }
 
@@ -522,6 +540,13 @@ template <int TYPE, int MOST> constexpr void set_tiles(WeightType & row) {
         constexpr int n = decltype(i)::value + 1;
         if constexpr (n <= kNarrow || n % 4 == 0) row.tiles[n] = one_tile<TYPE, n>;
     });
+}
+
+template <class T> constexpr int column_offset() {
+#if defined(UAD_NEON)
+    if (T::SCALE == Scale::HalvesMin) return -1;  // the sums themselves
+#endif
+    return T::SIGNED ? kBias : T::OFFSET;
 }
 
 template <int TYPE> constexpr WeightType row_of() {
@@ -543,11 +568,15 @@ template <int TYPE> constexpr WeightType row_of() {
         set_tiles<TYPE, kFloatTile>(row);
     } else {
         using T = Format<TYPE>;
-        row = {TYPE, T::COLUMNS, T::SIGNED ? kBias : T::OFFSET, kOffsInHalves<T>, tile_columns<T>(), false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
+        row = {TYPE, T::COLUMNS, column_offset<T>(), kOffsInHalves<T>, tile_columns<T>(), false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
         set_tiles<TYPE, tile_columns<T>()>(row);
+#if defined(UAD_NEON)
+        if constexpr (is_made_ready<T>) row.unpack = ready_group<T>, row.unpacked_cell = sizeof(ReadyCell<T>);
+#else
         if constexpr (T::IN_BYTES) row.unpack = unpack_group<T>;
         // loads of columns bound tiles there: two groups share them
         if constexpr (T::SCALE == Scale::Whole && !T::IN_BYTES && kLanes == kRows) row.pair = one_tile<TYPE, kNarrow, 2>;
+#endif
     }
     return row;
 }
@@ -644,6 +673,7 @@ struct ProductPlan {
         weights = (const uint8_t *) whole->data + std::max<int64_t>(0, group_offset(w)) * group_bytes(*type, k);
     }
 
+    bool in_cells() const { return !type->is_float && !type->few; }  // columns are quantized
     bool in_bf16() const {  // columns
 #if defined(UAD_BF16)
         return type->few || type->number == ggml::BF16;
@@ -663,7 +693,7 @@ struct ProductPlan {
     bool is_many(int64_t n) const { return type->few && n > kFew; }
 
     // Groups that a thread unpacks at once: they stay in a near cache beside the columns of a tile.
-    int64_t unpacked_group() const { return is_many(n_columns) ? kPanel * kTileBytes : n_cells * kBytes; }
+    int64_t unpacked_group() const { return is_many(n_columns) ? kPanel * kTileBytes : n_cells * (int64_t) type->unpacked_cell; }
     int64_t most_unpacked() const {
         if (is_many(n_columns)) return type->to_tiles ? kManyGroups : 0;
         return type->unpack && n_columns > widest_of_many() ? std::max<int64_t>(1, (128 << 10) / unpacked_group()) : 0;
@@ -742,6 +772,25 @@ struct ProductPlan {
         char * tile;
         int64_t n, j;
         char * at(int64_t i, size_t unit) const { return tile + (i * n + j) * unit; }
+
+        // Cell b is written, or read.
+        void write(int64_t b, const Cell & cell) const { move(b, (char *) &cell, [](char * in_cell, char * here, size_t size) { memcpy(here, in_cell, size); }); }
+        Cell read(int64_t b) const {
+            Cell cell;
+            move(b, (char *) &cell, [](char * in_cell, char * here, size_t size) { memcpy(in_cell, here, size); });
+            return cell;
+        }
+        template <class Move> void move(int64_t b, char * cell, Move move) const {
+#if defined(UAD_I8MM)
+            if (j / 2 * 2 + 1 < n) {  // cells of two columns lie in each other: eight values of both, then numbers of both
+                char * pair = tile + (b * n + j / 2 * 2) * sizeof(Cell);
+                for (size_t i = 0; i < kCell; i += 8) move(cell + i, pair + 2 * i + j % 2 * 8, 8);
+                for (size_t i = kCell; i < sizeof(Cell); i += 4) move(cell + i, pair + 2 * i + j % 2 * 4, 4);
+                return;
+            }
+#endif
+            move(cell, at(b, sizeof(Cell)), sizeof(Cell));
+        }
     };
     ColumnPlace place(int64_t m, int64_t at) const {
         const ColumnRange range = this->range(m);
@@ -762,6 +811,8 @@ struct ProductPlan {
             const int64_t m = expert(use, token);
             const ColumnPlace to = place(m, places[token * ids->ne[0] + use] - ranges[m].first);
             if (use == i) fill((const char *) x->data + i * x->nb[1] + token * x->nb[2], filled = to, first, last);
+            else if (in_cells())
+                for (int64_t b = first; b < last; b++) to.write(b, filled.read(b));
             else
                 for (int64_t u = first * units; u < last * units; u++) memcpy(to.at(u, unit), filled.at(u, unit), unit);
         }
@@ -771,8 +822,10 @@ struct ProductPlan {
         const size_t stride = x->nb[0];
         for (int64_t b = first; b < last; b++) {
             const char * values = from + b * kCell * stride;
-            if (!type->is_float && !type->few) {
-                quantize((const float *) values, stride, type->offset, type->offs_in_halves, *(Cell *) to.at(b, sizeof(Cell)));
+            if (in_cells()) {
+                Cell cell;
+                quantize((const float *) values, stride, type->offset, type->offs_in_halves, cell);
+                to.write(b, cell);
                 continue;
             }
             float v[kCell];

@@ -197,11 +197,6 @@ template <int n> inline Floats swapped(Floats x) {
 
 inline Ints iload(const void * p) { return vreinterpretq_s32_u8(vld1q_u8((const uint8_t *) p)); }
 inline void istore(void * p, Ints x) { vst1q_u8((uint8_t *) p, vreinterpretq_u8_s32(x)); }
-inline void store_bytes(void * p, Ints x) {
-    const int16x4_t words = vmovn_s32(x);
-    const int32_t word = vget_lane_s32(vreinterpret_s32_s8(vmovn_s16(vcombine_s16(words, words))), 0);
-    memcpy(p, &word, 4);
-}
 inline Ints iset(int32_t x) { return vdupq_n_s32(x); }
 inline Ints bytes(int x) { return vreinterpretq_s32_u8(vdupq_n_u8((uint8_t) x)); }
 inline Ints iadd(Ints a, Ints b) { return vaddq_s32(a, b); }
@@ -214,11 +209,11 @@ inline Ints add_bytes(Ints a, Ints b) { return vreinterpretq_s32_u8(vaddq_u8(vre
 inline Ints mean_bytes(Ints a, Ints b) { return vreinterpretq_s32_u8(vrhaddq_u8(vreinterpretq_u8_s32(a), vreinterpretq_u8_s32(b))); }
 template <int n> inline Ints left(Ints x) {
     if constexpr (n == 0) return x;
-    else return vreinterpretq_s32_u16(vshlq_n_u16(vreinterpretq_u16_s32(x), n));
+    else return vreinterpretq_s32_u8(vshlq_n_u8(vreinterpretq_u8_s32(x), n));
 }
 template <int n> inline Ints right(Ints x) {
     if constexpr (n == 0) return x;
-    else return vreinterpretq_s32_u16(vshrq_n_u16(vreinterpretq_u16_s32(x), n));
+    else return vreinterpretq_s32_u8(vshrq_n_u8(vreinterpretq_u8_s32(x), n));
 }
 template <int n> inline Ints left32(Ints x) { return vshlq_n_s32(x, n); }
 inline Ints look_up(const void * table, Ints x) {
@@ -227,14 +222,22 @@ inline Ints look_up(const void * table, Ints x) {
 #endif
 
 // body(0), body(1) ... body(n - 1), each with its number as a constant
-template <int... i, class Body> constexpr void each(std::integer_sequence<int, i...>, Body body) {
+#define UAD_INLINE inline __attribute__((always_inline))  // sums and dots of products have to stay in registers
+template <int... i, class Body> constexpr UAD_INLINE void each(std::integer_sequence<int, i...>, Body body) {
     (body(std::integral_constant<int, i>()), ...);
 }
-template <int n, class Body> constexpr void times(Body body) { each(std::make_integer_sequence<int, n>(), body); }
+template <int n, class Body> constexpr UAD_INLINE void times(Body body) { each(std::make_integer_sequence<int, n>(), body); }
 
 template <int from, int to> inline Ints moved(Ints x) {  // of bytes: bits from bit `from` on to bit `to`, mask afterwards
     if constexpr (to >= from) return left<to - from>(x);
     else return right<from - to>(x);
+}
+// Of bytes: as many bits from bit `from` on, moved to bit `to`; the others are 0.
+template <int from, int to, int n_bits> inline Ints field(Ints x) {
+#if defined(UAD_NEON)
+    if constexpr (to == 0 && from + n_bits == 8) return moved<from, to>(x);  // shifts of bytes, not of pairs
+#endif
+    return iand(moved<from, to>(x), bytes(((1 << n_bits) - 1) << to));
 }
 inline Floats zero() { return set(0.0f); }
 inline Ints izero() { return iset(0); }

@@ -1,8 +1,10 @@
 // Products of every type without ggml: bits for any number of columns, place, thread and kind of processor.
 //
 // Prints a line for each type: its name's number and a hash of all results of random products. Kinds of processors that
-// agree on quantized types print the same lines. Ends with 1 where a column has other bits beside others than alone.
+// agree on quantized types print the same lines. Ends with 1 where a column has other bits beside others than alone,
+// or where NaN and infinities are lost.
 // `products N values` prints the first result of each of the N examples instead, to compare kinds that round otherwise.
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -125,6 +127,18 @@ bool is_refused(const Kind & kind, const Shape & shape, int32_t expert) {
     return waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
 }
 
+// Whether such a value shows in all results of its column, and in no other's.
+bool shows(const Kind & kind, const Shape & shape, float value) {
+    const int64_t k = 512, rows = 20, n = 3;
+    Weights w = repacked(kind, shape, blocks(shape, rows * (k / shape.columns)), k, rows, 1);
+    std::vector<float> x(n * k, 1.0f);
+    x[k + random_below(k)] = value;
+    const auto y = product(kind, w, x, 0, n, 1, false);
+    for (int64_t i = 0; i < n * rows; i++)
+        if (std::isfinite(y[i]) == (i / rows == 1)) return false;
+    return true;
+}
+
 uint64_t hash(uint64_t h, const std::vector<float> & x) {
     for (float v : x) {
         uint32_t bits;
@@ -204,6 +218,11 @@ int main(int n_words, char ** words) {
                 printf("%d: other bits than alone, example %d\n", shape.number, i);
                 is_good = false;
                 break;
+            }
+        for (float value : {NAN, -NAN, INFINITY, -INFINITY})
+            if (!shows(UAD_KIND, shape, value)) {
+                printf("%d: %f is lost, or spreads\n", shape.number, value);
+                is_good = false;
             }
         for (int32_t expert : {3, 1 << 30, -1, INT32_MIN})
             if (!is_refused(UAD_KIND, shape, expert)) {

@@ -18,9 +18,11 @@ KERNELS = Path(__file__).parents[2] / "kernels"
 COMPILED = KERNELS.parent / ".cache" / "compiled"
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
 NEON = ("-march=armv8.2-a+dotprod+fp16", "-DUAD_NEON", "-DUAD_KIND=neon")
+I8MM = ("-march=armv8.2-a+dotprod+fp16+i8mm", "-DUAD_NEON", "-DUAD_I8MM", "-DUAD_KIND=i8mm")
 AMX = ("-DUAD_BF16", "-DUAD_AMX", "-DUAD_EMULATED_TILES", "-mamx-tile", "-mamx-int8", "-mamx-bf16")
 _EMULATED = {"AVX-512": (), "AVX-512 BF16": ("-DUAD_BF16",), "AMX": AMX}
 """Flags of processors with AVX-512, beside those of all of them."""
+_ARM = {"NEON": NEON, "i8mm": I8MM}
 ARM_COMPILER, ARM_EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 
 
@@ -36,7 +38,7 @@ def output(
     missing.
     """
     objects = [str(object_of(folder, compiler, flags, source)) for source in sources]
-    _require(*runner)
+    require(*runner)
     program = compiled([compiler, *flags, *objects, "-pthread"], folder)
     ran = subprocess.run([*runner, str(program), *words], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -45,14 +47,14 @@ def output(
 
 def object_of(folder: Path, compiler: str, flags: tuple[str, ...], source: str) -> Path:
     """The compiled source, which several programs share."""
-    _require(compiler)
+    require(compiler)
     command = [compiler, "-std=c++17", "-O1", "-ffp-contract=off", "-Wno-psabi", *flags, f"-I{KERNELS / 'src'}"]
     return compiled([*command, "-c", str(KERNELS / source)], folder)
 
 
 def kinds_as_installed(compiler: str, folder: Path) -> dict[str, Path]:
     """The object of each kind of processor, compiled with the flags of CMakeLists.txt, by the kind's name."""
-    _require("cmake", "nm", compiler)
+    require("cmake", "nm", compiler)
     machine = "aarch64" if compiler == ARM_COMPILER else "x86_64"
     if machine == "x86_64" != platform.machine():
         pytest.skip("no compiler for x86-64")
@@ -73,7 +75,7 @@ def kinds_as_installed(compiler: str, folder: Path) -> dict[str, Path]:
     return made
 
 
-def _require(*tools: str) -> None:
+def require(*tools: str) -> None:
     for tool in tools:
         if shutil.which(tool) is None:
             pytest.skip(f"no {tool}")
@@ -125,10 +127,11 @@ def emulated() -> tuple[str, ...]:
 
 
 def of_both(processor: str, folder: Path, sources: tuple[str, ...], words: tuple[str, ...] = ()) -> tuple[str, str]:
-    """What a program prints on this machine, and on another processor in an emulator: one of `_EMULATED`, or NEON.
+    """What a program prints on this machine, and on another processor in an emulator: one of `_EMULATED`, or of `_ARM`.
     words: its arguments.
     """
     here = output(folder, "g++", native(), sources, words=words)
-    if processor == "NEON":
-        return here, output(folder, ARM_COMPILER, ("-static", "-O2", *NEON), sources, ARM_EMULATOR, words=words)
+    if processor in _ARM:
+        flags = ("-static", "-O2", *_ARM[processor])
+        return here, output(folder, ARM_COMPILER, flags, sources, ARM_EMULATOR, words=words)
     return here, output(folder, "g++", (*emulated(), *_EMULATED[processor]), sources, words=words)

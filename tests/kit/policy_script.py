@@ -84,7 +84,7 @@ def _submit(policy: AutoPolicy, drafts: Sequence[Draft]) -> dict[int, Chosen]:
 
 
 def _draft(n: int, beliefs: Sequence[float], n_right: int) -> Draft:
-    return Draft(tuple(k if k < n_right else -1 for k in range(n)), tuple(beliefs[:n]))
+    return Draft(tuple(k if k < n_right else -1 for k in range(n)), tuple(beliefs[:n]), n_read=1)
 
 
 def _commit(seq: int, draft: Draft, n_right: int) -> Commit:

@@ -11,7 +11,19 @@ from math import sqrt
 from pathlib import Path
 
 import pytest
-from kit.compiled import AMX, ARM_COMPILER, emulated, kinds_as_installed, native, of_both, output
+from kit.compiled import (
+    AMX,
+    ARM_COMPILER,
+    ARM_EMULATOR,
+    KERNELS,
+    compiled,
+    emulated,
+    kinds_as_installed,
+    native,
+    of_both,
+    output,
+    require,
+)
 
 SOURCES = ("src/kind.cpp", "tests/products.cpp")
 N_TYPES = 28
@@ -23,7 +35,7 @@ def test_a_column_has_the_bits_that_it_has_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.emulated
-@pytest.mark.parametrize("processor", ["AVX-512", "NEON"])
+@pytest.mark.parametrize("processor", ["AVX-512", "NEON", "i8mm"])
 def test_all_kinds_of_processors_give_the_same_bits(processor: str, tmp_path: Path) -> None:
     own, other = of_both(processor, tmp_path, SOURCES)
     assert own == other
@@ -63,7 +75,7 @@ def weak_symbols(made: Path) -> list[str]:
 
 
 @pytest.mark.emulated
-@pytest.mark.parametrize(("compiler", "n_kinds"), [("g++", 5), (ARM_COMPILER, 1)])
+@pytest.mark.parametrize(("compiler", "n_kinds"), [("g++", 5), (ARM_COMPILER, 2)])
 def test_no_function_of_a_kind_can_replace_that_of_another(compiler: str, n_kinds: int, tmp_path: Path) -> None:
     """The linker keeps one of several equal inline functions: that of AVX-512 would end processes elsewhere. So all
     kinds are compiled as they are installed.
@@ -71,6 +83,21 @@ def test_no_function_of_a_kind_can_replace_that_of_another(compiler: str, n_kind
     objects = kinds_as_installed(compiler, tmp_path)
     assert len(objects) == n_kinds
     assert {kind: weak_symbols(made) for kind, made in objects.items()} == {kind: [] for kind in objects}
+
+
+@pytest.mark.emulated
+def test_arm_runs_what_the_processor_has(tmp_path: Path) -> None:
+    made = kinds_as_installed(ARM_COMPILER, tmp_path).values()
+    sources = [str(KERNELS / name) for name in ("src/library.cpp", "src/grids.cpp", "tests/kinds.cpp")]
+    program = compiled([ARM_COMPILER, "-std=c++17", "-static", "-pthread", *sources, *map(str, made)], tmp_path)
+    require(ARM_EMULATOR)
+    kinds = {}
+    for processor in ("max", "neoverse-n1", "cortex-a72"):
+        ran = subprocess.run(
+            [ARM_EMULATOR, "-cpu", processor, str(program)], check=True, capture_output=True, text=True
+        )
+        kinds[processor] = ran.stdout.strip()
+    assert kinds == {"max": "i8mm neon", "neoverse-n1": "neon", "cortex-a72": ""}
 
 
 def test_a_function_that_the_linker_may_replace_is_seen(tmp_path: Path) -> None:

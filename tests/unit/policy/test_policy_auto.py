@@ -65,7 +65,7 @@ def drafted(one: AutoPolicy, beliefs: dict[int, list[float]]) -> dict[int, Chose
         one.begin(seq, 10)
     assert not one.plan([Wish(seq, SpeculativeParams(n_max=16), 40, 50) for seq in beliefs])
     offered = [beliefs[ask.seq][: ask.n_max] for ask in one.asks(Origin.MODEL)]
-    one.observe(Drafted(Origin.MODEL, [Draft(tuple(range(len(p))), tuple(p)) for p in offered], 1e-4))
+    one.observe(Drafted(Origin.MODEL, [Draft(tuple(range(len(p))), tuple(p), n_read=1) for p in offered], 1e-4))
     return dict(one.choose())
 
 
@@ -420,7 +420,7 @@ def test_n_max_and_room_are_ceilings_and_a_sure_draft_reaches_them_where_rows_ar
     assert ask.n_max == 48
     for n in range(1, 49):
         assert one.more([0], [(0, 0.999)], [(1, 1e-4)] if n > 1 else []) == [n < 48], n
-    one.observe(Drafted(Origin.MODEL, [Draft(tuple(range(48)), (0.999,) * 48)], 5e-3))
+    one.observe(Drafted(Origin.MODEL, [Draft(tuple(range(48)), (0.999,) * 48, n_read=1)], 5e-3))
     assert len(one.choose()[0].draft.ids) == 48
 
 
@@ -468,7 +468,7 @@ def test_a_fixed_request_drafts_as_it_says_beside_an_automatic_one_which_does_no
             assert one.more([0]) == [True], "the fixed one goes on whatever it costs"
             one.more([], [(0, 0.1)], [(1, 3e-3)])
             seconds += 3e-3
-        drafts = {0: Draft((1, 2, 3), (0.1, 0.1, 0.1)), 1: Draft((4, 5), (0.9, 0.9))}
+        drafts = {0: Draft((1, 2, 3), (0.1, 0.1, 0.1), n_read=1), 1: Draft((4, 5), (0.9, 0.9), n_read=1)}
         one.observe(Drafted(Origin.MODEL, [drafts[seq] for seq in asks], seconds))
         chosen = one.choose()
         assert beside is not fixed or chosen[0].draft == drafts[0], "and submits all it has"

@@ -162,6 +162,24 @@ def test_a_call_that_read_nothing_tells_nothing_of_what_calls_cost():
     assert policy.plan(wishes) or not policy.asks(Origin.MODEL), "there is nothing to read"
 
 
+def test_guesses_that_were_left_over_show_nothing_of_what_calls_cost():
+    """They take no decode. Taken for a call, they would make all calls and steps seem cheap for a dozen rounds."""
+    policy, wishes = real_pair([]).policy, [Wish(0, SpeculativeParams(), 300, 200)]
+    policy.begin(0, 1)
+
+    def call(n_read: int, seconds: float) -> float:
+        while policy.plan(wishes) or not policy.asks(Origin.MODEL):
+            policy.observe(Commit(0, (1,)))
+        policy.more([], [(0, 0.99)])
+        policy.observe(Drafted(Origin.MODEL, [Draft((1,), (0.99,), n_read=n_read)], seconds))
+        policy.choose()
+        policy.observe(Commit(0, (1, 2), 1, 1))
+        return policy.view(200).worth[Origin.MODEL].costs
+
+    before = [call(2, 1e-2) for _ in range(20)][-1]
+    assert call(0, 1e-6) == pytest.approx(before, rel=1e-2)
+
+
 def test_a_call_that_failed_leaves_nothing_for_the_next_drafter_of_the_round():
     """The head was to read a few ids, to show what that costs, and failed. What the draft model then does in the same
     round, for a request that says how far it drafts, is its own call.
