@@ -221,8 +221,9 @@ inline Ints look_up(const void * table, Ints x) {
 }
 #endif
 
-// body(0), body(1) ... body(n - 1), each with its number as a constant
 #define UAD_INLINE inline __attribute__((always_inline))  // sums and dots of products have to stay in registers
+
+// body(0), body(1) ... body(n - 1), each with its number as a constant
 template <int... i, class Body> constexpr UAD_INLINE void each(std::integer_sequence<int, i...>, Body body) {
     (body(std::integral_constant<int, i>()), ...);
 }

@@ -135,9 +135,9 @@ class Asking:
                 steps.observe(int(writing.n_stepped / writing.n_steps + 0.5), 0, steps_ms / writing.n_steps)
             if any(member.bins for member, _ in autos):
                 cost.stepped(writing.n_steps + 1)
-        n_read, reading_ms = sum(draft.n_read for _, draft in autos), 0.0
-        if n_read or not writing:  # else guesses that were left over, without a decode
-            reading_ms = cost.called(ms - steps_ms, n_read, n)
+        n_ids = sum(draft.n_read for _, draft in autos)
+        is_call = n_ids > 0 or not writing  # else guesses that were left over are handed over, without a decode
+        reading_ms = cost.called(ms - steps_ms, n_ids, n) if is_call else 0.0
         for member, draft in autos:
             state, use = member.state, member.state.uses[self._origin]
             if use.is_probe:
