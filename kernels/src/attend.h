@@ -32,10 +32,11 @@ constexpr bool kInTiles = true;                    // of 16 pairs, or of 32 valu
 #else
 constexpr bool kInTiles = false;
 #endif
-constexpr int kTile = kInTiles ? 16 : 1, kTileValues = 32;  // pairs that are there, if some are; values of a head
+constexpr int kTilePairs = kInTiles ? 16 : 1;      // there is room for a multiple of them
+constexpr int kTileValues = 32;                    // of a head
 constexpr int kWidened = kInTiles ? kSteps : 1;    // steps of V that are widened before they are multiplied
 constexpr int kPaired = 1 << 8;                    // added to a plain type: two rows of it, to be multiplied at once
-constexpr int kPairOfRows = 1 << 9;                     // two such rows as one, in BF16, their numbers side by side
+constexpr int kPairOfRows = 1 << 9;                // two such rows as one, in BF16, their numbers side by side
 
 inline int64_t up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
@@ -167,7 +168,9 @@ struct CacheType {
     decltype(&turn<ggml::F32>) turn;
     decltype(&multiply<ggml::F32, true>) add;  // without widening; null where that is not possible
 };
-template <int TYPE> constexpr CacheType plain() { return {TYPE, 1, bytes_of<TYPE>, widen<TYPE>, turn<TYPE>, multiply<kAtOnce == 2 ? TYPE + kPaired : TYPE, true>}; }
+template <int TYPE> constexpr CacheType plain() {
+    return {TYPE, 1, bytes_of<TYPE>, widen<TYPE>, turn<TYPE>, multiply<kAtOnce == 2 ? TYPE + kPaired : TYPE, true>};
+}
 template <int TYPE> constexpr CacheType quantized() { return {TYPE, Format<TYPE>::COLUMNS, Format<TYPE>::FILE, widen<TYPE>, turn<TYPE>, nullptr}; }
 
 inline const CacheType * cache_type(const ggml::Tensor * t) {
@@ -247,7 +250,7 @@ struct AttentionPlan {
 
         const int64_t pairs = n_rows * group;
         n_tiles = (pairs + kPairs - 1) / kPairs;
-        tile = std::min(up(pairs, kTile), up((pairs + n_tiles - 1) / n_tiles, kInTiles ? 2 * kTile : kBlock));
+        tile = std::min(up(pairs, kTilePairs), up((pairs + n_tiles - 1) / n_tiles, kInTiles ? 2 * kTilePairs : kBlock));
         n_tiles = (pairs + tile - 1) / tile;
         const int64_t units = n_streams * n_kv_heads * n_tiles;  // 4 to 32 tasks a thread, if there are that many
         range = 1;
@@ -381,15 +384,18 @@ struct AttentionWorker {
 
     // A step's values, kAtOnce cells in a row. p: of its cells, as `soften` leaves it; those of p = 0 become zeros.
     void widen_values(int64_t step, const void * p, float * to) const {
-        float * const two = values + kWidened * kStep / kAtOnce * plan.v_row;
+        constexpr int size = 4 / kAtOnce;                                            // bytes of a cell's p
+        float * const scratch = values + kWidened * kStep / kAtOnce * plan.v_row;  // two rows, until they are joined
         for (int64_t i = 0, cell = step * kStep; i < kStep; i++, cell++) {
-            float * one = kAtOnce == 1 ? to + i * plan.v_row : two + i % 2 * plan.v_row;
-            uint32_t x = 1;
-            if (p) memcpy(&x, (const char *) p + i * 4 / kAtOnce, 4 / kAtOnce);
-            if (cell < plan.n_cells && x != 0) plan.v_type->widen(values_at(cell), plan.v->ne[0], one);
-            else memset(one, 0, plan.v_row * 4);
-            if (kAtOnce == 2 && i % 2)
-                for (int64_t j = 0; j < plan.v_row; j += kLanes) store(to + i / 2 * plan.v_row + j, operand<ggml::F32 + kPaired>((const char *) (two + j), plan.v_row * 4));
+            float * row = kAtOnce == 1 ? to + i * plan.v_row : scratch + i % 2 * plan.v_row;
+            uint32_t bits_of_p = 1;
+            if (p) memcpy(&bits_of_p, (const char *) p + i * size, size);
+            if (cell < plan.n_cells && bits_of_p != 0) plan.v_type->widen(values_at(cell), plan.v->ne[0], row);
+            else memset(row, 0, plan.v_row * 4);
+            if (kAtOnce == 1 || i % 2 == 0) continue;
+            float * joined = to + i / 2 * plan.v_row;
+            for (int64_t j = 0; j < plan.v_row; j += kLanes)
+                store(joined + j, operand<ggml::F32 + kPaired>((const char *) (scratch + j), plan.v_row * 4));
         }
     }
 
@@ -434,7 +440,7 @@ struct AttentionWorker {
 #else
             for (int i = 0; i < kStep / kLanes; i++) store(s + step * kStep + i * kLanes, p[i]);
 #endif
-            for (Floats one : p) total = add(total, one);
+            for (int i = 0; i < kStep / kLanes; i++) total = add(total, p[i]);
         }
         *to.sum = sum(total);
     }
@@ -456,14 +462,14 @@ struct AttentionWorker {
             multiply_tiles<0, 4, 6>();
             if (two_columns) load_tile<7>(b(i) + b_next, 4 * b_row), multiply_tiles<1, 4, 7>();
             if (!two_rows) continue;
-            load_tile<5>(a(i) + kTile * a_row, 4 * a_row);
+            load_tile<5>(a(i) + kTilePairs * a_row, 4 * a_row);
             multiply_tiles<2, 5, 6>();
             if (two_columns) multiply_tiles<3, 5, 7>();
         }
         store_tile<0>(c, 4 * c_row);
         if (two_columns) store_tile<1>(c + 16, 4 * c_row);
-        if (two_rows) store_tile<2>(c + kTile * c_row, 4 * c_row);
-        if (two_rows && two_columns) store_tile<3>(c + kTile * c_row + 16, 4 * c_row);
+        if (two_rows) store_tile<2>(c + kTilePairs * c_row, 4 * c_row);
+        if (two_rows && two_columns) store_tile<3>(c + kTilePairs * c_row + 16, 4 * c_row);
     }
 
     // Turned keys as tiles of 32 values of 16 cells: of each 32 values those of both halves of the step, then what rounding
@@ -493,14 +499,14 @@ struct AttentionWorker {
             fetch(plan.v, *plan.v_type, step0 + step);
             turn_keys(step0 + step);
             split_keys();
-            for (int64_t i = 0; i < n_pairs; i += 2 * kTile)
-                square(plan.in_tiles() / kTileValues * 2, i + kTile < n_pairs, true, [&](int64_t t) { return q + i * plan.q_row() + t / 2 * 16; }, plan.q_row(),
+            for (int64_t i = 0; i < n_pairs; i += 2 * kTilePairs)
+                square(plan.in_tiles() / kTileValues * 2, i + kTilePairs < n_pairs, true, [&](int64_t t) { return q + i * plan.q_row() + t / 2 * 16; }, plan.q_row(),
                        [&](int64_t t) { return tiles_of_keys() + t * 2 * 256; }, 16, 256, scores + i * kChunk + step * kStep, kChunk);
         }
         for (int64_t i = 0; i < n_pairs; i++) soften(i, chunk, to.of_pair(i, plan.v_row));
         for (int step = 0; step < kSteps; step++)
             if (is_live[step]) widen_values(step0 + step, nullptr, values_of(step));
-        for (int64_t i = 0; i < n_pairs; i += 2 * kTile) add_values(i, i + kTile < n_pairs, is_live, to.v + i * plan.v_row);
+        for (int64_t i = 0; i < n_pairs; i += 2 * kTilePairs) add_values(i, i + kTilePairs < n_pairs, is_live, to.v + i * plan.v_row);
         for (int64_t i = 0; i < n_pairs; i++)
             if (!is_finite(to.v + i * plan.v_row)) repair(i, chunk, is_live, to.v + i * plan.v_row);
     }
@@ -521,8 +527,8 @@ struct AttentionWorker {
         for (int step = 0; step < kSteps; step++)
             if (is_live[step]) widen_values(chunk * kSteps + step, scores + pair * kChunk + step * kStep, values_of(step));
         float * sums = stack + plan.tree_slots * plan.sums_size;
-        add_values(pair / kTile * kTile, false, is_live, sums);
-        memcpy(to, sums + pair % kTile * plan.v_row, plan.v_width * 4);
+        add_values(pair / kTilePairs * kTilePairs, false, is_live, sums);
+        memcpy(to, sums + pair % kTilePairs * plan.v_row, plan.v_width * 4);
     }
 #else
     void attend_chunk(int64_t chunk, uint64_t steps, Sums to) const {
@@ -659,7 +665,7 @@ inline void attend(ggml::Compute * compute, ggml::Tensor * op) {
     calls.barrier(compute->threadpool);
 #if defined(UAD_AMX)
     TileShapes shapes;
-    for (int tile = 0; tile < 8; tile++) shapes.rows[tile] = kTile, shapes.bytes[tile] = 64;
+    for (int tile = 0; tile < 8; tile++) shapes.rows[tile] = kTilePairs, shapes.bytes[tile] = 64;
     configure_tiles(shapes);
 #endif
     for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < plan.n_tasks;) worker.run(task);
