@@ -881,9 +881,9 @@ struct ProductPlan {
                 n_groups = type->pair && n == kNarrow && range.n > n && g + 1 < last ? 2 : 1;
                 const auto product = n_groups == 2 ? type->pair : type->tiles[n];
                 product(groups + g * bytes, unpacks ? unpacked + (g - first) * unpacked_group() : nullptr, n_cells, tile(range.first + at), out);
-                for (int64_t i = 0; i < n_groups * n; i++) {
-                    const int64_t row = (g + i / n) * kRows;
-                    memcpy(to[i % n] + row, out + i * kRows, std::min<int64_t>(kRows, rows - row) * sizeof(float));
+                for (int64_t i = 0; i < n_groups; i++) {
+                    const int64_t row = (g + i) * kRows, n_rows = std::min<int64_t>(kRows, rows - row);
+                    for (int64_t j = 0; j < n; j++) memcpy(to[j] + row, out + (i * n + j) * kRows, n_rows * sizeof(float));
                 }
             }
         }
