@@ -1,7 +1,9 @@
 // Attention (FLASH_ATTN_EXT): a row has the same bits whatever rows, slots, empty cells and threads are beside it.
 //
 // For each head: out = sum over cells of p[cell] v[cell], p = softmax over cells of scale q k[cell] + slope mask[cell].
-// All of it in F32; K and V are widened. The words used here:
+// All of it in F32; K and V are widened. Where processors multiply BF16, p and V are rounded to it: K would lose too much.
+// Matrix units (AMX) take q in BF16, too, and K as the sum of two numbers in BF16, which holds all bits of a half.
+// The words used here:
 //   pair    a row of q (a token) and one of the heads that share a head of K and V; row 3, head 2 of 6 is pair 20
 //   tile    up to 96 pairs of a head of K and V: they share what is widened
 //   step    32 cells, from a multiple of 32: widened at once, for the pairs of a tile that see one of them (`live`)
@@ -20,6 +22,21 @@ constexpr int kLevels = 40;                        // of a Tree
 constexpr float kNone = -3.0e38f;                  // greatest score of no cell: below all others, and finite
 constexpr float kLeastMask = -65520.0f;            // below all finite halves
 constexpr uint16_t kMasked = 0xfc00;               // minus infinity, a half
+#if defined(UAD_BF16)
+constexpr int kAtOnce = 2;                         // cells of V that one instruction multiplies, in BF16
+#else
+constexpr int kAtOnce = 1;
+#endif
+#if defined(UAD_AMX)
+constexpr bool kInTiles = true;                    // of 16 pairs, or of 32 values of 16 cells or columns
+#else
+constexpr bool kInTiles = false;
+#endif
+constexpr int kTilePairs = kInTiles ? 16 : 1;      // there is room for a multiple of them
+constexpr int kTileValues = 32;                    // of a head
+constexpr int kWidened = kInTiles ? kSteps : 1;    // steps of V that are widened before they are multiplied
+constexpr int kPaired = 1 << 8;                    // added to a plain type: two rows of it, to be multiplied at once
+constexpr int kPairOfRows = 1 << 9;                // two such rows as one, in BF16, their numbers side by side
 
 inline int64_t up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
@@ -35,7 +52,7 @@ inline Floats tanh(Floats x) {  // (a - b) / (a + b), a = e^(-2 max(-x, 0)), b =
 }
 
 template <int TYPE> constexpr bool is_plain = ggml::block_of(TYPE).columns == 1;
-template <int TYPE> constexpr int bytes_of = ggml::block_of(TYPE).bytes;  // plain types
+template <int TYPE> constexpr int bytes_of = TYPE == kPairOfRows ? 4 : ggml::block_of(TYPE & ~kPaired).bytes;  // plain types
 
 template <int TYPE> Floats floats(const char * p) {
     if constexpr (TYPE == ggml::F32) return load((const float *) p);
@@ -92,7 +109,22 @@ template <int TYPE> void turn(const char * k, size_t stride, int64_t n, int64_t 
     turn<ggml::F32>((const char *) rows, row * 4, kLanes, width, nullptr, to);
 }
 
-// c = a b, or c += a b: R rows of a (n columns), N vectors of columns of b (n rows, of a plain type, b_row in bytes). Each
+// A vector of b that is multiplied at once. next: bytes to the row after p's.
+template <int TYPE> Floats operand(const char * p, size_t next) {
+    if constexpr (TYPE == kPairOfRows) return load((const float *) p);
+#if defined(UAD_BF16)
+    else if constexpr ((TYPE & kPaired) != 0) return as_float(interleaved(to_bf16(floats<TYPE - kPaired>(p), floats<TYPE - kPaired>(p + next))));
+#endif
+    else return floats<TYPE>(p);
+}
+template <int TYPE> Floats product(Floats a, Floats b, Floats sum) {
+#if defined(UAD_BF16)
+    if constexpr (TYPE >= kPaired) return dot_bf16(sum, as_ints(a), as_ints(b));
+#endif
+    return fma(a, b, sum);
+}
+
+// c = a b, or c += a b: R rows of a (n columns), N vectors of columns of b (n rows, or pairs of them, b_row in bytes). Each
 // sum is one chain, from 0 to n.
 template <int TYPE, bool adds, int R, int N>
 void block(const float * a, size_t a_row, const char * b, size_t b_row, int64_t n, float * c, size_t c_row) {
@@ -101,10 +133,10 @@ void block(const float * a, size_t a_row, const char * b, size_t b_row, int64_t 
         for (int j = 0; j < N; j++) s[i][j] = adds ? load(c + i * c_row + j * kLanes) : zero();
     for (int64_t k = 0; k < n; k++) {
         Floats v[N];
-        for (int j = 0; j < N; j++) v[j] = floats<TYPE>(b + k * b_row + j * kLanes * bytes_of<TYPE>);
+        for (int j = 0; j < N; j++) v[j] = operand<TYPE>(b + k * (TYPE & kPaired ? 2 : 1) * b_row + j * kLanes * bytes_of<TYPE>, b_row);
         for (int i = 0; i < R; i++) {
             const Floats x = set(a[i * a_row + k]);
-            for (int j = 0; j < N; j++) s[i][j] = fma(x, v[j], s[i][j]);
+            for (int j = 0; j < N; j++) s[i][j] = product<TYPE>(x, v[j], s[i][j]);
         }
     }
     for (int i = 0; i < R; i++)
@@ -136,7 +168,9 @@ struct CacheType {
     decltype(&turn<ggml::F32>) turn;
     decltype(&multiply<ggml::F32, true>) add;  // without widening; null where that is not possible
 };
-template <int TYPE> constexpr CacheType plain() { return {TYPE, 1, bytes_of<TYPE>, widen<TYPE>, turn<TYPE>, multiply<TYPE, true>}; }
+template <int TYPE> constexpr CacheType plain() {
+    return {TYPE, 1, bytes_of<TYPE>, widen<TYPE>, turn<TYPE>, multiply<kAtOnce == 2 ? TYPE + kPaired : TYPE, true>};
+}
 template <int TYPE> constexpr CacheType quantized() { return {TYPE, Format<TYPE>::COLUMNS, Format<TYPE>::FILE, widen<TYPE>, turn<TYPE>, nullptr}; }
 
 inline const CacheType * cache_type(const ggml::Tensor * t) {
@@ -195,7 +229,7 @@ struct AttentionPlan {
     const ggml::Tensor *op, *q, *k, *v, *mask, *sinks;
     const CacheType *k_type, *v_type;
     int64_t n_rows, n_heads, n_kv_heads, group, n_streams;  // group: heads that share a head of K and V
-    int64_t head_size, v_row, n_cells, n_chunks, n_steps;           // v_row: floats of a row of sums
+    int64_t head_size, v_width, v_row, n_cells, n_chunks, n_steps;  // v_width: floats of V, v_row: of a row of sums
     int64_t mask_heads, mask_streams, live_rows;
     int64_t n_tiles, tile, range, n_ranges, n_tasks;  // of a head of K and V; pairs of a tile; chunks of a range
     int64_t n_threads, sums_size, tree_slots;
@@ -207,7 +241,7 @@ struct AttentionPlan {
         head_size = q->ne[0], n_rows = q->ne[1], n_heads = q->ne[2], n_streams = q->ne[3];
         n_kv_heads = k->ne[2], group = n_heads / n_kv_heads;
         n_cells = k->ne[1], n_chunks = (n_cells + kChunk - 1) / kChunk, n_steps = n_chunks * kSteps;
-        v_row = up(v->ne[0], kLanes) + 16;  // rows of 2^n floats would share few places of the cache
+        v_width = up(v->ne[0], kLanes), v_row = v_width + 16;  // rows of 2^n floats would share few places of the cache
         mask_heads = mask ? mask->ne[2] : 1, mask_streams = mask ? mask->ne[3] : 1;
         live_rows = mask ? n_rows * mask_heads * mask_streams : 1;
         float params[3];
@@ -216,7 +250,7 @@ struct AttentionPlan {
 
         const int64_t pairs = n_rows * group;
         n_tiles = (pairs + kPairs - 1) / kPairs;
-        tile = std::min(pairs, up((pairs + n_tiles - 1) / n_tiles, kBlock));
+        tile = std::min(up(pairs, kTilePairs), up((pairs + n_tiles - 1) / n_tiles, kInTiles ? 2 * kTilePairs : kBlock));
         n_tiles = (pairs + tile - 1) / tile;
         const int64_t units = n_streams * n_kv_heads * n_tiles;  // 4 to 32 tasks a thread, if there are that many
         range = 1;
@@ -233,9 +267,13 @@ struct AttentionPlan {
     size_t live_size() const { return up(live_rows * n_steps, 64); }
     size_t parts_size() const { return n_ranges > 1 ? up(n_tasks * sums_size * 4, 64) : 0; }
     size_t thread_size() const {
-        const int64_t keys = up(head_size, kLanes) * kStep, values = (v_row + kLanes) * kStep, rows = kLanes * (up(head_size, kLanes) + 16);
-        return up(4 * (up(tile * head_size, 16) + tile * kChunk + keys + values + rows + tree_slots * sums_size), 64);
+        return up(4 * (up(tile * q_row(), 16) + tile * kChunk + keys_size() + values_size() + rows_size() + (tree_slots + kInTiles) * sums_size), 64);
     }
+    int64_t in_tiles() const { return up(head_size, kTileValues); }                  // values of a head
+    int64_t q_row() const { return kInTiles ? in_tiles() / 2 : head_size; }  // floats, or pairs in BF16
+    int64_t keys_size() const { return up(head_size, kLanes) * kStep + (kInTiles ? in_tiles() * kStep : 0); }
+    int64_t values_size() const { return (kWidened * kStep / kAtOnce + kAtOnce) * v_row; }
+    int64_t rows_size() const { return kLanes * (up(head_size, kLanes) + 16); }
     size_t size() const { return 128 + live_size() + parts_size() + n_threads * thread_size(); }
 
     Sums sums_at(float * p) const { return {p, p + tile, p + up(2 * tile, 16)}; }
@@ -266,8 +304,8 @@ struct AttentionWorker {
         live = (uint8_t *) at, at += p.live_size();
         parts = (float *) at, at += p.parts_size();
         q = (float *) (at + ith * p.thread_size());
-        scores = q + up(p.tile * p.head_size, 16), keys = scores + p.tile * kChunk, values = keys + up(p.head_size, kLanes) * kStep;
-        rows = values + (p.v_row + kLanes) * kStep, stack = rows + kLanes * (up(p.head_size, kLanes) + 16);
+        scores = q + up(p.tile * p.q_row(), 16), keys = scores + p.tile * kChunk, values = keys + p.keys_size();
+        rows = values + p.values_size(), stack = rows + p.rows_size();
     }
 
     int64_t row(int64_t pair) const { return (first + pair) / plan.group; }
@@ -296,7 +334,12 @@ struct AttentionWorker {
         stream = s, head = h, first = t * plan.tile;
         n_pairs = std::min(plan.tile, plan.n_rows * plan.group - first);
         for (int64_t i = 0; i < n_pairs; i++) {
-            memcpy(q + i * plan.head_size, (const char *) plan.q->data + row(i) * plan.q->nb[1] + q_head(i) * plan.q->nb[2] + s * plan.q->nb[3], plan.head_size * 4);
+            const char * from = (const char *) plan.q->data + row(i) * plan.q->nb[1] + q_head(i) * plan.q->nb[2] + s * plan.q->nb[3];
+            memcpy(kInTiles ? rows : q + i * plan.head_size, from, plan.head_size * 4);
+#if defined(UAD_AMX)
+            std::fill(rows + plan.head_size, rows + plan.in_tiles(), 0.0f);
+            for (int64_t j = 0; j < plan.in_tiles(); j += 2 * kLanes) istore(q + i * plan.q_row() + j / 2, to_bf16(load(rows + j), load(rows + j + kLanes)));
+#endif
             const int64_t of_mask = (s % plan.mask_streams * plan.mask_heads + q_head(i) % plan.mask_heads) * plan.n_rows + row(i);
             pair_live[i] = live + (plan.mask ? of_mask : 0) * plan.n_steps;
         }
@@ -339,14 +382,24 @@ struct AttentionWorker {
         return (const char *) plan.v->data + cell * plan.v->nb[1] + head * plan.v->nb[2] + stream * plan.v->nb[3];
     }
 
-    void widen_values(int64_t step, const float * p) const {  // p: zeros for cells of p = 0
+    // A step's values, kAtOnce cells in a row. p: of its cells, as `soften` leaves it; those of p = 0 become zeros.
+    void widen_values(int64_t step, const void * p, float * to) const {
+        constexpr int size = 4 / kAtOnce;                                            // bytes of a cell's p
+        float * const scratch = values + kWidened * kStep / kAtOnce * plan.v_row;  // two rows, until they are joined
         for (int64_t i = 0, cell = step * kStep; i < kStep; i++, cell++) {
-            if (cell < plan.n_cells && (!p || p[i] != 0.0f)) plan.v_type->widen(values_at(cell), plan.v->ne[0], values + i * plan.v_row);
-            else memset(values + i * plan.v_row, 0, plan.v_row * 4);
+            float * row = kAtOnce == 1 ? to + i * plan.v_row : scratch + i % 2 * plan.v_row;
+            uint32_t bits_of_p = 1;
+            if (p) memcpy(&bits_of_p, (const char *) p + i * size, size);
+            if (cell < plan.n_cells && bits_of_p != 0) plan.v_type->widen(values_at(cell), plan.v->ne[0], row);
+            else memset(row, 0, plan.v_row * 4);
+            if (kAtOnce == 1 || i % 2 == 0) continue;
+            float * joined = to + i / 2 * plan.v_row;
+            for (int64_t j = 0; j < plan.v_row; j += kLanes)
+                store(joined + j, operand<ggml::F32 + kPaired>((const char *) (scratch + j), plan.v_row * 4));
         }
     }
 
-    // Scores of a pair become e^(score - greatest).
+    // Scores of a pair become p = e^(score - greatest): in BF16, a step's lie in the first half of its place.
     void soften(int64_t pair, int64_t chunk, Sums to) const {
         static const uint16_t none[kStep] = {};
         const Floats scale = set(plan.scale), cap = set(plan.cap), slope = set(plan.slope(q_head(pair)));
@@ -374,16 +427,110 @@ struct AttentionWorker {
         }
         *to.greatest = greatest(most);
         for (int step = 0; step < kSteps; step++) {
-            if (!is_live[step]) continue;
-            for (int i = step * kStep; i < (step + 1) * kStep; i += kLanes) {
-                const Floats p = exp(sub(load(s + i), set(*to.greatest)));
-                store(s + i, p);
-                total = add(total, p);
+            if (!is_live[step]) {
+                if (kInTiles) memset(s + step * kStep, 0, kStep * 2);  // another pair of its tile may see it
+                continue;
             }
+            Floats p[kStep / kLanes];
+            for (int i = 0; i < kStep / kLanes; i++) p[i] = exp(sub(load(s + step * kStep + i * kLanes), set(*to.greatest)));
+#if defined(UAD_BF16)
+            const Ints rounded = to_bf16(p[0], p[1]);
+            istore(s + step * kStep, rounded);
+            p[0] = as_float(left32<16>(rounded)), p[1] = as_float(iand(rounded, iset((int32_t) 0xffff0000)));
+#else
+            for (int i = 0; i < kStep / kLanes; i++) store(s + step * kStep + i * kLanes, p[i]);
+#endif
+            for (int i = 0; i < kStep / kLanes; i++) total = add(total, p[i]);
         }
         *to.sum = sum(total);
     }
 
+    bool is_finite(const float * p) const {
+        Floats x = zero();
+        for (int64_t i = 0; i < plan.v_width; i += kLanes) x = add(x, sub(load(p + i), load(p + i)));
+        return sum(x) == 0.0f;
+    }
+
+#if defined(UAD_AMX)
+    // c = a b, two tiles by two, or fewer where they are not there; each sum goes over n tiles in order. a(i), b(i): where
+    // number i begins; those of further rows and columns follow.
+    template <class A, class B>
+    static void square(int64_t n, bool two_rows, bool two_columns, A a, int64_t a_row, B b, int64_t b_row, int64_t b_next, float * c, int64_t c_row) {
+        zero_tile<0>(), zero_tile<1>(), zero_tile<2>(), zero_tile<3>();
+        for (int64_t i = 0; i < n; i++) {
+            load_tile<4>(a(i), 4 * a_row), load_tile<6>(b(i), 4 * b_row);
+            multiply_tiles<0, 4, 6>();
+            if (two_columns) load_tile<7>(b(i) + b_next, 4 * b_row), multiply_tiles<1, 4, 7>();
+            if (!two_rows) continue;
+            load_tile<5>(a(i) + kTilePairs * a_row, 4 * a_row);
+            multiply_tiles<2, 5, 6>();
+            if (two_columns) multiply_tiles<3, 5, 7>();
+        }
+        store_tile<0>(c, 4 * c_row);
+        if (two_columns) store_tile<1>(c + 16, 4 * c_row);
+        if (two_rows) store_tile<2>(c + kTilePairs * c_row, 4 * c_row);
+        if (two_rows && two_columns) store_tile<3>(c + kTilePairs * c_row + 16, 4 * c_row);
+    }
+
+    // Turned keys as tiles of 32 values of 16 cells: of each 32 values those of both halves of the step, then what rounding
+    // has taken from these.
+    void split_keys() const {
+        float * to = tiles_of_keys();
+        for (int64_t j = 0; j < plan.in_tiles(); j += 2)
+            for (int half = 0; half < 2; half++) {
+                float * tile = to + (j / kTileValues * 4 + half) * 256 + j % kTileValues / 2 * 16;
+                const float *first = keys + j * kStep + half * kLanes, *second = first + kStep;
+                const bool is_there = j < up(plan.head_size, kLanes);
+                const Floats x = is_there ? load(first) : zero(), y = is_there ? load(second) : zero();
+                const Ints pair = interleaved(to_bf16(x, y));
+                istore(tile, pair);
+                istore(tile + 2 * 256, interleaved(to_bf16(sub(x, as_float(left32<16>(pair))), sub(y, as_float(iand(pair, iset((int32_t) 0xffff0000)))))));
+            }
+    }
+    float * tiles_of_keys() const { return keys + up(plan.head_size, kLanes) * kStep; }
+
+    void attend_chunk(int64_t chunk, uint64_t steps, Sums to) const {
+        uint8_t is_live[kSteps];
+        memcpy(is_live, &steps, kSteps);
+        const int64_t step0 = chunk * kSteps;
+        for (int step = 0; step < kSteps; step++) {
+            if (!is_live[step]) continue;
+            fetch(plan.k, *plan.k_type, step0 + step + 1);
+            fetch(plan.v, *plan.v_type, step0 + step);
+            turn_keys(step0 + step);
+            split_keys();
+            for (int64_t i = 0; i < n_pairs; i += 2 * kTilePairs)
+                square(plan.in_tiles() / kTileValues * 2, i + kTilePairs < n_pairs, true, [&](int64_t t) { return q + i * plan.q_row() + t / 2 * 16; }, plan.q_row(),
+                       [&](int64_t t) { return tiles_of_keys() + t * 2 * 256; }, 16, 256, scores + i * kChunk + step * kStep, kChunk);
+        }
+        for (int64_t i = 0; i < n_pairs; i++) soften(i, chunk, to.of_pair(i, plan.v_row));
+        for (int step = 0; step < kSteps; step++)
+            if (is_live[step]) widen_values(step0 + step, nullptr, values_of(step));
+        for (int64_t i = 0; i < n_pairs; i += 2 * kTilePairs) add_values(i, i + kTilePairs < n_pairs, is_live, to.v + i * plan.v_row);
+        for (int64_t i = 0; i < n_pairs; i++)
+            if (!is_finite(to.v + i * plan.v_row)) repair(i, chunk, is_live, to.v + i * plan.v_row);
+    }
+    float * values_of(int step) const { return values + step * kStep / kAtOnce * plan.v_row; }
+
+    void add_values(int64_t pair, bool two_rows, const uint8_t * is_live, float * to) const {
+        int live[kSteps], n = 0;
+        for (int step = 0; step < kSteps; step++)
+            if (is_live[step]) live[n++] = step;
+        for (int64_t j = 0; j < plan.v_width; j += 2 * kLanes)
+            square(n, two_rows, j + kLanes < plan.v_width, [&](int64_t t) { return scores + pair * kChunk + live[t] * kStep; }, kChunk,
+                   [&](int64_t t) { return values_of(live[t]) + j; }, plan.v_row, kLanes, to + j, plan.v_row);
+    }
+
+    // 0 times infinity is no zero: a pair's sums again, without what cells that it does not see hold (a neighbour's). The
+    // tile is that of the pair; its other rows go elsewhere.
+    void repair(int64_t pair, int64_t chunk, const uint8_t * is_live, float * to) const {
+        for (int step = 0; step < kSteps; step++)
+            if (is_live[step]) widen_values(chunk * kSteps + step, scores + pair * kChunk + step * kStep, values_of(step));
+        float * sums = stack + plan.tree_slots * plan.sums_size;
+        add_values(pair / kTilePairs * kTilePairs, false, is_live, sums);
+        memcpy(to, sums + pair % kTilePairs * plan.v_row, plan.v_width * 4);
+    }
+#else
     void attend_chunk(int64_t chunk, uint64_t steps, Sums to) const {
         uint8_t is_live[kSteps];
         memcpy(is_live, &steps, kSteps);
@@ -406,7 +553,7 @@ struct AttentionWorker {
             if (n_pairs <= kBlock && plan.v_type->add && plan.v->ne[0] % kLanes == 0 && cell + kStep <= plan.n_cells) {  // they are used once
                 runs(step0 + step, [&](int64_t i, int64_t n) { add_values(plan.v_type->add, values_at(cell), plan.v->nb[1], i, n, step, to); });
             } else {
-                widen_values(step0 + step, nullptr);
+                widen_values(step0 + step, nullptr, values);
                 runs(step0 + step, [&](int64_t i, int64_t n) { add_widened(i, n, step, to); });
             }
         }
@@ -415,16 +562,10 @@ struct AttentionWorker {
     }
 
     template <class Add> void add_values(Add add, const char * from, size_t stride, int64_t pair, int64_t n, int step, Sums to) const {
-        add(scores + pair * kChunk + step * kStep, kChunk, n, from, stride, kStep, to.v + pair * plan.v_row, plan.v_row, up(plan.v->ne[0], kLanes));
+        add(scores + pair * kChunk + step * kStep, kChunk, n, from, stride, kStep / kAtOnce, to.v + pair * plan.v_row, plan.v_row, plan.v_width);
     }
     void add_widened(int64_t pair, int64_t n, int step, Sums to) const {
-        add_values(multiply<ggml::F32, true>, (const char *) values, plan.v_row * 4, pair, n, step, to);
-    }
-
-    bool is_finite(const float * p) const {
-        Floats x = zero();
-        for (int64_t i = 0; i < plan.v_row; i += kLanes) x = add(x, sub(load(p + i), load(p + i)));
-        return sum(x) == 0.0f;
+        add_values(multiply<kAtOnce == 2 ? kPairOfRows : (int) ggml::F32, true>, (const char *) values, plan.v_row * 4, pair, n, step, to);
     }
 
     // 0 times infinity is no zero: a pair's sums again, without what cells that it does not see hold (a neighbour's).
@@ -432,10 +573,11 @@ struct AttentionWorker {
         memset(to.v + pair * plan.v_row, 0, plan.v_row * 4);
         for (int step = 0; step < kSteps; step++) {
             if (!pair_live[pair][chunk * kSteps + step]) continue;
-            widen_values(chunk * kSteps + step, scores + pair * kChunk + step * kStep);
+            widen_values(chunk * kSteps + step, scores + pair * kChunk + step * kStep, values);
             add_widened(pair, 1, step, to);
         }
     }
+#endif
 
     // Joins what chunks of the range give; false: no pair of the tile sees a cell of it.
     bool attend_range(int64_t range, Sums & result) const {
@@ -521,7 +663,15 @@ inline void attend(ggml::Compute * compute, ggml::Tensor * op) {
     if (compute->ith == 0) next.store(0, std::memory_order_relaxed);
     worker.look_at_mask(compute->ith);
     calls.barrier(compute->threadpool);
+#if defined(UAD_AMX)
+    TileShapes shapes;
+    for (int tile = 0; tile < 8; tile++) shapes.rows[tile] = kTilePairs, shapes.bytes[tile] = 64;
+    configure_tiles(shapes);
+#endif
     for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < plan.n_tasks;) worker.run(task);
+#if defined(UAD_AMX)
+    release_tiles();
+#endif
     if (plan.n_ranges == 1) return;
     calls.barrier(compute->threadpool);
     const int64_t n = plan.n_streams * plan.n_kv_heads * plan.n_tiles * plan.tile;

@@ -84,7 +84,7 @@ template <class T> UAD_INLINE void cell_to_tile(const BlockRows<T, 1> & rows, in
     const Affine first = affine<T, 0>(rows, c);
     Affine second = first;
     if constexpr (TWO_SCALES) second = affine<T, 1>(rows, c);
-    const uint8_t * cell = rows.cell(c);
+    const uint8_t * cell = rows.cell(c, 0);
     if constexpr (T::BITS == 4 && !T::HAS_TABLE) {  // nibbles need not become bytes
         times<4>([&](auto i) {
             constexpr int v = decltype(i)::value;
@@ -105,7 +105,7 @@ template <class T> UAD_INLINE void cell_to_tile(const BlockRows<T, 1> & rows, in
 template <class T> UAD_INLINE void block_to_tiles(const uint8_t * block, char * to) {
     alignas(64) uint8_t in_bytes[T::IN_BYTES ? Place<T>::N_CELLS * kBytes : 1];
     if constexpr (T::IN_BYTES) unpack_block<T>(block, in_bytes);
-    const BlockRows<T, 1> rows(block, T::IN_BYTES ? in_bytes : block + Place<T>::CELLS, 0);
+    const BlockRows<T, 1> rows(block, T::IN_BYTES ? in_bytes : block + Place<T>::CELLS);
     for (int c = 0; c < Place<T>::N_CELLS; c++) cell_to_tile<T>(rows, c, to + c * kTileBytes);
 }
 

@@ -10,10 +10,14 @@
 struct Cell {
     int8_t y[kCell];
     float scale;      // S
-    float scaled_sum; // S times the sum of y
 #if defined(UAD_NEON)
+    float scaled_sum; // S times the sum of y
     int32_t off[2];   // minus the weights' offset times the sum of each half of y
 #else
+    union {
+        float scaled_sum;   // S times the sum of y
+        int32_t first_off;  // where weights begin at offsets of halves: `off` of the first half, and `off` is the second's
+    };
     int32_t off;      // minus the weights' offset times the sum of y
     int16_t sum[2];   // of each half of y
 #endif
@@ -30,6 +34,9 @@ constexpr bool kScalesPairs = true;
 constexpr bool kScalesPairs = false;
 #endif
 
+// Whether a dot product of half a cell begins with what the weights' offset adds. Where pairs are scaled it is no sum of its own.
+template <class T> constexpr bool kOffsInHalves = T::SCALE == Scale::Halves && !kScalesPairs;
+
 // 16 values times `inverse`, to nearest, as bytes; their sum.
 inline int to_bytes(const float * x, Floats inverse, int8_t * to) {
 #if defined(UAD_NEON)
@@ -40,20 +47,17 @@ inline int to_bytes(const float * x, Floats inverse, int8_t * to) {
     vst1q_s8(to, all);
     return vaddlvq_s8(all);
 #else
-    Ints total = izero();
+    Floats total = zero();  // of whole numbers
     for (int i = 0; i < 16; i += kLanes) {
         const Ints whole = to_int(mul(load(x + i), inverse));
         store_bytes(to + i, whole);
-        total = iadd(total, whole);
+        total = add(total, to_float(whole));
     }
-    int32_t lanes[kLanes], all = 0;
-    istore(lanes, total);
-    for (int32_t lane : lanes) all += lane;
-    return all;
+    return (int) sum(total);
 #endif
 }
 
-inline void quantize(const float * x, size_t stride, int offset, Cell & c) {
+inline void quantize(const float * x, size_t stride, int offset, [[maybe_unused]] bool offs_in_halves, Cell & c) {
     float v[kCell];
     if (stride != sizeof(float)) {
         for (int i = 0; i < kCell; i++) v[i] = *(const float *) ((const char *) x + i * stride);
@@ -84,7 +88,8 @@ inline void quantize(const float * x, size_t stride, int offset, Cell & c) {
 #if defined(UAD_NEON)
     for (int half = 0; half < 2; half++) c.off[half] = -offset * sums[half];
 #else
-    c.off = -offset * (sums[0] + sums[1]);
+    c.off = -offset * (offs_in_halves ? sums[1] : sums[0] + sums[1]);
+    if (offs_in_halves) c.first_off = -offset * sums[0];
     c.sum[0] = (int16_t) sums[0];
     c.sum[1] = (int16_t) sums[1];
 #endif
@@ -200,42 +205,49 @@ inline Floats small_floats(const uint8_t * p) { return mul(as_float(left32<20>(u
 #if defined(UAD_NEON)
 #include "arm.h"
 #else
-// A block of a group's weights, for P vectors of rows from `lane` on. cells: where they are, unpacked or not.
+// A block's weights, for P vectors of rows: those of a group, then those of the next. cells: where they are, unpacked or not.
+// next, next_cells: bytes from a group's block, and from its cells, to those of the next one.
 template <class T, int P> struct BlockRows {
+    static constexpr int GROUPS = P * kLanes / kRows;
+    static_assert(P * kLanes % kRows == 0, "whole groups");
     const uint8_t *block, *cells;
-    int lane;
+    int64_t next, next_cells;
     Floats scale[P], minimum[P];
 
-    UAD_INLINE BlockRows(const uint8_t * at, const uint8_t * first_cell, int first_lane) : block(at), cells(first_cell), lane(first_lane) {
+    UAD_INLINE BlockRows(const uint8_t * at, const uint8_t * first_cell, int64_t group = 0, int64_t group_cells = 0)
+        : block(at), cells(first_cell), next(group), next_cells(group_cells) {
         using At = Place<T>;
         for (int p = 0; p < P; p++) {
-            if constexpr (T::SCALE_BYTES > 0) scale[p] = block_scale<T>(at + At::BLOCK_SCALE + row(p) * T::SCALE_BYTES);
-            if constexpr (T::HAS_MIN) minimum[p] = halves((const uint16_t *) (at + At::BLOCK_MIN + row(p) * 2));
+            if constexpr (T::SCALE_BYTES > 0) scale[p] = block_scale<T>(rows(p, At::BLOCK_SCALE, T::SCALE_BYTES));
+            if constexpr (T::HAS_MIN) minimum[p] = halves((const uint16_t *) rows(p, At::BLOCK_MIN, 2));
         }
     }
-    int row(int p) const { return lane + p * kLanes; }
-    const uint8_t * cell(int c) const { return cells + c * (T::IN_BYTES ? kBytes : Place<T>::CELL) + lane * 4; }
+    // Vector p of what lies `at` bytes from the block's begin, `size` bytes for each row; of cell c.
+    UAD_INLINE const uint8_t * rows(int p, int at, int size = 1) const { return block + at + p * kLanes / kRows * next + p * kLanes % kRows * size; }
+    UAD_INLINE const uint8_t * cell(int c, int p) const {
+        return cells + c * (T::IN_BYTES ? kBytes : Place<T>::CELL) + p * kLanes / kRows * next_cells + p * kLanes % kRows * 4;
+    }
 };
 
 // Scale and minimum of cell c, for vector p of rows, of types with one scale for a cell.
 template <class T, int P> UAD_INLINE Floats whole_scale(const BlockRows<T, P> & rows, int p, int c) {
     using At = Place<T>;
     if constexpr (T::NIBBLES) {
-        const Ints nibbles = unsigned_bytes(rows.block + At::SCALES + c / 2 * kRows + rows.row(p));
+        const Ints nibbles = unsigned_bytes(rows.rows(p, At::SCALES + c / 2 * kRows));
         return mul(rows.scale[p], to_float(c % 2 ? odd_scale<T, true>(nibbles) : odd_scale<T, false>(nibbles)));
     } else if constexpr (T::N_SCALES > 0) {
-        const uint8_t * at = rows.block + At::SCALES + c * kRows + rows.row(p);
+        const uint8_t * at = rows.rows(p, At::SCALES + c * kRows);
         return mul(rows.scale[p], to_float(T::HAS_TABLE ? signed_bytes(at) : unsigned_bytes(at)));
     } else return rows.scale[p];
 }
 template <class T, int P> UAD_INLINE Floats whole_minimum(const BlockRows<T, P> & rows, int p, int c) {
-    if constexpr (T::N_MINS > 0) return mul(rows.minimum[p], to_float(unsigned_bytes(rows.block + Place<T>::MINS + c * kRows + rows.row(p))));
+    if constexpr (T::N_MINS > 0) return mul(rows.minimum[p], to_float(unsigned_bytes(rows.rows(p, Place<T>::MINS + c * kRows))));
     else return rows.minimum[p];
 }
 
 // dots += products of steps FIRST to FIRST + COUNT - 1 of a cell.
 template <class T, int FIRST, int COUNT, int N, int P>
-UAD_INLINE void multiply_steps(const uint8_t * cell, const Cell * columns, const Ints * factors, Dot<T> (&dots)[N][P]) {
+UAD_INLINE void multiply_steps(const BlockRows<T, P> & rows, int c, const Cell * columns, const Ints * factors, Dot<T> (&dots)[N][P]) {
     constexpr bool is_first = FIRST == 0 && T::OFFSET == 0;
     constexpr int AT_ONCE = Dot<T>::AT_ONCE;
     times<COUNT / AT_ONCE>([&](auto chunk) {
@@ -243,7 +255,7 @@ UAD_INLINE void multiply_steps(const uint8_t * cell, const Cell * columns, const
         Weight weights[AT_ONCE][P];
         times<AT_ONCE>([&](auto i) {
             constexpr int step = FIRST + begin + decltype(i)::value;
-            for (int p = 0; p < P; p++) weights[i][p] = weight<T>(unpacked<T, step>(cell + p * kLanes * 4));
+            for (int p = 0; p < P; p++) weights[i][p] = weight<T>(unpacked<T, step>(rows.cell(c, p)));
         });
         for (int j = 0; j < N; j++)
             times<AT_ONCE>([&](auto i) {
@@ -262,7 +274,7 @@ template <class T, int N, int P> UAD_INLINE void add_whole_cell(const BlockRows<
         for (int p = 0; p < P; p++) dots[j][p].total = HAS_OFF ? iset(columns[j].off) : izero();
     Ints ones[P];
     for (int p = 0; p < P; p++) ones[p] = iset(0x00010001);
-    multiply_steps<T, 0, 8>(rows.cell(c), columns, ones, dots);
+    multiply_steps<T, 0, 8>(rows, c, columns, ones, dots);
     for (int p = 0; p < P; p++) {
         const Floats scale = whole_scale(rows, p, c);
         Floats least{};
@@ -293,20 +305,23 @@ template <class T> UAD_INLINE void half_scales(const uint8_t * at, Ints & first,
 
 // sums += cell c of a block with a scale for each 16 columns.
 template <class T, int N, int P> UAD_INLINE void add_halved_cell(const BlockRows<T, P> & rows, int c, const Cell * columns, Floats (&sums)[N][P]) {
-    // what minima add is where sums begin, unless these have to be scaled yet
+    // what the weights' offset adds is where sums begin: already scaled, where pairs are
     constexpr bool MINS_FIRST = kScalesPairs && T::SCALE == Scale::Halves;
     Ints scales[2][P], mins[P], whole[N][P];
     for (int p = 0; p < P; p++)
-        half_scales<T>(rows.block + Place<T>::SCALES + (T::NIBBLES ? 1 : 2) * c * kRows + rows.row(p), scales[0][p], scales[1][p], mins[p]);
+        half_scales<T>(rows.rows(p, Place<T>::SCALES + (T::NIBBLES ? 1 : 2) * c * kRows), scales[0][p], scales[1][p], mins[p]);
     Dot<T> dots[N][P];
     times<2>([&](auto half) {
         constexpr int h = decltype(half)::value;
         for (int j = 0; j < N; j++)
             for (int p = 0; p < P; p++)
-                if (h == 0 || !kScalesPairs) dots[j][p].total = MINS_FIRST ? dot_two(mins[p], word(columns[j].sum)) : izero();
+                if (h == 0 || !kScalesPairs) {
+                    if constexpr (kOffsInHalves<T>) dots[j][p].total = iset(h == 0 ? columns[j].first_off : columns[j].off);
+                    else dots[j][p].total = MINS_FIRST ? dot_two(mins[p], word(columns[j].sum)) : izero();
+                }
         Ints factors[P];
         for (int p = 0; p < P; p++) factors[p] = two(scales[h][p], scales[h][p]);
-        multiply_steps<T, 4 * h, 4>(rows.cell(c), columns, factors, dots);
+        multiply_steps<T, 4 * h, 4>(rows, c, columns, factors, dots);
         for (int j = 0; j < N; j++)
             for (int p = 0; p < P; p++) {
                 const Ints scaled = kScalesPairs ? dots[j][p].total : imul(dots[j][p].total, scales[h][p]);
@@ -316,8 +331,6 @@ template <class T, int N, int P> UAD_INLINE void add_halved_cell(const BlockRows
     for (int j = 0; j < N; j++)
         for (int p = 0; p < P; p++) {
             Floats & sum = sums[j][p];
-            if constexpr (T::SCALE == Scale::Halves && !MINS_FIRST)
-                whole[j][p] = iadd(whole[j][p], dot_two(mins[p], word(columns[j].sum)));
             sum = fma(to_float(whole[j][p]), mul(rows.scale[p], set(columns[j].scale)), sum);
             if constexpr (T::SCALE == Scale::HalvesMin)
                 sum = nfma(to_float(dot_two(mins[p], word(columns[j].sum))), mul(rows.minimum[p], set(columns[j].scale)), sum);
@@ -333,44 +346,46 @@ template <class T, int N, int P> UAD_INLINE void add_cell_of_floats(const BlockR
         Dot<T> dots[N][P];
         for (int j = 0; j < N; j++)
             for (int p = 0; p < P; p++) dots[j][p].total = iset(-T::OFFSET * columns[j].sum[h]);
-        multiply_steps<T, 4 * h, 4>(rows.cell(c), columns, ones, dots);
+        multiply_steps<T, 4 * h, 4>(rows, c, columns, ones, dots);
         for (int p = 0; p < P; p++) {
-            const Floats scale = small_floats(rows.block + Place<T>::SCALES + (2 * c + h) * kRows + rows.row(p));
+            const Floats scale = small_floats(rows.rows(p, Place<T>::SCALES + (2 * c + h) * kRows));
             for (int j = 0; j < N; j++) sums[j][p] = fma(to_float(dots[j][p].total), mul(scale, set(columns[j].scale)), sums[j][p]);
         }
     });
 }
 
-// unpacked: the group's cells where they have been unpacked before, else null. out: N times 16 floats.
+// unpacked: the groups' cells where they have been unpacked before, else null. out: N times 16 floats, for each group.
 template <class T, int N, int P>
 inline void quantized_tile(const uint8_t * group, const uint8_t * unpacked, int64_t n_cells, const Cell * columns, float * out) {
     using At = Place<T>;
-    alignas(64) uint8_t bytes[T::IN_BYTES ? At::N_CELLS * kBytes : 1];
-    static_assert(kRows % (P * kLanes) == 0, "");
+    constexpr int GROUPS = BlockRows<T, P>::GROUPS;
     constexpr bool IN_HALVES = T::SCALE == Scale::Halves || T::SCALE == Scale::HalvesMin;
-    for (int lane = 0; lane < kRows; lane += P * kLanes) {
-        Floats sums[N][P];
-        for (int j = 0; j < N; j++)
-            for (int p = 0; p < P; p++) sums[j][p] = zero();
-        const uint8_t * block = group;
-        for (int64_t b = 0; b < n_cells; b += At::N_CELLS, block += At::BLOCK) {
-            const uint8_t * cells = block + At::CELLS;
-            if constexpr (T::IN_BYTES) {
-                if (!unpacked) unpack_block<T>(block, bytes);
-                cells = unpacked ? unpacked + b * kBytes : bytes;
-            }
-            const BlockRows<T, P> rows(block, cells, lane);
-            for (int c = 0; c < At::N_CELLS; c++) {
-                if constexpr (!T::IN_BYTES)
-                    for (int at = 0; at < At::CELL; at += 64) __builtin_prefetch(rows.cell(c) + 4096 + at);
-                if constexpr (T::SCALE == Scale::Floats) add_cell_of_floats(rows, c, columns + (b + c) * N, sums);
-                else if constexpr (IN_HALVES) add_halved_cell(rows, c, columns + (b + c) * N, sums);
-                else add_whole_cell(rows, c, columns + (b + c) * N, sums);
-            }
+    alignas(64) uint8_t bytes[T::IN_BYTES ? GROUPS * At::N_CELLS * kBytes : 1];
+    Floats sums[N][P];
+    times<N * P>([&](auto i) { sums[decltype(i)::value / P][decltype(i)::value % P] = zero(); });
+    const uint8_t * block = group;
+    const int64_t next = n_cells / At::N_CELLS * At::BLOCK;
+    for (int64_t b = 0; b < n_cells; b += At::N_CELLS, block += At::BLOCK) {
+        const uint8_t * cells = block + At::CELLS;
+        int64_t next_cells = next;
+        if constexpr (T::IN_BYTES) {
+            for (int g = 0; g < GROUPS && !unpacked; g++) unpack_block<T>(block + g * next, bytes + g * At::N_CELLS * kBytes);
+            cells = unpacked ? unpacked + b * kBytes : bytes, next_cells = (unpacked ? n_cells : At::N_CELLS) * kBytes;
         }
-        for (int j = 0; j < N; j++)
-            for (int p = 0; p < P; p++) store(out + j * kRows + lane + p * kLanes, sums[j][p]);
+        const BlockRows<T, P> rows(block, cells, next, next_cells);
+        for (int c = 0; c < At::N_CELLS; c++) {
+            if constexpr (!T::IN_BYTES)
+                for (int p = 0; p < P; p += kRows / kLanes)
+                    for (int at = 0; at < At::CELL; at += 64) __builtin_prefetch(rows.cell(c, p) + 4096 + at);
+            if constexpr (T::SCALE == Scale::Floats) add_cell_of_floats(rows, c, columns + (b + c) * N, sums);
+            else if constexpr (IN_HALVES) add_halved_cell(rows, c, columns + (b + c) * N, sums);
+            else add_whole_cell(rows, c, columns + (b + c) * N, sums);
+        }
     }
+    times<N * P>([&](auto i) {
+        constexpr int j = decltype(i)::value / P, p = decltype(i)::value % P;
+        store(out + (p * kLanes / kRows * N + j) * kRows + p * kLanes % kRows, sums[j][p]);
+    });
 }
 
 #endif
@@ -411,7 +426,7 @@ template <int TYPE, int N, int P> inline void float_tile(const uint8_t * group, 
 #if defined(UAD_BF16)
                 for (int k = 0; k < kCell; k += 2, w += 64, x += N)
                     for (int p = 0; p < P; p++)
-                        for (int j = 0; j < N; j++) cell_sums[j][p] = _mm512_dpbf16_ps(cell_sums[j][p], (__m512bh) iload(w + p * kLanes * 4), (__m512bh) word(x + j));
+                        for (int j = 0; j < N; j++) cell_sums[j][p] = dot_bf16(cell_sums[j][p], iload(w + p * kLanes * 4), word(x + j));
 #else
                 for (int k = 0; k < kCell; k += 2, w += 64, x += 2 * N) {
                     // one value of the pairs after the other: both at once need more than 16 registers
@@ -469,13 +484,15 @@ template <int TYPE> void pack_floats(int64_t k, int64_t rows, const uint8_t * fr
 #if defined(UAD_AVX512)
 constexpr int kTile = 16, kParts = 1, kFloatTile = 8, kFloatParts = 1;
 #elif defined(UAD_NEON)
-constexpr int kTile = 8, kFloatTile = 4, kFloatParts = 4;
+constexpr int kTile = 8, kParts = 4, kFloatTile = 4, kFloatParts = 4;
 #else
 constexpr int kTile = 8, kParts = 2, kFloatTile = 6, kFloatParts = 2;
 #endif
 // Columns of a tile. With 16 registers the sums of 5 columns by 2 vectors stay in them, beside 2 vectors of weights. Where
-// unpacking or scaling takes longer than moving sums does, 8 columns are faster.
+// unpacking or scaling takes longer than moving sums does, 8 columns are faster. So they are with 32 registers where
+// cells are unpacked once for all tiles, and where a cell has four scales.
 template <class T> constexpr int tile_columns() {
+    if (kLanes == 16 && (T::SCALE == Scale::HalvesMin || (T::IN_BYTES && T::N_SCALES > 0))) return 8;
     constexpr bool is_quick = !kScalesPairs || (T::BITS == 4 && !T::SIGNED) || (T::IN_BYTES && T::LARGEST > 64);
     return kLanes == 8 && is_quick ? 5 : kTile;
 }
@@ -484,12 +501,15 @@ struct WeightType {
     int number;
     int columns;      // of a block
     int offset;       // that columns are quantized for
+    bool offs_in_halves;
     int tile;         // columns of a tile, at most
     bool is_float;
     size_t block;     // bytes of a group's block
     void (*pack)(int64_t k, int64_t rows, const uint8_t * from, uint8_t * to, int64_t first, int64_t last);
     // by number of columns; null where there is no tile of that width
     void (*tiles[kMostColumns + 1])(const uint8_t * group, const uint8_t * unpacked, int64_t n_cells, const void * columns, float * out);
+    // two groups by kNarrow columns; null where one after the other is as fast
+    void (*pair)(const uint8_t * group, const uint8_t * unpacked, int64_t n_cells, const void * columns, float * out) = nullptr;
     // unpacks a group for several tiles of columns, for types that have to be; bytes of a cell then
     void (*unpack)(const uint8_t * group, int64_t n_cells, uint8_t * to) = nullptr;
     size_t unpacked_cell = kBytes;
@@ -500,7 +520,7 @@ struct WeightType {
 
 template <int TYPE> constexpr bool is_float = ggml::block_of(TYPE).columns == 1;
 
-template <int TYPE, int N> void one_tile(const uint8_t * group, const uint8_t * unpacked, int64_t n_cells, const void * columns, float * out) {
+template <int TYPE, int N, int P = kParts> void one_tile(const uint8_t * group, const uint8_t * unpacked, int64_t n_cells, const void * columns, float * out) {
     if constexpr (is_float<TYPE>) {
         static_assert(N <= kFloatTile, "there is no tile of this width");
         float_tile<TYPE, N, kFloatParts>(group, n_cells, (const float *) columns, out);
@@ -509,7 +529,7 @@ template <int TYPE, int N> void one_tile(const uint8_t * group, const uint8_t * 
 #if defined(UAD_NEON)
         quantized_tile<Format<TYPE>, N>(group, unpacked, n_cells, (const Cell *) columns, out);
 #else
-        quantized_tile<Format<TYPE>, N, kParts>(group, unpacked, n_cells, (const Cell *) columns, out);
+        quantized_tile<Format<TYPE>, N, P>(group, unpacked, n_cells, (const Cell *) columns, out);
 #endif
     }
 }
@@ -534,26 +554,28 @@ template <int TYPE> constexpr WeightType row_of() {
 #if defined(UAD_AMX)
     if constexpr (!is_float<TYPE>) {
         using T = Format<TYPE>;
-        row = {TYPE, T::COLUMNS, 0, kMostColumns, false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
+        row = {TYPE, T::COLUMNS, 0, false, kMostColumns, false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
         row.few = few_columns<group_to_tiles<T>>, row.to_tiles = group_to_tiles<T>;
         return row;
     } else if constexpr (TYPE == ggml::BF16) {
-        row = {TYPE, 1, 0, kMostColumns, true, (size_t) kTileBytes, pack_floats<TYPE>, {}};
+        row = {TYPE, 1, 0, false, kMostColumns, true, (size_t) kTileBytes, pack_floats<TYPE>, {}};
         row.few = few_columns<nullptr>;
         return row;
     }
 #endif
     if constexpr (is_float<TYPE>) {
-        row = {TYPE, 1, 0, kFloatTile, true, (size_t) ggml::block_of(TYPE).bytes * kRows * kCell, pack_floats<TYPE>, {}};
+        row = {TYPE, 1, 0, false, kFloatTile, true, (size_t) ggml::block_of(TYPE).bytes * kRows * kCell, pack_floats<TYPE>, {}};
         set_tiles<TYPE, kFloatTile>(row);
     } else {
         using T = Format<TYPE>;
-        row = {TYPE, T::COLUMNS, column_offset<T>(), tile_columns<T>(), false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
+        row = {TYPE, T::COLUMNS, column_offset<T>(), kOffsInHalves<T>, tile_columns<T>(), false, (size_t) Place<T>::BLOCK, pack_groups<T>, {}};
         set_tiles<TYPE, tile_columns<T>()>(row);
 #if defined(UAD_NEON)
         if constexpr (is_made_ready<T>) row.unpack = ready_group<T>, row.unpacked_cell = sizeof(ReadyCell<T>);
 #else
         if constexpr (T::IN_BYTES) row.unpack = unpack_group<T>;
+        // loads of columns bound tiles there: two groups share them
+        if constexpr (T::SCALE == Scale::Whole && !T::IN_BYTES && kLanes == kRows) row.pair = one_tile<TYPE, kNarrow, 2>;
 #endif
     }
     return row;
@@ -661,7 +683,11 @@ struct ProductPlan {
     }
 
     // Groups that a thread takes at once: what it reads again and again for each tile of columns stays in a near cache.
-    int64_t most_groups() const { return is_many(n_columns) ? kManyGroups : std::max<int64_t>(1, (128 << 10) / (int64_t) group_bytes(*type, k)); }
+    int64_t most_groups() const { return is_many(n_columns) ? kManyGroups : in_pairs(((n_columns > kMostColumns ? 256 : 128) << 10) / (int64_t) group_bytes(*type, k)); }
+    int64_t in_pairs(int64_t n) const {  // at least 1; an even number where tiles take two groups
+        const int64_t some = type->pair && n_columns > kMostColumns ? 2 : 1;
+        return std::max(some, n / some * some);
+    }
     // Shares of the groups that each thread takes, at least. Fewer where taking groups has a price.
     int64_t shares() const { return is_many(n_columns) ? 3 : 8; }
     bool is_many(int64_t n) const { return type->few && n > kFew; }
@@ -798,7 +824,7 @@ struct ProductPlan {
             const char * values = from + b * kCell * stride;
             if (in_cells()) {
                 Cell cell;
-                quantize((const float *) values, stride, type->offset, cell);
+                quantize((const float *) values, stride, type->offset, type->offs_in_halves, cell);
                 to.write(b, cell);
                 continue;
             }
@@ -844,17 +870,21 @@ struct ProductPlan {
         }
         if (unpacks)
             for (int64_t g = first; g < last; g++) type->unpack(groups + g * bytes, n_cells, unpacked + (g - first) * unpacked_group());
-        float out[kMostColumns * kRows];
+        float out[std::max(kMostColumns, 2 * kNarrow) * kRows];
         const int64_t width = this->width(range.n);
         for (int64_t at = 0; at < range.n; at += width) {
             const int64_t n = std::min(width, range.n - at);
             require(type->tiles[n] != nullptr, "there is no tile of this width", op);
             float * to[kMostColumns];
             for (int64_t j = 0; j < n; j++) to[j] = result(m, at + j);
-            for (int64_t g = first; g < last; g++) {
-                const int64_t n_rows = std::min<int64_t>(kRows, rows - g * kRows);
-                type->tiles[n](groups + g * bytes, unpacks ? unpacked + (g - first) * unpacked_group() : nullptr, n_cells, tile(range.first + at), out);
-                for (int64_t j = 0; j < n; j++) memcpy(to[j] + g * kRows, out + j * kRows, n_rows * sizeof(float));
+            for (int64_t g = first, n_groups; g < last; g += n_groups) {
+                n_groups = type->pair && n == kNarrow && range.n > n && g + 1 < last ? 2 : 1;
+                const auto product = n_groups == 2 ? type->pair : type->tiles[n];
+                product(groups + g * bytes, unpacks ? unpacked + (g - first) * unpacked_group() : nullptr, n_cells, tile(range.first + at), out);
+                for (int64_t i = 0; i < n_groups; i++) {
+                    const int64_t row = (g + i) * kRows, n_rows = std::min<int64_t>(kRows, rows - row);
+                    for (int64_t j = 0; j < n; j++) memcpy(to[j] + row, out + (i * n + j) * kRows, n_rows * sizeof(float));
+                }
             }
         }
     }
@@ -931,7 +961,7 @@ inline void product(ggml::Compute * compute, ggml::Tensor * op) {
     int64_t n_used = 0;
     for (int64_t m = 0; m < plan.n_matrices; m++) n_used += plan.range(m).n > 0;
     const int64_t total = n_used * plan.n_groups;
-    const int64_t take = nth == 1 ? plan.most_groups() : std::max<int64_t>(1, std::min<int64_t>(total / (nth * plan.shares()), plan.most_groups()));
+    const int64_t take = nth == 1 ? plan.most_groups() : std::min(plan.in_pairs(total / (nth * plan.shares())), plan.most_groups());
     for (;;) {
         const int64_t first = plan.next->fetch_add(take, std::memory_order_relaxed);
         if (first >= total) break;

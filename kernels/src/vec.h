@@ -49,6 +49,12 @@ inline void transpose(Floats * r) {  // kLanes rows of kLanes floats: r[i][j] be
         r[i + 4] = _mm512_shuffle_f32x4(hi0, hi1, 0x88), r[i + 12] = _mm512_shuffle_f32x4(hi0, hi1, 0xdd);
     }
 }
+inline float first(Floats x) { return _mm_cvtss_f32(_mm512_castps512_ps128(x)); }
+template <int n> inline Floats swapped(Floats x) {  // lanes i and i ^ n
+    constexpr int order = n == 8 || n == 2 ? 0x4e : 0xb1;
+    if constexpr (n >= 4) return _mm512_shuffle_f32x4(x, x, order);
+    else return _mm512_shuffle_ps(x, x, order);
+}
 
 inline Ints iload(const void * p) { return _mm512_loadu_si512(p); }
 inline void istore(void * p, Ints x) { _mm512_storeu_si512(p, x); }
@@ -111,6 +117,11 @@ inline void transpose(Floats * r) {
         r[i] = _mm256_permute2f128_ps(a[i], a[i + 4], 0x20);
         r[i + 4] = _mm256_permute2f128_ps(a[i], a[i + 4], 0x31);
     }
+}
+inline float first(Floats x) { return _mm256_cvtss_f32(x); }
+template <int n> inline Floats swapped(Floats x) {
+    if constexpr (n == 4) return _mm256_permute2f128_ps(x, x, 1);
+    else return _mm256_shuffle_ps(x, x, n == 2 ? 0x4e : 0xb1);
 }
 
 inline Ints iload(const void * p) { return _mm256_loadu_si256((const __m256i *) p); }
@@ -178,6 +189,11 @@ inline void transpose(Floats * r) {
     r[0] = vcombine_f32(vget_low_f32(a), vget_low_f32(c)), r[1] = vcombine_f32(vget_low_f32(b), vget_low_f32(d));
     r[2] = vcombine_f32(vget_high_f32(a), vget_high_f32(c)), r[3] = vcombine_f32(vget_high_f32(b), vget_high_f32(d));
 }
+inline float first(Floats x) { return vgetq_lane_f32(x, 0); }
+template <int n> inline Floats swapped(Floats x) {
+    if constexpr (n == 2) return vextq_f32(x, x, 2);
+    else return vrev64q_f32(x);
+}
 
 inline Ints iload(const void * p) { return vreinterpretq_s32_u8(vld1q_u8((const uint8_t *) p)); }
 inline void istore(void * p, Ints x) { vst1q_u8((uint8_t *) p, vreinterpretq_u8_s32(x)); }
@@ -228,21 +244,26 @@ inline Floats zero() { return set(0.0f); }
 inline Ints izero() { return iset(0); }
 inline Floats bfloats(const uint16_t * p) { return as_float(left32<16>(widen16(p))); }
 
-// Sum and maximum over lanes, in an order that does not depend on anything but kLanes.
-inline float sum(Floats x) {
-    float v[kLanes];
-    store(v, x);
-    for (int n = kLanes / 2; n; n /= 2)
-        for (int i = 0; i < n; i++) v[i] += v[i + n];
-    return v[0];
+#if defined(UAD_BF16)
+inline Ints to_bf16(Floats a, Floats b) { return (Ints) _mm512_cvtne2ps_pbh(b, a); }  // numbers of a, then those of b
+inline Ints interleaved(Ints x) {                                                      // 16-bit parts: i and i + 16 side by side
+    alignas(64) static constexpr uint16_t order[] = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23,
+                                                     8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return _mm512_permutexvar_epi16(iload(order), x);
 }
-inline float greatest(Floats x) {
-    float v[kLanes];
-    store(v, x);
-    for (int n = kLanes / 2; n; n /= 2)
-        for (int i = 0; i < n; i++) v[i] = v[i] > v[i + n] ? v[i] : v[i + n];
-    return v[0];
+inline Floats dot_bf16(Floats sum, Ints a, Ints b) { return _mm512_dpbf16_ps(sum, (__m512bh) a, (__m512bh) b); }
+inline Ints as_ints(Floats x) { return _mm512_castps_si512(x); }
+#endif
+
+// Sum and maximum over lanes, in an order that does not depend on anything but kLanes: halves of the lanes that are left.
+template <class Join> inline float joined_lanes(Floats x, Join join) {
+    if constexpr (kLanes > 8) x = join(x, swapped<8>(x));
+    if constexpr (kLanes > 4) x = join(x, swapped<4>(x));
+    x = join(x, swapped<2>(x));
+    return first(join(x, swapped<1>(x)));
 }
+inline float sum(Floats x) { return joined_lanes(x, add); }
+inline float greatest(Floats x) { return joined_lanes(x, max); }
 
 // e^x for x <= 0, to 2 units in the last place; 0 below -87, NaN of NaN. Coefficients: Cephes' expf.
 inline Floats exp(Floats x) {

@@ -95,7 +95,19 @@ inline F512 dot_bf16(F512 sum, Pairs512 a, Pairs512 b) {  // pairs of BF16, the 
     for (int i = 0; i < 32; i++) z[i / 2] = std::fma(wide(a.value[i ^ 1]), wide(b.value[i ^ 1]), z[i / 2]);
     return as<F512>(z);
 }
+inline I512 to_bf16(F512 high, F512 low) {  // to nearest, ties to even; denormals count as zero, NaNs stay so
+    uint32_t x[32];
+    uint16_t y[32];
+    memcpy(x, &low, 64), memcpy(x + 16, &high, 64);
+    for (int i = 0; i < 32; i++) {
+        const uint32_t size = x[i] & 0x7fffffff;
+        if (size > 0x7f800000) y[i] = (uint16_t) (x[i] >> 16 | 64);
+        else y[i] = (uint16_t) ((size < 0x800000 ? x[i] & 0x80000000 : x[i] + 0x7fff + (x[i] >> 16 & 1)) >> 16);
+    }
+    return as<I512>(y);
+}
 }  // namespace emulated
+#define _mm512_cvtne2ps_pbh emulated::to_bf16
 #define _mm512_dpbf16_ps(sum, a, b) emulated::dot_bf16(sum, emulated::as<emulated::Pairs512>(a), emulated::as<emulated::Pairs512>(b))
 #define __m512bh emulated::I512
 #undef _mm512_cvtepi32_epi8

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kit.compiled import ARM_COMPILER, ARM_EMULATOR, NEON, emulated, native, output
+from kit.compiled import AMX, ARM_COMPILER, ARM_EMULATOR, NEON, emulated, native, output
 
 SOURCES = ("tests/attend_check.cpp",)
 
@@ -22,6 +22,12 @@ def test_values_are_the_references_and_a_rows_bits_are_its_own(tmp_path: Path) -
 @pytest.mark.emulated
 def test_the_same_holds_for_avx512_where_every_instruction_is_emulated(tmp_path: Path) -> None:
     assert "16 lanes" in output(tmp_path, "g++", emulated(), SOURCES)
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("flags", [("-DUAD_BF16",), AMX], ids=["vectors", "tiles"])
+def test_the_same_holds_where_values_are_multiplied_in_bf16(flags: tuple[str, ...], tmp_path: Path) -> None:
+    assert "16 lanes" in output(tmp_path, "g++", (*emulated(), *flags), SOURCES)
 
 
 @pytest.mark.emulated
