@@ -2,7 +2,9 @@
 //
 // For each head: out = sum over cells of p[cell] v[cell], p = softmax over cells of scale q k[cell] + slope mask[cell].
 // All of it in F32; K and V are widened. Where processors multiply BF16, p and V are rounded to it: K would lose too much.
-// Matrix units (AMX) take q in BF16, too, and K as the sum of two numbers in BF16, which holds all bits of a half.
+// Matrix units (AMX) take q in BF16, too, and K as the sum of two numbers in BF16, which holds all bits of a half. They add
+// a step's products in an order of their own, so a row's bits depend on where in their steps its cells lie. Texts that
+// share a pass lie anywhere, so these are multiplied on vectors (`attention_in_tiles`).
 // The words used here:
 //   pair    a row of q (a token) and one of the heads that share a head of K and V; row 3, head 2 of 6 is pair 20
 //   tile    up to 96 pairs of a head of K and V: they share what is widened
@@ -27,14 +29,7 @@ constexpr int kAtOnce = 2;                         // cells of V that one instru
 #else
 constexpr int kAtOnce = 1;
 #endif
-#if defined(UAD_AMX)
-constexpr bool kInTiles = true;                    // of 16 pairs, or of 32 values of 16 cells or columns
-#else
-constexpr bool kInTiles = false;
-#endif
-constexpr int kTilePairs = kInTiles ? 16 : 1;      // there is room for a multiple of them
-constexpr int kTileValues = 32;                    // of a head
-constexpr int kWidened = kInTiles ? kSteps : 1;    // steps of V that are widened before they are multiplied
+constexpr int kTilePairs = 16, kTileValues = 32;   // tiles of matrix units: 16 pairs, or 32 values of 16 cells or columns
 constexpr int kPaired = 1 << 8;                    // added to a plain type: two rows of it, to be multiplied at once
 constexpr int kPairOfRows = 1 << 9;                // two such rows as one, in BF16, their numbers side by side
 
@@ -109,11 +104,12 @@ template <int TYPE> void turn(const char * k, size_t stride, int64_t n, int64_t 
     turn<ggml::F32>((const char *) rows, row * 4, kLanes, width, nullptr, to);
 }
 
-// A vector of b that is multiplied at once. next: bytes to the row after p's.
+// A vector of b that is multiplied at once. next: bytes to the row after p's. Instructions add the product of a pair's
+// upper half first, so that is the earlier row.
 template <int TYPE> Floats operand(const char * p, size_t next) {
     if constexpr (TYPE == kPairOfRows) return load((const float *) p);
 #if defined(UAD_BF16)
-    else if constexpr ((TYPE & kPaired) != 0) return as_float(interleaved(to_bf16(floats<TYPE - kPaired>(p), floats<TYPE - kPaired>(p + next))));
+    else if constexpr ((TYPE & kPaired) != 0) return as_float(interleaved(to_bf16(floats<TYPE - kPaired>(p + next), floats<TYPE - kPaired>(p))));
 #endif
     else return floats<TYPE>(p);
 }
@@ -233,11 +229,17 @@ struct AttentionPlan {
     int64_t mask_heads, mask_streams, live_rows;
     int64_t n_tiles, tile, range, n_ranges, n_tasks;  // of a head of K and V; pairs of a tile; chunks of a range
     int64_t n_threads, sums_size, tree_slots;
+    bool in_tiles;
     float scale, max_bias, cap;
 
     AttentionPlan(const ggml::Tensor * o, int n) : op(o), q(o->src[0]), k(o->src[1]), v(o->src[2]), mask(o->src[3]), sinks(o->src[4]) {
         k_type = cache_type(k), v_type = cache_type(v);
         n_threads = n;
+#if defined(UAD_AMX)
+        in_tiles = attention_in_tiles;
+#else
+        in_tiles = false;
+#endif
         head_size = q->ne[0], n_rows = q->ne[1], n_heads = q->ne[2], n_streams = q->ne[3];
         n_kv_heads = k->ne[2], group = n_heads / n_kv_heads;
         n_cells = k->ne[1], n_chunks = (n_cells + kChunk - 1) / kChunk, n_steps = n_chunks * kSteps;
@@ -250,7 +252,7 @@ struct AttentionPlan {
 
         const int64_t pairs = n_rows * group;
         n_tiles = (pairs + kPairs - 1) / kPairs;
-        tile = std::min(up(pairs, kTilePairs), up((pairs + n_tiles - 1) / n_tiles, kInTiles ? 2 * kTilePairs : kBlock));
+        tile = std::min(up(pairs, in_tiles ? kTilePairs : 1), up((pairs + n_tiles - 1) / n_tiles, in_tiles ? 2 * kTilePairs : kBlock));
         n_tiles = (pairs + tile - 1) / tile;
         const int64_t units = n_streams * n_kv_heads * n_tiles;  // 4 to 32 tasks a thread, if there are that many
         range = 1;
@@ -267,12 +269,13 @@ struct AttentionPlan {
     size_t live_size() const { return up(live_rows * n_steps, 64); }
     size_t parts_size() const { return n_ranges > 1 ? up(n_tasks * sums_size * 4, 64) : 0; }
     size_t thread_size() const {
-        return up(4 * (up(tile * q_row(), 16) + tile * kChunk + keys_size() + values_size() + rows_size() + (tree_slots + kInTiles) * sums_size), 64);
+        return up(4 * (up(tile * q_row(), 16) + tile * kChunk + keys_size() + values_size() + rows_size() + (tree_slots + in_tiles) * sums_size), 64);
     }
-    int64_t in_tiles() const { return up(head_size, kTileValues); }                  // values of a head
-    int64_t q_row() const { return kInTiles ? in_tiles() / 2 : head_size; }  // floats, or pairs in BF16
-    int64_t keys_size() const { return up(head_size, kLanes) * kStep + (kInTiles ? in_tiles() * kStep : 0); }
-    int64_t values_size() const { return (kWidened * kStep / kAtOnce + kAtOnce) * v_row; }
+    int64_t values_in_tiles() const { return up(head_size, kTileValues); }
+    int64_t q_row() const { return in_tiles ? values_in_tiles() / 2 : head_size; }  // floats, or pairs in BF16
+    int64_t keys_size() const { return up(head_size, kLanes) * kStep + (in_tiles ? values_in_tiles() * kStep : 0); }
+    int64_t widened() const { return (in_tiles ? kSteps : 1) * kStep / kAtOnce; }  // rows of V that are widened before they are multiplied
+    int64_t values_size() const { return (widened() + kAtOnce) * v_row; }
     int64_t rows_size() const { return kLanes * (up(head_size, kLanes) + 16); }
     size_t size() const { return 128 + live_size() + parts_size() + n_threads * thread_size(); }
 
@@ -335,10 +338,13 @@ struct AttentionWorker {
         n_pairs = std::min(plan.tile, plan.n_rows * plan.group - first);
         for (int64_t i = 0; i < n_pairs; i++) {
             const char * from = (const char *) plan.q->data + row(i) * plan.q->nb[1] + q_head(i) * plan.q->nb[2] + s * plan.q->nb[3];
-            memcpy(kInTiles ? rows : q + i * plan.head_size, from, plan.head_size * 4);
+            memcpy(plan.in_tiles ? rows : q + i * plan.q_row(), from, plan.head_size * 4);
 #if defined(UAD_AMX)
-            std::fill(rows + plan.head_size, rows + plan.in_tiles(), 0.0f);
-            for (int64_t j = 0; j < plan.in_tiles(); j += 2 * kLanes) istore(q + i * plan.q_row() + j / 2, to_bf16(load(rows + j), load(rows + j + kLanes)));
+            if (plan.in_tiles) {
+                const int64_t n = plan.values_in_tiles();
+                std::fill(rows + plan.head_size, rows + n, 0.0f);
+                for (int64_t j = 0; j < n; j += 2 * kLanes) istore(q + i * plan.q_row() + j / 2, to_bf16(load(rows + j), load(rows + j + kLanes)));
+            }
 #endif
             const int64_t of_mask = (s % plan.mask_streams * plan.mask_heads + q_head(i) % plan.mask_heads) * plan.n_rows + row(i);
             pair_live[i] = live + (plan.mask ? of_mask : 0) * plan.n_steps;
@@ -384,12 +390,12 @@ struct AttentionWorker {
 
     // A step's values, kAtOnce cells in a row. p: of its cells, as `soften` leaves it; those of p = 0 become zeros.
     void widen_values(int64_t step, const void * p, float * to) const {
-        constexpr int size = 4 / kAtOnce;                                            // bytes of a cell's p
-        float * const scratch = values + kWidened * kStep / kAtOnce * plan.v_row;  // two rows, until they are joined
+        constexpr int size = 4 / kAtOnce;                                      // bytes of a cell's p
+        float * const scratch = values + plan.widened() * plan.v_row;  // two rows, until they are joined
         for (int64_t i = 0, cell = step * kStep; i < kStep; i++, cell++) {
             float * row = kAtOnce == 1 ? to + i * plan.v_row : scratch + i % 2 * plan.v_row;
             uint32_t bits_of_p = 1;
-            if (p) memcpy(&bits_of_p, (const char *) p + i * size, size);
+            if (p) memcpy(&bits_of_p, (const char *) p + (i ^ (kAtOnce - 1)) * size, size);
             if (cell < plan.n_cells && bits_of_p != 0) plan.v_type->widen(values_at(cell), plan.v->ne[0], row);
             else memset(row, 0, plan.v_row * 4);
             if (kAtOnce == 1 || i % 2 == 0) continue;
@@ -399,7 +405,8 @@ struct AttentionWorker {
         }
     }
 
-    // Scores of a pair become p = e^(score - greatest): in BF16, a step's lie in the first half of its place.
+    // Scores of a pair become p = e^(score - greatest). In BF16 those of a step lie in the first half of its place, the
+    // earlier one of two cells in the upper half of a pair.
     void soften(int64_t pair, int64_t chunk, Sums to) const {
         static const uint16_t none[kStep] = {};
         const Floats scale = set(plan.scale), cap = set(plan.cap), slope = set(plan.slope(q_head(pair)));
@@ -428,15 +435,17 @@ struct AttentionWorker {
         *to.greatest = greatest(most);
         for (int step = 0; step < kSteps; step++) {
             if (!is_live[step]) {
-                if (kInTiles) memset(s + step * kStep, 0, kStep * 2);  // another pair of its tile may see it
+                if (plan.in_tiles) memset(s + step * kStep, 0, kStep * 2);  // another pair of its tile may see it
                 continue;
             }
             Floats p[kStep / kLanes];
             for (int i = 0; i < kStep / kLanes; i++) p[i] = exp(sub(load(s + step * kStep + i * kLanes), set(*to.greatest)));
 #if defined(UAD_BF16)
             const Ints rounded = to_bf16(p[0], p[1]);
+            const uint16_t * in_order = (const uint16_t *) (s + step * kStep);
             istore(s + step * kStep, rounded);
-            p[0] = as_float(left32<16>(rounded)), p[1] = as_float(iand(rounded, iset((int32_t) 0xffff0000)));
+            p[0] = bfloats(in_order), p[1] = bfloats(in_order + kLanes);
+            istore(s + step * kStep, halves_swapped(rounded));
 #else
             for (int i = 0; i < kStep / kLanes; i++) store(s + step * kStep + i * kLanes, p[i]);
 #endif
@@ -476,7 +485,7 @@ struct AttentionWorker {
     // has taken from these.
     void split_keys() const {
         float * to = tiles_of_keys();
-        for (int64_t j = 0; j < plan.in_tiles(); j += 2)
+        for (int64_t j = 0; j < plan.values_in_tiles(); j += 2)
             for (int half = 0; half < 2; half++) {
                 float * tile = to + (j / kTileValues * 4 + half) * 256 + j % kTileValues / 2 * 16;
                 const float *first = keys + j * kStep + half * kLanes, *second = first + kStep;
@@ -489,7 +498,7 @@ struct AttentionWorker {
     }
     float * tiles_of_keys() const { return keys + up(plan.head_size, kLanes) * kStep; }
 
-    void attend_chunk(int64_t chunk, uint64_t steps, Sums to) const {
+    void attend_chunk_in_tiles(int64_t chunk, uint64_t steps, Sums to) const {
         uint8_t is_live[kSteps];
         memcpy(is_live, &steps, kSteps);
         const int64_t step0 = chunk * kSteps;
@@ -500,19 +509,19 @@ struct AttentionWorker {
             turn_keys(step0 + step);
             split_keys();
             for (int64_t i = 0; i < n_pairs; i += 2 * kTilePairs)
-                square(plan.in_tiles() / kTileValues * 2, i + kTilePairs < n_pairs, true, [&](int64_t t) { return q + i * plan.q_row() + t / 2 * 16; }, plan.q_row(),
+                square(plan.values_in_tiles() / kTileValues * 2, i + kTilePairs < n_pairs, true, [&](int64_t t) { return q + i * plan.q_row() + t / 2 * 16; }, plan.q_row(),
                        [&](int64_t t) { return tiles_of_keys() + t * 2 * 256; }, 16, 256, scores + i * kChunk + step * kStep, kChunk);
         }
         for (int64_t i = 0; i < n_pairs; i++) soften(i, chunk, to.of_pair(i, plan.v_row));
         for (int step = 0; step < kSteps; step++)
             if (is_live[step]) widen_values(step0 + step, nullptr, values_of(step));
-        for (int64_t i = 0; i < n_pairs; i += 2 * kTilePairs) add_values(i, i + kTilePairs < n_pairs, is_live, to.v + i * plan.v_row);
+        for (int64_t i = 0; i < n_pairs; i += 2 * kTilePairs) add_in_tiles(i, i + kTilePairs < n_pairs, is_live, to.v + i * plan.v_row);
         for (int64_t i = 0; i < n_pairs; i++)
-            if (!is_finite(to.v + i * plan.v_row)) repair(i, chunk, is_live, to.v + i * plan.v_row);
+            if (!is_finite(to.v + i * plan.v_row)) repair_in_tiles(i, chunk, is_live, to.v + i * plan.v_row);
     }
     float * values_of(int step) const { return values + step * kStep / kAtOnce * plan.v_row; }
 
-    void add_values(int64_t pair, bool two_rows, const uint8_t * is_live, float * to) const {
+    void add_in_tiles(int64_t pair, bool two_rows, const uint8_t * is_live, float * to) const {
         int live[kSteps], n = 0;
         for (int step = 0; step < kSteps; step++)
             if (is_live[step]) live[n++] = step;
@@ -521,16 +530,16 @@ struct AttentionWorker {
                    [&](int64_t t) { return values_of(live[t]) + j; }, plan.v_row, kLanes, to + j, plan.v_row);
     }
 
-    // 0 times infinity is no zero: a pair's sums again, without what cells that it does not see hold (a neighbour's). The
-    // tile is that of the pair; its other rows go elsewhere.
-    void repair(int64_t pair, int64_t chunk, const uint8_t * is_live, float * to) const {
+    // As `repair`. The tile is that of the pair; its other rows go elsewhere.
+    void repair_in_tiles(int64_t pair, int64_t chunk, const uint8_t * is_live, float * to) const {
         for (int step = 0; step < kSteps; step++)
             if (is_live[step]) widen_values(chunk * kSteps + step, scores + pair * kChunk + step * kStep, values_of(step));
         float * sums = stack + plan.tree_slots * plan.sums_size;
-        add_values(pair / kTilePairs * kTilePairs, false, is_live, sums);
+        add_in_tiles(pair / kTilePairs * kTilePairs, false, is_live, sums);
         memcpy(to, sums + pair % kTilePairs * plan.v_row, plan.v_width * 4);
     }
-#else
+#endif
+
     void attend_chunk(int64_t chunk, uint64_t steps, Sums to) const {
         uint8_t is_live[kSteps];
         memcpy(is_live, &steps, kSteps);
@@ -577,7 +586,6 @@ struct AttentionWorker {
             add_widened(pair, 1, step, to);
         }
     }
-#endif
 
     // Joins what chunks of the range give; false: no pair of the tile sees a cell of it.
     bool attend_range(int64_t range, Sums & result) const {
@@ -587,7 +595,11 @@ struct AttentionWorker {
             if (!steps) continue;
             tree.make_room(chunk);
             const Sums to = plan.sums_at(stack + tree.depth * plan.sums_size);
-            attend_chunk(chunk, steps, to);
+#if defined(UAD_AMX)
+            if (plan.in_tiles) attend_chunk_in_tiles(chunk, steps, to);
+            else
+#endif
+                attend_chunk(chunk, steps, to);
             tree.put(chunk, to);
         }
         tree.close();
@@ -664,13 +676,15 @@ inline void attend(ggml::Compute * compute, ggml::Tensor * op) {
     worker.look_at_mask(compute->ith);
     calls.barrier(compute->threadpool);
 #if defined(UAD_AMX)
-    TileShapes shapes;
-    for (int tile = 0; tile < 8; tile++) shapes.rows[tile] = kTilePairs, shapes.bytes[tile] = 64;
-    configure_tiles(shapes);
+    if (plan.in_tiles) {
+        TileShapes shapes;
+        for (int tile = 0; tile < 8; tile++) shapes.rows[tile] = kTilePairs, shapes.bytes[tile] = 64;
+        configure_tiles(shapes);
+    }
 #endif
     for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < plan.n_tasks;) worker.run(task);
 #if defined(UAD_AMX)
-    release_tiles();
+    if (plan.in_tiles) release_tiles();
 #endif
     if (plan.n_ranges == 1) return;
     calls.barrier(compute->threadpool);

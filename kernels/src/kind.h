@@ -46,6 +46,9 @@ bool has_grid(int type);                              // true for types without 
 void read_grid(const char * name, Dequantize values);  // name: of the function of ggml
 extern const char * const kGridFunctions;             // their names, with spaces between
 
+// Whether attention may be in tiles, where there are matrix units: a row's bits then depend on where its cells lie.
+extern std::atomic<bool> attention_in_tiles;
+
 constexpr int kGroup = 16;  // rows that are repacked together
 
 struct Kind {

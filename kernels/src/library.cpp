@@ -33,6 +33,7 @@ namespace uad {
 
 Ggml calls;
 Ops ops;
+std::atomic<bool> attention_in_tiles{true};
 
 namespace {
 
@@ -270,7 +271,7 @@ using namespace uad;
 
 extern "C" {
 
-int uad_kernels_abi(void) { return 2; }
+int uad_kernels_abi(void) { return 3; }
 
 const char * uad_kernels_kinds(void) {
     static const std::string names = [] {
@@ -345,7 +346,9 @@ bool uad_kernels_set(const char * name, bool is_on) {
             part.is_on = is_on && has_grid(part.type);
             return true;
         }
-    return false;
+    if (strcmp(name, "attention in tiles")) return false;
+    attention_in_tiles = is_on;
+    return true;
 }
 
 uint64_t uad_kernels_count(const char * what) {

@@ -29,7 +29,8 @@ UAD_API void uad_kernels_read_grid(const char * name, void * function);
 UAD_API const char * uad_kernels_register(const char * kind, void * const * functions, int n_functions);
 
 // Take a part over, or leave it to llama.cpp, from the next model (weights) or pass (the others) on; false: no such part.
-// Not to be called while a graph is planned or computed.
+// Not to be called while a graph is planned or computed. "attention in tiles" is no part, but how attention is computed on
+// matrix units, and on at first. Without it a row has the same bits wherever its cells lie in a chunk of 256.
 UAD_API bool uad_kernels_set(const char * part, bool is_on);
 
 // How many operations ran in this library: "products", "experts", "attention", "activations".

@@ -251,6 +251,7 @@ inline Ints interleaved(Ints x) {                                               
                                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     return _mm512_permutexvar_epi16(iload(order), x);
 }
+inline Ints halves_swapped(Ints x) { return _mm512_rol_epi32(x, 16); }
 inline Floats dot_bf16(Floats sum, Ints a, Ints b) { return _mm512_dpbf16_ps(sum, (__m512bh) a, (__m512bh) b); }
 inline Ints as_ints(Floats x) { return _mm512_castps_si512(x); }
 #endif

@@ -76,7 +76,7 @@ class Functions:
 
     def uad_kernels_set(self, part: bytes, is_on: bool) -> bool:
         self.log.append((part.decode(), is_on))
-        return part.decode() in self._parts
+        return part.decode() in (*self._parts, library.IN_TILES)
 
     def uad_kernels_count(self, what: bytes) -> int:
         return len(what)
@@ -178,7 +178,8 @@ def test_another_interface_is_refused_before_its_functions_are_looked_up(monkeyp
     monkeypatch.setattr(library.ctypes, "CDLL", lambda path: SimpleNamespace(uad_kernels_abi=Abi()))
     package = SimpleNamespace(library=lambda: tmp_path / "x.so", __version__="0.9")
     monkeypatch.setitem(library.importlib.sys.modules, "uad_kernels", package)
-    line = r"^uad-kernels 0\.9 has interface 3, and this uad needs 2: install the uad-kernels of this uad$"
+    numbers = library.ABI + 1, library.ABI
+    line = r"^uad-kernels 0\.9 has interface %d, and this uad needs %d: install the uad-kernels of this uad$" % numbers
     with pytest.raises(NoKernelsError, match=line):
         library.installed()
 
@@ -528,8 +529,13 @@ def test_models_of_one_process_may_want_different_kernels(made, children) -> Non
     own, none = use.parts_of_passes(CONFIG), use.parts_of_passes(replace(CONFIG, kernels=False))
     for wanted in (own, own, none, none, own):
         use.before_pass(wanted)
-    switched = [(one, is_on) for is_on in (True, False, True) for one in ("attention", "activations")]
-    assert log == switched, "only where it changes"
+    of_passes = [log[i : i + 3] for i in range(0, len(log), 3)]
+    tiles = (library.IN_TILES, True)
+    assert of_passes == [
+        [("attention", is_on), ("activations", is_on), tiles] for is_on in (True, False, True)
+    ], "only where it changes"
+    use.before_pass(own | {library.ANYWHERE})
+    assert log[9:] == [("attention", True), ("activations", True), (library.IN_TILES, False)]
 
 
 def test_a_model_that_was_loaded_before_leaves_all_to_llama_cpp(made, children, monkeypatch) -> None:

@@ -18,6 +18,7 @@ from uad.base.gguf import all_tensors
 from uad.llama.backend import abort, native
 from uad.llama.context import Batch, context_params
 from uad.llama.kernels import use as kernels
+from uad.llama.kernels.library import ANYWHERE
 from uad.llama.model import Model
 
 CHUNK = 256
@@ -41,7 +42,7 @@ class EmbeddingContext(native.Owner):
 
     def __init__(self, model: Model, config: ModelConfig, pooling: str) -> None:
         self.model, self._config = model, config
-        self._log, self._kernels = native.start(), kernels.parts_of_passes(config)
+        self._log, self._kernels = native.start(), kernels.parts_of_passes(config) | {ANYWHERE}
         self._asked = POOLINGS.index(pooling) if pooling else -1
         self.n_most = _longest(model, config)
         self._handle: ctypes.c_void_p | None = None

@@ -18,7 +18,7 @@ from typing import Any
 from uad.base.errors import ConfigError
 from uad.llama.backend import ggml
 
-ABI = 2
+ABI = 3
 """Version of the interface (kernels/src/library.h) that this code calls."""
 VARIABLE, OFF = "UAD_KERNELS", "off"
 """Names a kind of processor, or `off`: for tests."""
@@ -29,6 +29,12 @@ OF_PASSES = (ATTENTION, ACTIVATIONS)
 """Parts beside the types of weights: attention, and products of two activations, as in attention without flash
 attention. They are switched between passes.
 """
+IN_TILES = "attention in tiles"
+"""Attention on matrix units, where it is taken over and the processor has them. It is faster than vectors, but a row's
+bits depend on where in the memory its text lies.
+"""
+ANYWHERE = "anywhere"
+"""Wanted by passes in which texts may lie anywhere: attention is computed without tiles."""
 COUNTED = ("products", "experts", *OF_PASSES)
 """The operations that the library counts."""
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
@@ -88,8 +94,8 @@ class Library:
             raise NoKernelsError(wrong.decode(errors="replace"))
 
     def set_part(self, part: str, is_on: bool) -> None:
-        """Take a part over, or leave it to llama.cpp: weights from the next model on, the others from the next
-        pass.
+        """Take a part over, or leave it to llama.cpp: weights from the next model on, the others and IN_TILES from the
+        next pass.
         """
         if not self.functions.uad_kernels_set(part.encode(), is_on):
             raise ValueError(f"{self.path}: there is no part {part!r}")

@@ -18,8 +18,10 @@ from uad.llama.backend.ggml import function
 from uad.llama.backend.symbols import CPU_DEVICE
 from uad.llama.kernels.library import (
     ACTIVATIONS,
+    ANYWHERE,
     ATTENTION,
     BUFFER,
+    IN_TILES,
     OF_PASSES,
     OFF,
     VARIABLE,
@@ -158,7 +160,7 @@ def before_load(config: ModelConfig) -> None:
 
 
 def before_pass(wanted: Collection[str]) -> None:
-    """To be called before each pass, with what `parts_of_passes` says of its model."""
+    """To be called before each pass, with what `parts_of_passes` says of its model, and ANYWHERE where that holds."""
     if wanted == _switch.parts or not (wanted or started.cache_info().currsize):
         return
     kernels = started()
@@ -166,6 +168,7 @@ def before_pass(wanted: Collection[str]) -> None:
         for part in OF_PASSES:
             if part in kernels.parts:
                 kernels.library.set_part(part, part in wanted)
+        kernels.library.set_part(IN_TILES, ANYWHERE not in wanted)
     _switch.parts = wanted
 
 
