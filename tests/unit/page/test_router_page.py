@@ -90,6 +90,22 @@ def test_a_model_that_is_loaded_is_said_to_be_and_the_list_follows(visit: Open) 
         assert not page.locator("#loading").is_visible()
 
 
+def test_a_list_that_may_be_open_stays_when_the_same_models_are_listed_again(visit: Open) -> None:
+    with served_folder() as url:
+        page = visit(url)
+        until(page, "document.getElementById('models').options.length === 2")
+        page.evaluate(
+            """for (const state of ["hidden", "visible"]) {  // a page that is seen again lists the models again
+                Object.defineProperty(document, "visibilityState", { value: state, configurable: true });
+                document.dispatchEvent(new Event("visibilitychange"));
+                list = document.getElementById("models");
+                list.options[0].textContent = "old";
+            }"""
+        )
+        until(page, "document.getElementById('models').options[0].textContent !== 'old'")
+        assert page.evaluate("list === document.getElementById('models')")
+
+
 def test_the_list_of_models_is_as_wide_as_a_phone(visit: Open) -> None:
     with served_folder() as url:
         page = visit(url)

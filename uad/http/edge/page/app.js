@@ -11,7 +11,8 @@ const MODEL = "uad.model";
 const RETRY_MS = 2000; // before the events of models are asked for again
 let isNamed = false; // which model is asked is known
 let watching = null; // what ends the stream of a router's events
-const states = new Map(); // of a router's models, by name
+let offered = []; // a router's models, as it listed them last
+const states = new Map(); // of these, by name
 const VIEWS = ["chat", "race", "live"];
 
 function show() {
@@ -55,30 +56,44 @@ function name(one) {
   $("warnings").textContent = warnings.join(" ");
 }
 
-/** A list of a router's models, those that are loaded with a word. A tab keeps its choice. */
+/** A list of a router's models, those that are loaded with a word. A tab keeps its choice, and the list stays as it is
+    while it has the same models: it may be open. */
 function chooseOf(models) {
+  const isNew = models.map(({ id }) => id).join("\n") !== offered.map(({ id }) => id).join("\n");
+  offered = models;
+  if (isNew) $("model").replaceChildren(listOf(models));
+  states.clear();
+  for (const { id, status } of models) showState(id, status.value);
+  if (isNew) take();
+  else name(chosen());
+}
+
+function listOf(models) {
   const list = h(
     "select",
     { id: "models", "aria-label": "Model" },
     ...models.map(({ id }) => h("option", { value: id })),
   );
-  const take = () => {
-    const one = models.find((each) => each.id === list.value);
-    sessionStorage.setItem(MODEL, one.id);
-    askModel(one.id);
-    name(one);
-    showState(one.id, states.get(one.id));
-    live.look(false); // the stream of another model
-    show();
-  };
   const before = sessionStorage.getItem(MODEL);
   const first = models.find((one) => one.status.value === "loaded") ?? models[0];
   list.value = models.some((one) => one.id === before) ? before : first.id;
   list.addEventListener("change", take);
-  $("model").replaceChildren(list);
-  states.clear();
-  for (const { id, status } of models) showState(id, status.value);
-  take();
+  return list;
+}
+
+function chosen() {
+  return offered.find((one) => one.id === $("models").value);
+}
+
+/** Ask the model that is chosen in the list from now on. */
+function take() {
+  const one = chosen();
+  sessionStorage.setItem(MODEL, one.id);
+  askModel(one.id);
+  name(one);
+  showState(one.id, states.get(one.id));
+  live.look(false); // the stream of another model
+  show();
 }
 
 function showState(id, state) {
