@@ -9,6 +9,7 @@
 
 namespace uad {
 Ggml calls;
+std::atomic<bool> attention_in_tiles{true};
 Ops ops;
 Grids grids;
 }  // namespace uad
