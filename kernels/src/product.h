@@ -123,6 +123,15 @@ template <class T> struct Dot {
         total = _mm256_dpbusd_avx_epi32(total, w.q, y);
 #endif
     }
+#if defined(UAD_AVX512) && !defined(UAD_EMULATED)
+    // The same by a column's word at p: one instruction, where compilers make two. Where there is little else to do, a loop
+    // over 16 columns takes 10 to 20 % longer with two, by where it lies in memory.
+    static constexpr bool HAS_STEP_OF_WORD = T::SCALE == Scale::Whole && !T::HAS_MIN;
+    void step_of_word(const Weight & w, const void * p) { asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(total) : "v"(w.q), "m"(*(const int32_t *) p)); }
+#else
+    static constexpr bool HAS_STEP_OF_WORD = false;
+    void step_of_word(const Weight &, const void *) {}
+#endif
 };
 inline Ints two(Ints low, Ints high) { return ior(iand(low, iset(0xffff)), left32<16>(high)); }  // 16-bit halves of a lane
 inline Ints dot_two(Ints pair, Ints sums) {
@@ -143,6 +152,7 @@ template <class T> inline Weight weight(Ints q) {
     else return {q, q};
 }
 template <class T> struct Dot {
+    static constexpr bool HAS_STEP_OF_WORD = false;
     static constexpr int FITS = T::SIGNED ? 1 : 32767 / (2 * T::LARGEST * 127);
     static constexpr int AT_ONCE = FITS == 2 ? 2 : 1;
     Ints total, pairs;
@@ -162,6 +172,7 @@ template <class T> struct Dot {
             } else pairs = more;
         }
     }
+    void step_of_word(const Weight &, const void *) {}
 };
 inline Ints two(Ints low, Ints high) { return ior(iand(low, iset(0xffff)), left32<16>(high)); }
 inline Ints dot_two(Ints pair, Ints sums) { return _mm256_madd_epi16(pair, sums); }
@@ -260,7 +271,9 @@ UAD_INLINE void multiply_steps(const BlockRows<T, P> & rows, int c, const Cell *
         for (int j = 0; j < N; j++)
             times<AT_ONCE>([&](auto i) {
                 constexpr int step = begin + decltype(i)::value;
-                const Ints values = word(columns[j].y + 4 * (FIRST + step));
+                const int8_t * y = columns[j].y + 4 * (FIRST + step);
+                if constexpr (P == 1 && Dot<T>::HAS_STEP_OF_WORD) return dots[j][0].step_of_word(weights[i][0], y);
+                const Ints values = word(y);
                 for (int p = 0; p < P; p++) dots[j][p].template step<step, COUNT, is_first>(weights[i][p], values, factors[p]);
             });
     });
