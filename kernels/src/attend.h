@@ -351,14 +351,16 @@ struct AttentionWorker {
         }
     }
 
-    uint64_t live_steps(int64_t chunk) const {  // a byte for each step that some pair sees
+    // Whether some pair sees a step of the chunk; is_live: the same of each step.
+    bool find_live(int64_t chunk, uint8_t * is_live) const {
         uint64_t all = 0;
         for (int64_t i = 0; i < n_pairs; i++) {
             uint64_t steps;
             memcpy(&steps, pair_live[i] + chunk * kSteps, kSteps);
             all |= steps;
         }
-        return all;
+        memcpy(is_live, &all, kSteps);
+        return all != 0;
     }
 
     // Pairs that see a step, by runs of neighbours.
@@ -454,6 +456,18 @@ struct AttentionWorker {
         *to.sum = sum(total);
     }
 
+    // p of a chunk's pairs. score(step): stores a live step's scores, once its keys are turned.
+    template <class Score> void weigh_chunk(int64_t chunk, const uint8_t * is_live, Sums to, Score score) const {
+        for (int64_t step = 0, at = chunk * kSteps; step < kSteps; step++, at++) {
+            if (!is_live[step]) continue;
+            fetch(plan.k, *plan.k_type, at + 1);
+            fetch(plan.v, *plan.v_type, at);
+            turn_keys(at);
+            score(step);
+        }
+        for (int64_t i = 0; i < n_pairs; i++) soften(i, chunk, to.of_pair(i, plan.v_row));
+    }
+
     bool is_finite(const float * p) const {
         Floats x = zero();
         for (int64_t i = 0; i < plan.v_width; i += kLanes) x = add(x, sub(load(p + i), load(p + i)));
@@ -498,23 +512,15 @@ struct AttentionWorker {
     }
     float * tiles_of_keys() const { return keys + up(plan.head_size, kLanes) * kStep; }
 
-    void attend_chunk_in_tiles(int64_t chunk, uint64_t steps, Sums to) const {
-        uint8_t is_live[kSteps];
-        memcpy(is_live, &steps, kSteps);
-        const int64_t step0 = chunk * kSteps;
-        for (int step = 0; step < kSteps; step++) {
-            if (!is_live[step]) continue;
-            fetch(plan.k, *plan.k_type, step0 + step + 1);
-            fetch(plan.v, *plan.v_type, step0 + step);
-            turn_keys(step0 + step);
+    void attend_chunk_in_tiles(int64_t chunk, const uint8_t * is_live, Sums to) const {
+        weigh_chunk(chunk, is_live, to, [&](int64_t step) {
             split_keys();
             for (int64_t i = 0; i < n_pairs; i += 2 * kTilePairs)
                 square(plan.values_in_tiles() / kTileValues * 2, i + kTilePairs < n_pairs, true, [&](int64_t t) { return q + i * plan.q_row() + t / 2 * 16; }, plan.q_row(),
                        [&](int64_t t) { return tiles_of_keys() + t * 2 * 256; }, 16, 256, scores + i * kChunk + step * kStep, kChunk);
-        }
-        for (int64_t i = 0; i < n_pairs; i++) soften(i, chunk, to.of_pair(i, plan.v_row));
+        });
         for (int step = 0; step < kSteps; step++)
-            if (is_live[step]) widen_values(step0 + step, nullptr, values_of(step));
+            if (is_live[step]) widen_values(chunk * kSteps + step, nullptr, values_of(step));
         for (int64_t i = 0; i < n_pairs; i += 2 * kTilePairs) add_in_tiles(i, i + kTilePairs < n_pairs, is_live, to.v + i * plan.v_row);
         for (int64_t i = 0; i < n_pairs; i++)
             if (!is_finite(to.v + i * plan.v_row)) repair_in_tiles(i, chunk, is_live, to.v + i * plan.v_row);
@@ -540,21 +546,14 @@ struct AttentionWorker {
     }
 #endif
 
-    void attend_chunk(int64_t chunk, uint64_t steps, Sums to) const {
-        uint8_t is_live[kSteps];
-        memcpy(is_live, &steps, kSteps);
+    void attend_chunk(int64_t chunk, const uint8_t * is_live, Sums to) const {
         const int64_t step0 = chunk * kSteps;
-        for (int step = 0; step < kSteps; step++) {
-            if (!is_live[step]) continue;
-            fetch(plan.k, *plan.k_type, step0 + step + 1);
-            fetch(plan.v, *plan.v_type, step0 + step);
-            turn_keys(step0 + step);
+        weigh_chunk(chunk, is_live, to, [&](int64_t step) {
             runs(step0 + step, [&](int64_t i, int64_t n) {
                 float * to = scores + i * kChunk + step * kStep;
                 multiply<ggml::F32, false>(q + i * plan.head_size, plan.head_size, n, (const char *) keys, kStep * 4, plan.head_size, to, kChunk, kStep);
             });
-        }
-        for (int64_t i = 0; i < n_pairs; i++) soften(i, chunk, to.of_pair(i, plan.v_row));
+        });
         memset(to.v, 0, n_pairs * plan.v_row * 4);
         for (int step = 0; step < kSteps; step++) {
             if (!is_live[step]) continue;
@@ -591,15 +590,15 @@ struct AttentionWorker {
     bool attend_range(int64_t range, Sums & result) const {
         Tree tree(n_pairs, plan.v_row);
         for (int64_t chunk = range * plan.range; chunk < std::min(plan.n_chunks, (range + 1) * plan.range); chunk++) {
-            const uint64_t steps = live_steps(chunk);
-            if (!steps) continue;
+            uint8_t is_live[kSteps];
+            if (!find_live(chunk, is_live)) continue;
             tree.make_room(chunk);
             const Sums to = plan.sums_at(stack + tree.depth * plan.sums_size);
 #if defined(UAD_AMX)
-            if (plan.in_tiles) attend_chunk_in_tiles(chunk, steps, to);
+            if (plan.in_tiles) attend_chunk_in_tiles(chunk, is_live, to);
             else
 #endif
-                attend_chunk(chunk, steps, to);
+                attend_chunk(chunk, is_live, to);
             tree.put(chunk, to);
         }
         tree.close();

@@ -845,26 +845,16 @@ struct ProductPlan {
             for (int i = 0; i < kCell; i++) v[i] = b * kCell + i < k ? *(const float *) (values + i * stride) : 0.0f;
 #if defined(UAD_BF16)
             if (in_bf16()) {
-                const int in_unit = (int) unit / 4;  // pairs
-                for (int i = 0; i < kCell / 2; i++) {
-                    const uint32_t pair = to_bf16(v[2 * i]) | to_bf16(v[2 * i + 1]) << 16;
-                    memcpy(to.at(b * kCell / 2 / in_unit + i / in_unit, unit) + i % in_unit * 4, &pair, 4);
-                }
+                uint16_t rounded[kCell];
+                istore(rounded, to_bf16(load(v), load(v + kLanes)));
+                const int64_t in_unit = (int64_t) unit / 2;
+                for (int64_t i = 0; i < kCell; i += in_unit) memcpy(to.at((b * kCell + i) / in_unit, unit), rounded + i, unit);
                 continue;
             }
 #endif
             for (int i = 0; i < kCell; i++) *(float *) to.at(b * kCell + i, 4) = v[i];
         }
     }
-
-#if defined(UAD_BF16)
-    static uint32_t to_bf16(float x) {  // to nearest, ties to even; quiet NaNs stay so
-        uint32_t bits;
-        memcpy(&bits, &x, 4);
-        if ((bits & 0x7fffffff) > 0x7f800000) return bits >> 16 | 64;
-        return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    }
-#endif
 
     // Groups of a matrix by all its columns. Several groups are taken by one tile of columns after the other, so that both
     // stay in the nearest caches.

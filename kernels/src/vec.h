@@ -245,7 +245,7 @@ inline Ints izero() { return iset(0); }
 inline Floats bfloats(const uint16_t * p) { return as_float(left32<16>(widen16(p))); }
 
 #if defined(UAD_BF16)
-inline Ints to_bf16(Floats a, Floats b) { return (Ints) _mm512_cvtne2ps_pbh(b, a); }  // numbers of a, then those of b
+inline Ints to_bf16(Floats a, Floats b) { return (Ints) _mm512_cvtne2ps_pbh(b, a); }  // to nearest: numbers of a, then of b
 inline Ints interleaved(Ints x) {                                                      // 16-bit parts: i and i + 16 side by side
     alignas(64) static constexpr uint16_t order[] = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23,
                                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
