@@ -178,8 +178,8 @@ def test_another_interface_is_refused_before_its_functions_are_looked_up(monkeyp
     monkeypatch.setattr(library.ctypes, "CDLL", lambda path: SimpleNamespace(uad_kernels_abi=Abi()))
     package = SimpleNamespace(library=lambda: tmp_path / "x.so", __version__="0.9")
     monkeypatch.setitem(library.importlib.sys.modules, "uad_kernels", package)
-    numbers = library.ABI + 1, library.ABI
-    line = r"^uad-kernels 0\.9 has interface %d, and this uad needs %d: install the uad-kernels of this uad$" % numbers
+    numbers = f"interface {library.ABI + 1}, and this uad needs {library.ABI}"
+    line = rf"^uad-kernels 0\.9 has {numbers}: install the uad-kernels of this uad$"
     with pytest.raises(NoKernelsError, match=line):
         library.installed()
 
@@ -531,9 +531,9 @@ def test_models_of_one_process_may_want_different_kernels(made, children) -> Non
         use.before_pass(wanted)
     of_passes = [log[i : i + 3] for i in range(0, len(log), 3)]
     tiles = (library.IN_TILES, True)
-    assert of_passes == [
-        [("attention", is_on), ("activations", is_on), tiles] for is_on in (True, False, True)
-    ], "only where it changes"
+    assert of_passes == [[("attention", is_on), ("activations", is_on), tiles] for is_on in (True, False, True)], (
+        "only where it changes"
+    )
     use.before_pass(own | {library.ANYWHERE})
     assert log[9:] == [("attention", True), ("activations", True), (library.IN_TILES, False)]
 
