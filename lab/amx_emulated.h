@@ -113,10 +113,10 @@ inline void multiply_bf16(int c, int a, int b) {
         for (int m = 0; m < n_rows; m++) {
             __m256 even = _mm256_setzero_ps(), odd = _mm256_setzero_ps();
             for (int k = 0; k < n_inner; k++) {
-                int pair;
+                uint32_t pair;
                 memcpy(&pair, u.tiles[a].bytes[m] + 4 * k, 4);
-                even = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_set1_epi32(pair << 16)), wide[0][k], even);
-                odd = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_set1_epi32(pair & (int) 0xffff0000u)), wide[1][k], odd);
+                even = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_set1_epi32((int) (pair << 16))), wide[0][k], even);
+                odd = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_set1_epi32((int) (pair & 0xffff0000u))), wide[1][k], odd);
             }
             float * to = (float *) u.tiles[c].bytes[m] + 8 * half;
             _mm256_storeu_ps(to, _mm256_add_ps(_mm256_loadu_ps(to), _mm256_add_ps(even, odd)));

@@ -34,7 +34,7 @@ settings.load_profile("uad")
 
 NOT_UNIT = ("llama", "model", "long", "slow", "real", "emulated")
 EMULATED = pytest.StashKey[int]()
-"""How many tests of emulated processors were not wanted, here or in each worker."""
+"""How many tests in emulators and sanitizers were not wanted, here or in each worker."""
 HAS_LLAMA = importlib.util.find_spec("llama_cpp") is not None
 
 

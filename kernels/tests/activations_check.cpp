@@ -70,7 +70,8 @@ struct Problem {
             return q / 16.0;
         }
         if (shape.type == ggml::F16) {  // 1 to 2, or the negative
-            const uint16_t h = (uint16_t) (0x3c00 | random_below(1024) | random_below(2) << 15);
+            const int sign = random_below(2);
+            const uint16_t h = (uint16_t) (0x3c00 | random_below(1024) | sign << 15);
             memcpy(row + 2 * i, &h, 2);
             return (1 + (h & 1023) / 1024.0) * (h >> 15 ? -1 : 1);
         }

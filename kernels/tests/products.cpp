@@ -75,7 +75,9 @@ struct Weights {
 };
 Weights repacked(const Kind & kind, const Shape & shape, const std::vector<uint8_t> & file, int64_t k, int64_t rows, int64_t n) {
     const size_t row = k / shape.columns * shape.bytes, bytes = kind.matrix_bytes(shape.number, k, rows);
-    uint8_t * to = (uint8_t *) aligned_alloc(64, bytes * n);
+    void * place = nullptr;
+    if (posix_memalign(&place, 64, bytes * n)) abort();
+    uint8_t * to = (uint8_t *) place;
     Weights w{{to, free}, {}};
     for (int64_t m = 0; m < n; m++) kind.repack(shape.number, k, rows, file.data() + m * row * rows, to + m * bytes, 0, (rows + kGroup - 1) / kGroup);
     w.t = tensor(shape.number, {k, rows, n}, shape.bytes, row, to);

@@ -126,6 +126,20 @@ def emulated() -> tuple[str, ...]:
     return (*AVX2, "-DUAD_AVX512", "-DUAD_EMULATED", "-DUAD_KIND=avx512")
 
 
+def sanitized(*names: str) -> tuple[str, ...]:
+    """The flags of GCC's sanitizers of these names, which end a program at its first error. Skips the test where one is
+    missing.
+    """
+    require("g++")
+    libraries = {"address": "libasan.so", "undefined": "libubsan.so", "thread": "libtsan.so"}
+    for name in names:
+        command = ["g++", f"-print-file-name={libraries[name]}"]
+        if not Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()).is_absolute():
+            pytest.skip(f"no {libraries[name]}")
+    joined = ",".join(names)
+    return f"-fsanitize={joined}", f"-fno-sanitize-recover={joined}", "-g1"
+
+
 def of_both(processor: str, folder: Path, sources: tuple[str, ...], words: tuple[str, ...] = ()) -> tuple[str, str]:
     """What a program prints on this machine, and on another processor in an emulator: one of `_EMULATED`, or of `_ARM`.
     words: its arguments.

@@ -19,7 +19,9 @@ def not_run(skipped: list[tuple[str, bool]], n_files: int, n_emulated: int = 0) 
             counts[f"tests: {reason}"] += 1
     lines = [f"not run: {n} {what}" for what, n in counts.most_common()]
     if n_emulated:
-        lines.append(f"not run: {n_emulated} tests of the kernels on emulated processors (make test-kernels runs them)")
+        lines.append(
+            f"not run: {n_emulated} tests of the kernels in emulators and sanitizers (make test-kernels runs them)"
+        )
     if n_files:
         lines.append(f"not run: {n_files} files of tests that need llama.cpp")
     return lines or ["everything that was asked for has run"]
