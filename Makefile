@@ -5,7 +5,7 @@
 # make clean   remove environments and caches
 # make table   README's table of speeds, measured here: fetches models, builds llama-server (ARGS=--plan says how long, ARGS=--quick is short)
 # make test-no-kernels  the tests that decode with a model once more, in llama.cpp's own kernels
-# make test-kernels  the kernels on other processors, which are emulated, and with sanitizers (eight minutes): after edits in kernels/
+# make test-kernels  the kernels on other processors, which are emulated, and with sanitizers (seven minutes): after edits in kernels/
 # make vllm    an environment with vLLM on the CPU (3.5 GB), and the test of uad's drafters inside it
 # make mutants puts 54 errors into a copy of the code, one after the other, and says which the tests see (ARGS="--at REVISION NAME …")
 # make clients real clients of OpenAI's API against a real pair (fetches it, and the clients)
