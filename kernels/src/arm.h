@@ -16,15 +16,17 @@ template <int N> constexpr int PAIRS = 0;
 #endif
 template <int N> constexpr bool is_pair(int v) { return v < 2 * PAIRS<N>; }
 
-// A number of a cell's columns, for the lanes of vector v. at: where it is in Cell.
-template <int N> UAD_INLINE Ints value(const Cell * y, int v, size_t at) {
-    if (is_pair<N>(v)) return vreinterpretq_s32_s64(vld1q_dup_s64((const int64_t *) ((const char *) (y + v % PAIRS<N> * 2) + 2 * at)));
-    return vdupq_laneq_s32(iload(&y[v].scale), (at - kCell) / 4);
+// A number of a cell's columns, for the lanes of vector v. AT: where it is in Cell.
+template <int N, size_t AT> UAD_INLINE Ints value(const Cell * y, int v) {
+    if constexpr (PAIRS<N> > 0)
+        if (is_pair<N>(v)) return vreinterpretq_s32_s64(vld1q_dup_s64((const int64_t *) ((const char *) (y + v % PAIRS<N> * 2) + 2 * AT)));
+    return vdupq_laneq_s32(iload(&y[v].scale), (AT - kCell) / 4);
 }
-template <int N> UAD_INLINE Floats scale_of(const Cell * y, int v) { return as_float(value<N>(y, v, offsetof(Cell, scale))); }
-template <int N> UAD_INLINE Floats scaled_sum_of(const Cell * y, int v) { return as_float(value<N>(y, v, offsetof(Cell, scaled_sum))); }
-
-template <int N> UAD_INLINE Ints off_of(const Cell * y, int v, int half) { return value<N>(y, v, offsetof(Cell, off) + 4 * half); }
+template <int N> UAD_INLINE Floats scale_of(const Cell * y, int v) { return as_float(value<N, offsetof(Cell, scale)>(y, v)); }
+template <int N> UAD_INLINE Floats scaled_sum_of(const Cell * y, int v) { return as_float(value<N, offsetof(Cell, scaled_sum)>(y, v)); }
+template <int N> UAD_INLINE Ints off_of(const Cell * y, int v, int half) {
+    return half ? value<N, offsetof(Cell, off) + 4>(y, v) : value<N, offsetof(Cell, off)>(y, v);
+}
 
 // Numbers of four rows, for the lanes of vector v.
 template <int N> UAD_INLINE Ints spread(Ints rows, int v) {
@@ -99,7 +101,7 @@ template <class T> struct ReadyCell {
 // sums[v] += what vector v of four rows' cell comes to. dot: of the whole cell, or of its halves.
 template <class T, int N> UAD_INLINE void add_scaled(const Ints (&dot)[2], const RowScales<T> & rows, const Cell * y, int v, Floats & sum) {
     const Floats scale = scale_of<N>(y, v);
-    if constexpr (rows.IN_HALVES) {
+    if constexpr (RowScales<T>::IN_HALVES) {
         const Ints whole = vmlaq_s32(imul(dot[0], spread<N>(rows.halves[0], v)), dot[1], spread<N>(rows.halves[1], v));
         sum = fma(to_float(whole), mul(spread<N>(rows.scale[0], v), scale), sum);
         if constexpr (T::HAS_MIN) {

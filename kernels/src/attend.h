@@ -106,7 +106,7 @@ template <int TYPE> void turn(const char * k, size_t stride, int64_t n, int64_t 
 
 // A vector of b that is multiplied at once. next: bytes to the row after p's. Instructions add the product of a pair's
 // upper half first, so that is the earlier row.
-template <int TYPE> Floats operand(const char * p, size_t next) {
+template <int TYPE> Floats operand(const char * p, [[maybe_unused]] size_t next) {
     if constexpr (TYPE == kPairOfRows) return load((const float *) p);
 #if defined(UAD_BF16)
     else if constexpr ((TYPE & kPaired) != 0) return as_float(interleaved(to_bf16(floats<TYPE - kPaired>(p + next), floats<TYPE - kPaired>(p))));

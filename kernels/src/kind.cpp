@@ -1,4 +1,11 @@
 // Compiled once for each kind of processor, with that kind's instructions: -DUAD_KIND=avx2 -DUAD_AVX2 -mavx2 ...
+// -DUAD_LEFT_OUT: where the compiler does not know them.
+#if defined(UAD_LEFT_OUT)
+#include "kind.h"
+namespace uad {
+const Kind UAD_KIND{};
+}
+#else
 #include <algorithm>
 #include <atomic>
 #include <cassert>
@@ -39,3 +46,4 @@ const Kind UAD_KIND = {
     UAD_OWN(is_of_activations), UAD_OWN(of_activations_size), UAD_OWN(of_activations),
 };
 }  // namespace uad
+#endif

@@ -42,11 +42,12 @@ const Kind * kind = nullptr;
 // ---- which kinds this processor runs
 
 #if defined(__x86_64__)
-uint32_t leaf7(int subleaf, int which) {
+uint32_t cpuid(int leaf, int subleaf, int which) {
     uint32_t r[4] = {0, 0, 0, 0};
-    __get_cpuid_count(7, subleaf, &r[0], &r[1], &r[2], &r[3]);
+    __get_cpuid_count(leaf, subleaf, &r[0], &r[1], &r[2], &r[3]);
     return r[which];
 }
+uint32_t leaf7(int subleaf, int which) { return cpuid(7, subleaf, which); }
 
 // Whether there are matrix units, and the system lets this process use them: it has to be asked.
 bool has_matrix_units() {
@@ -62,10 +63,12 @@ bool has_matrix_units() {
 }
 
 bool runs(const Kind & one) {
+    if (!one.product) return false;  // left out
     __builtin_cpu_init();
     if (&one == &amx) return runs(avx512bf16) && has_matrix_units();
     if (&one == &avx2 || &one == &avxvnni) {
-        const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+        const bool has_f16c = cpuid(1, 0, 2) >> 29 & 1;  // Clang's builtin does not know the word
+        const bool has = has_f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
         return has && (&one == &avx2 || (leaf7(1, 0) >> 4 & 1));
     }
     const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -75,6 +78,7 @@ bool runs(const Kind & one) {
 const Kind * const kinds[] = {&amx, &avx512bf16, &avx512, &avxvnni, &avx2};
 #elif defined(__aarch64__)
 bool runs(const Kind & one) {
+    if (!one.product) return false;  // left out
 #if defined(__linux__)
     const bool has_dots = getauxval(AT_HWCAP) >> 20 & 1;  // of bytes (HWCAP_ASIMDDP)
     return has_dots && (&one == &neon || (getauxval(AT_HWCAP2) >> 13 & 1));  // HWCAP2_I8MM

@@ -24,6 +24,7 @@ _EMULATED = {"AVX-512": (), "AVX-512 BF16": ("-DUAD_BF16",), "AMX": AMX}
 """Flags of processors with AVX-512, beside those of all of them."""
 _ARM = {"NEON": NEON, "i8mm": I8MM}
 ARM_COMPILER, ARM_EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
+CLANG = "clang++"
 
 
 def output(
@@ -54,6 +55,11 @@ def object_of(folder: Path, compiler: str, flags: tuple[str, ...], source: str) 
 
 def kinds_as_installed(compiler: str, folder: Path) -> dict[str, Path]:
     """The object of each kind of processor, compiled with the flags of CMakeLists.txt, by the kind's name."""
+    return {kind: compiled(command, folder) for kind, command in commands_of_kinds(compiler, folder).items()}
+
+
+def commands_of_kinds(compiler: str, folder: Path) -> dict[str, list[str]]:
+    """How CMakeLists.txt compiles each kind of processor, by its name."""
     require("cmake", "nm", compiler)
     machine = "aarch64" if compiler == ARM_COMPILER else "x86_64"
     if machine == "x86_64" != platform.machine():
@@ -71,7 +77,7 @@ def kinds_as_installed(compiler: str, folder: Path) -> dict[str, Path]:
         command = shlex.split(entry["command"])
         for kind in [word.removeprefix("-DUAD_KIND=") for word in command if word.startswith("-DUAD_KIND=")]:
             at = command.index("-o")
-            made[kind] = compiled([*command[:at], *command[at + 2 :]], folder)
+            made[kind] = [*command[:at], *command[at + 2 :]]
     return made
 
 

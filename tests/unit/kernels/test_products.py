@@ -15,11 +15,16 @@ from kit.compiled import (
     AMX,
     ARM_COMPILER,
     ARM_EMULATOR,
+    CLANG,
+    I8MM,
     KERNELS,
+    NEON,
+    commands_of_kinds,
     compiled,
     emulated,
     kinds_as_installed,
     native,
+    object_of,
     of_both,
     output,
     require,
@@ -39,6 +44,32 @@ def test_a_column_has_the_bits_that_it_has_alone(tmp_path: Path) -> None:
 def test_all_kinds_of_processors_give_the_same_bits(processor: str, tmp_path: Path) -> None:
     own, other = of_both(processor, tmp_path, SOURCES)
     assert own == other
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("arm", [(), NEON, I8MM], ids=["native", "NEON", "i8mm"])
+def test_clang_gives_the_same_bits(arm: tuple[str, ...], tmp_path: Path) -> None:
+    flags, runner = native(), ()
+    if arm:
+        require(ARM_COMPILER)  # Clang takes its headers and libraries
+        flags, runner = ("--target=aarch64-linux-gnu", "-static", "-O2", *arm), (ARM_EMULATOR,)
+    object_of(tmp_path, CLANG, flags, "src/library.cpp")
+    assert output(tmp_path, CLANG, flags, SOURCES, *runner) == output(tmp_path, "g++", native(), SOURCES)
+
+
+@pytest.mark.emulated
+def test_a_kind_that_the_compiler_does_not_know_is_left_out(tmp_path: Path) -> None:
+    native()
+    old = tmp_path / "g++-old"
+    old.write_text('#!/bin/sh\ncase " $* " in *" -mavxvnni "*) exit 1;; esac\nexec g++ "$@"\n')
+    old.chmod(0o755)
+    commands = commands_of_kinds(str(old), tmp_path)
+    assert [kind for kind, command in commands.items() if "-DUAD_LEFT_OUT" in command] == ["avxvnni"]
+    # without instructions of their own all are compiled at once
+    objects = [compiled([*command, "-DUAD_LEFT_OUT"], tmp_path) for command in commands.values()]
+    sources = [str(KERNELS / name) for name in ("src/library.cpp", "src/grids.cpp", "tests/kinds.cpp")]
+    program = compiled(["g++", "-std=c++17", "-pthread", *sources, *map(str, objects)], tmp_path)
+    assert subprocess.run([program], check=True, capture_output=True, text=True).stdout == "\n"
 
 
 @pytest.mark.emulated
