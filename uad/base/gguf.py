@@ -113,7 +113,8 @@ class GgufFile:
             self._header = _header_of(path, self._data)
         except _DAMAGED as error:
             self.close()
-            raise ModelLoadError(f"{path}: damaged or truncated GGUF file ({error}); is it complete?") from error
+            why = "it ends within its header" if isinstance(error, struct.error) else error
+            raise ModelLoadError(f"{path}: damaged or truncated GGUF file ({why}); is it complete?") from error
         except BaseException:
             self.close()
             raise

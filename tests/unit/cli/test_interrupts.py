@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,14 @@ def test_commands_that_scripts_start_in_their_background_are_not_interrupted() -
     command = [sys.executable, "-c", program, "rich.console", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=ENV, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_first_process_of_a_container_ends_while_it_starts(tmp_path: Path) -> None:
+    # the system keeps SIGTERM from process 1 unless it has a handler: `docker stop` would wait, and kill
+    program = PROGRAM.replace("os.kill(os.getpid(), signal.SIGINT)", "signal.raise_signal(signal.SIGTERM)")
+    program = program.replace("import os,", "import os; os.getpid = lambda: 1\nimport")
+    done = subprocess.run([sys.executable, "-c", program, "rich.console", *SERVE], cwd=tmp_path, env=ENV, check=False)
+    assert done.returncode == 128 + signal.SIGTERM
 
 
 def test_outside_of_imports_what_is_open_can_be_closed() -> None:

@@ -136,6 +136,7 @@ def test_a_missing_file_is_told_with_the_one_that_may_be_meant(tmp_path):
     (tmp_path / "qwen2.5-q8_0.txt").touch()
     assert no_such_file(tmp_path / "qwen2.5-q8-0.gguf") == f"no such file; did you mean {tmp_path}/qwen2.5-q8_0.gguf?"
     assert no_such_file(tmp_path / "zephyr.gguf") == f"no such file in {tmp_path}"
+    assert no_such_file(tmp_path) == "a folder, a pipe or a device; a file is wanted"
     assert no_such_file(tmp_path / "none" / "a.gguf") == f"no such file; there is no folder {tmp_path}/none"
 
 

@@ -72,3 +72,12 @@ def test_a_file_that_ends_within_a_tensor_of_a_known_type_is_damaged(path) -> No
     gguf.ask_for_types(lambda kind: (64, 1000) if kind == NEW else None)
     with pytest.raises(ModelLoadError, match="damaged or truncated"):
         GgufFile(path)
+
+
+@pytest.mark.parametrize("n_bytes", [4, 23, 24, 100, 1000])
+def test_a_header_that_is_cut_is_said_so_in_words(tmp_path: Path, n_bytes: int) -> None:
+    path = tmp_path / "cut.gguf"
+    path.write_bytes((Path(__file__).parents[3] / "samples" / "draft-gemma.gguf").read_bytes()[:n_bytes])
+    with pytest.raises(ModelLoadError) as error:
+        GgufFile(path)
+    assert "unpack" not in str(error.value)

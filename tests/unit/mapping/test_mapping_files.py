@@ -136,7 +136,7 @@ def test_a_directory_given_by_the_user_wins(tmp_path: Path):
         (
             "{family: chatml}",
             "{}",
-            r"mine\.yaml:2:9: 'target' has no condition; give at least one of family, name, specials",
+            r"mine\.yaml:2:9: 'target' has no condition, or an empty one; give at least one of family, name, specials",
         ),
         ("{family: chatml}", "{families: chatml}", r"unknown key 'families'; did you mean 'family'\?"),
         ('  - {target: "<|im_end|>", draft: "x"}\n', "  []\n", r"'replace' has no rules"),

@@ -70,6 +70,14 @@ def test_good_files_have_nothing_wrong(tmp_path: Path):
             'reasoning: {start: "<t>", end: ""}\nroles:',
             "families/mine.yaml:4:32: 'end' is empty; what stands around reasoning",
         ),
+        (
+            "roles:",
+            'thought: {start: "", end: ""}\nroles:',
+            "families/mine.yaml:4:27: 'end' is empty; the end of thoughts",
+        ),
+        ('["<u>"]', '["<u>", ""]', "families/mine.yaml:3:19: an entry of 'specials' is empty; leave it out"),
+        ("title: My", 'title: "\\uD83D\\uDE00" #', "families/mine.yaml:2:8: 'title' holds half of a surrogate pair"),
+        ("title: My", "? [a, b]\n: 3\ntitle: My", "families/mine.yaml:2:3: expected a key, found a list"),
     ],
 )
 def test_mistakes_in_families(tmp_path: Path, old: str, new: str, message: str):
@@ -83,7 +91,7 @@ def test_mistakes_in_families(tmp_path: Path, old: str, new: str, message: str):
         (
             "family: mine",
             "family: mien",
-            "pairs/mine.yaml: never applies: there is no family 'mien'; did you mean 'mine'?",
+            "pairs/mine.yaml:1:1: never applies: there is no family 'mien'; did you mean 'mine'?",
         ),
         (
             '"<a>", draft',
@@ -95,6 +103,8 @@ def test_mistakes_in_families(tmp_path: Path, old: str, new: str, message: str):
             '"<u>", draft: "x"',
             "pairs/mine.yaml:6:14: unreachable: the same rule as in pairs/mine.yaml:5:14",
         ),
+        ('"<a>", draft: "y"', '"x", draft: "<u>"', "pairs/mine.yaml:6:14: the rules lead in a circle: '<u>' -> 'x'"),
+        ('"*toy*"', '""', "pairs/mine.yaml:3:8: 'draft' has no condition, or an empty one"),
         ('"<a>", draft', '"", draft', "pairs/mine.yaml:6:14: 'target' is empty; it must name what is to be replaced"),
     ],
 )
@@ -166,6 +176,18 @@ def test_rules_that_only_look_cyclic_are_not():
     vocab = toy("t", ("<b>", "<e>"))
     for rules in ((("a", "a"),), (("a", "b"), ("b", "b")), (("a", "b"), ("c", "a"))):
         compile_rules(vocab, vocab, None, PLAIN, [Replacement(old, new, "x") for old, new in rules])
+
+
+def test_files_that_would_never_be_read_are_errors(tmp_path: Path):
+    found = findings(
+        tmp_path, more={"pairs/other.yml": PAIR, "pairs/.#mine.yaml": "an editor's", "pairs/._mine.yaml": ""}
+    )
+    assert found == ["pairs/other.yml: files of rules end in .yaml; rename it"]
+    for folder in (tmp_path / "pairs", tmp_path / "families"):  # one level too deep
+        text = f"{folder}: none of the folders families, pairs, calls is in it, where files of mappings lie"
+        assert [finding.text for finding in lint([folder])[1]] == [text]
+        with pytest.raises(MappingError, match="none of the folders"):
+            load_families([folder])
 
 
 def test_a_missing_directory_is_told_once(tmp_path: Path):

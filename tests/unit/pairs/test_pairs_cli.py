@@ -155,3 +155,10 @@ def test_a_pair_that_was_not_considered_is_no_gain_of_one():
     pairs = matrix_of(SAMPLES)["target-chatml"]
     assert _gain(pairs, "draft-zephyr")[0] > 1.0
     assert _gain(pairs, "target-chatml") == (None, False)
+
+
+def test_a_damaged_file_of_a_folder_costs_a_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "cut.gguf").write_bytes((SAMPLES / "draft-gemma.gguf").read_bytes()[:100_000])
+    (tmp_path / "draft-gemma.gguf").symlink_to(SAMPLES / "draft-gemma.gguf")
+    assert list(matrix_of(tmp_path)) == ["draft-gemma"]
+    assert "cut.gguf: damaged or truncated GGUF file" in capsys.readouterr().err

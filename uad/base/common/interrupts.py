@@ -18,6 +18,8 @@ def catch() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a script started it in its background
         signal.signal(signal.SIGINT, _interrupted)
+    if os.getpid() == 1:  # the first process of a container is sent only signals that it has handlers for
+        signal.signal(signal.SIGTERM, _end)
 
 
 def leave_at_once() -> None:
@@ -32,6 +34,10 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
             _leave(number, frame)
         frame = frame.f_back
     raise KeyboardInterrupt
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    os._exit(128 + number)
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:

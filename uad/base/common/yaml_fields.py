@@ -5,6 +5,7 @@ about.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ MAX_BYTES = 1_000_000
 MAX_DEPTH = 12
 FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 T = TypeVar("T")
+_HALF = re.compile("[\ud800-\udfff]")
 _STR = "tag:yaml.org,2002:str"
 _BOOL = "tag:yaml.org,2002:bool"
 _KINDS = {yaml.MappingNode: "a mapping", yaml.SequenceNode: "a list", yaml.ScalarNode: "a plain value"}
@@ -37,6 +39,8 @@ class Fields:
                 node, f"expected a mapping with the keys {', '.join(sorted(allowed))}, found {_kind(node)}"
             )
         for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise self.error(key, f"expected a key, found {_kind(key)}")
             name = str(key.value)
             if name not in allowed:
                 raise self.error(key, f"unknown key '{name}'; {meant_or_known(name, allowed)}")
@@ -95,8 +99,14 @@ class Fields:
         return str(node.value).lower() in ("true", "yes", "on")
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """The list of texts of a key; empty if it is missing. Raises MappingError where it is no such list."""
-        return tuple(self._text(item, f"an entry of '{key}'") for item in self._items(key))
+        """The list of texts of a key; empty if it is missing. Raises MappingError where it is no such list, or one of
+        them is empty.
+        """
+        items = self._items(key)
+        texts = tuple(self._text(item, f"an entry of '{key}'") for item in items)
+        if "" in texts:
+            raise self.error(items[texts.index("")], f"an entry of '{key}' is empty; leave it out")
+        return texts
 
     def record(self, kind: type[T], **given: Any) -> T:
         """A dataclass from the keys that its fields are called: texts, lists of texts, truth values. The other fields
@@ -132,13 +142,18 @@ class Fields:
     def _text(self, node: yaml.Node, what: str) -> str:
         if not isinstance(node, yaml.ScalarNode) or node.tag != _STR:
             raise self.error(node, f"{what}: expected text (in quotes), found {_kind(node)}")
-        return str(node.value)
+        text = str(node.value)
+        if _HALF.search(text):
+            raise self.error(node, f"{what} holds half of a surrogate pair; write the character itself")
+        return text
 
 
 def read_yaml(path: Path) -> yaml.Node:
     """The root node of a file. Refuses what a rules file never needs: anchors, aliases, tags, deep nesting, more than a
-    megabyte.
+    megabyte; and a name by which it would not be found.
     """
+    if path.suffix != ".yaml":
+        raise MappingError(f"{path}: files of rules end in .yaml; rename it")
     text = read_text(path)
     return explained(path, MappingError, lambda loader: _compose(path, text, loader), fast=True)
 
@@ -182,9 +197,9 @@ def field_names(kind: type) -> tuple[str, ...]:
 
 
 def files_of(directories: Iterable[Path], kind: str) -> Iterator[Path]:
-    """The YAML files in the folders of this name, directory by directory."""
+    """The YAML files in the folders of this name, directory by directory; hidden ones are left to editors."""
     for directory in directories:
-        yield from sorted((directory / kind).glob("*.yaml"))
+        yield from sorted(path for path in (directory / kind).glob("*.y*ml") if not path.name.startswith("."))
 
 
 def load_all(directories: Iterable[Path], kind: str, load: Callable[[Path], T]) -> dict[str, T]:

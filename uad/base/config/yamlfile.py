@@ -44,6 +44,8 @@ def _layer(path: Path, root: yaml.MappingNode) -> Layer:
     seen: dict[str, int] = {}
     for key_node, value_node in root.value:
         line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise ConfigError(f"{path}:{line}: expected the name of a setting, found a list or a mapping")
         key = str(key_node.value)
         where = f"{path}:{line}: {key}"
         name = key.replace("_", "-")

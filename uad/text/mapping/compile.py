@@ -90,7 +90,7 @@ def compile_rules(
 def _explicit(
     target: VocabTable, draft: VocabTable, replace: Sequence[Replacement], family: dict[str, Patterns]
 ) -> tuple[Patterns, tuple[str, ...]]:
-    _refuse_cycles(replace)
+    refuse_cycles(replace)
     patterns: Patterns = {}
     origin: dict[Items, Replacement] = {}
     unreachable = []
@@ -117,7 +117,7 @@ def _explicit(
     return patterns, tuple(unreachable)
 
 
-def _refuse_cycles(replace: Sequence[Replacement]) -> None:
+def refuse_cycles(replace: Sequence[Replacement]) -> None:
     """Rules apply once, so a list that leads in a circle is a misunderstanding."""
     by_target = {rule.target: rule for rule in reversed(replace)}
     for rule in replace:

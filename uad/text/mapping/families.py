@@ -19,6 +19,8 @@ from uad.base.common.sequences import common_prefix
 from uad.base.common.yaml_fields import Fields, load_all, read_yaml
 from uad.base.errors import MappingError
 
+KINDS = ("families", "pairs", "calls")
+"""The folders of a directory of mappings."""
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_MODES = ("turn", "prefix", "drop")
 REASONING, TOOL_CALL = "reasoning", "tool_call"
@@ -251,6 +253,8 @@ def _wrap(fields: Fields, key: str) -> Turn | None:
 
 def _thought(fields: Fields) -> ThoughtFormat:
     marks = fields.child("thought", ("start", "end", "drop", "anywhere"))
+    if not marks.text("end"):
+        raise marks.fail("end", "'end' is empty; the end of thoughts must be seen to be followed")
     return ThoughtFormat(marks.text("start"), marks.text("end"), marks.texts("drop"), marks.flag("anywhere"))
 
 
@@ -283,9 +287,18 @@ def load_families(directories: Iterable[Path]) -> dict[str, Family]:
     """
     directories = tuple(directories)
     for directory in directories:
-        if not is_folder(directory):
-            raise MappingError(f"{directory}: no such directory of mappings")
+        if why := why_no_mappings(directory):
+            raise MappingError(why)
     return load_all(directories, "families", load_family)
+
+
+def why_no_mappings(directory: Path) -> str:
+    """Why this is no directory of mappings; "" where it is one."""
+    if not is_folder(directory):
+        return f"{directory}: no such directory of mappings"
+    if not any(is_folder(directory / kind) for kind in KINDS):
+        return f"{directory}: none of the folders {', '.join(KINDS)} is in it, where files of mappings lie"
+    return ""
 
 
 def find_family(families: Mapping[str, Family], name: str) -> Family:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from uad.base.common.files import is_folder
 from uad.base.common.names import meant_or_known
 from uad.base.common.yaml_fields import files_of, read_text
 from uad.base.errors import MappingError
-from uad.text.mapping.families import Family, load_family
+from uad.text.mapping.compile import refuse_cycles
+from uad.text.mapping.families import Family, load_family, why_no_mappings
 from uad.text.mapping.pairs import Pair, load_pair
 
 _T = TypeVar("_T", Family, Pair)
@@ -29,8 +29,7 @@ class Finding:
 
 def lint(directories: Sequence[Path]) -> tuple[int, tuple[Finding, ...]]:
     """How many files there are, and the findings. Later directories give way to earlier ones, as at start."""
-    missing = [directory for directory in directories if not is_folder(directory)]
-    findings = [Finding(f"{directory}: no such directory of mappings", is_error=True) for directory in missing]
+    findings = [Finding(why, is_error=True) for directory in directories if (why := why_no_mappings(directory))]
     families = _load(directories, "families", load_family, findings)
     pairs = _load(directories, "pairs", load_pair, findings)
     for family in families:
@@ -51,7 +50,7 @@ def _load(directories: Sequence[Path], kind: str, load: Callable[[Path], _T], fi
     loaded: dict[str, _T] = {}
     for path in files_of(directories, kind):
         if path.stem in loaded:
-            findings.append(Finding(f"{path}: never used; {loaded[path.stem].path} has the same name and wins"))
+            findings.append(Finding(f"{path}:1:1: never used; {loaded[path.stem].path} has the same name and wins"))
             continue
         try:
             loaded[path.stem] = load(path)
@@ -100,9 +99,13 @@ def _pair(pair: Pair, names: Sequence[str]) -> Iterator[Finding]:
     for match in (pair.target, pair.draft):
         if match.family is not None and match.family not in names:
             yield Finding(
-                f"{pair.path}: never applies: there is no family '{match.family}'; "
+                f"{pair.path}:1:1: never applies: there is no family '{match.family}'; "
                 f"{meant_or_known(match.family, names)}"
             )
+    try:
+        refuse_cycles(pair.replace)
+    except MappingError as error:
+        yield Finding(str(error), is_error=True)
     for at, rule in enumerate(pair.replace):
         for earlier in pair.replace[:at]:
             if earlier.target == rule.target and earlier.draft != rule.draft:

@@ -87,8 +87,10 @@ def _rule(fields: Fields) -> Replacement:
 def _match(fields: Fields, key: str) -> Match:
     conditions = field_names(Match)
     match = fields.child(key, conditions).record(Match)
-    if not match.weight:
-        raise fields.fail(key, f"'{key}' has no condition; give at least one of {', '.join(conditions)}")
+    if not match.weight or "" in (match.family, match.name):
+        raise fields.fail(
+            key, f"'{key}' has no condition, or an empty one; give at least one of {', '.join(conditions)}"
+        )
     return match
 
 

@@ -79,7 +79,8 @@ def _parser() -> Parser:
         "--workload",
         metavar="NAMES",
         action="append",
-        help="the prompts of workloads instead: categories (twelve), chat, or as in `uad bench`",
+        help="the prompts of workloads instead, with commas between them: chat and others by name, all (of these), "
+        "categories (twelve), or a .toml file",
     )
     add("--prompts", metavar="N", type=whole, default=4, help="the first N of each workload (default: %(default)s)")
     most = "most tokens of an answer to a workload's prompt (default: %(default)s)"

@@ -15,8 +15,9 @@ from rich.text import Text
 from uad.base.config import Config, VisionConfig, load_config
 from uad.base.config.drafter_types import MODEL_TYPE
 from uad.base.config.kinds import AUTO
+from uad.base.console import note
 from uad.base.errors import ConfigError, UadError
-from uad.base.model_files import check_file
+from uad.base.model_files import check_file, wrong_files
 from uad.tools.cli import cost_plot
 
 if TYPE_CHECKING:
@@ -116,9 +117,13 @@ def matrix_of(folder: Path) -> Matrix:
     files = {name: file.path for name, file in find_models(folder).items()}
     if not files:
         raise ConfigError(f"--all: there is no GGUF file in {folder}")
+    configs = {name: load_config([f"-m={path}", f"-md={AUTO}"], {}) for name, path in files.items()}
+    for name, config in configs.items():
+        for error in wrong_files(config):
+            note(f"{error}; it is left out")
+            files.pop(name, None)
     return {
-        name: recorded(path, views(path, files.values()), conditions(load_config([f"-m={path}", f"-md={AUTO}"], {})))
-        for name, path in files.items()
+        name: recorded(path, views(path, files.values()), conditions(configs[name])) for name, path in files.items()
     }
 
 

@@ -197,7 +197,11 @@ def show(shown: Shown) -> None:
             console.print(f"  {line}", soft_wrap=True)
         return
     if config.draft is None and plan.head is None:
-        console.print("no draft model: --draft auto looks for one beside the target", style="dim", soft_wrap=True)
+        console.print(
+            "no draft model; --draft auto takes one beside the target that is expected to pay",
+            style="dim",
+            soft_wrap=True,
+        )
     for line in plan.notes:
         console.print(Text(line, "dim"), soft_wrap=True)
 
