@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import permutations, product
 from pathlib import Path
 
 import numpy as np
@@ -211,6 +211,41 @@ def test_what_each_kind_of_memory_does_is_found_at_start(folder: Path) -> None:
         own = ModelConfig(make(name, folder), n_ctx=512, n_threads=1, n_snapshots=8)
         with Model(own) as model, Context(model, own, 1) as context:
             assert context.memory.way is expected.get(kind, Way.POSITIONS), name
+
+
+SNAPSHOTS = [name for name, kind in NAMES.items() if kind is Kind.SNAPSHOTS]
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+@pytest.mark.parametrize("name", SNAPSHOTS)
+def test_snapshots_stay_a_sequences_own_in_whatever_order_slots_are_taken(
+    name: str, order: tuple[int, ...], folder: Path
+) -> None:
+    """Slots 1 and 2 have a pass together after slot 0 had one: states were moved for it, and snapshots were not."""
+    own = ModelConfig(make(name, folder), n_ctx=3 * 256, n_threads=1, n_snapshots=8)
+    ids = [[3 + (7 * i + 31 * seq) % 90 for i in range(12)] for seq in range(3)]
+
+    def piece(seq: int, begin: int, end: int, *wrong: int) -> Rows:
+        return Rows(seq, begin, (*ids[seq][begin:end], *wrong), end - begin + len(wrong), end - begin + len(wrong) - 1)
+
+    with Model(own) as model, Context(model, own, 3) as context:
+        context.decode([piece(0, 0, 5)])
+        context.decode([piece(0, 5, 6, 99)])
+        assert context.take_back(0, 6) == 6
+        context.decode([piece(0, 6, 7)])
+        expected = context.logits()[-1].copy()
+        for turn in range(2):  # the second one in slots that were taken before
+            for seq in range(3):
+                context.clear(seq)
+            if turn:
+                context.close()
+                context.reopen()
+            for seq in order:
+                context.decode([piece(seq, 0, 5)])
+            context.decode([piece(0, 5, 6, 99), piece(1, 5, 10), piece(2, 5, 10)])
+            assert context.take_back(0, 6) == 6
+            context.decode([piece(0, 6, 7)])
+            assert np.array_equal(context.logits()[-1], expected)
 
 
 def test_a_full_context_and_a_client_that_leaves(itself: Runtime) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
 
 import pytest
 from kit.broken_files import TEXT, rewritten
@@ -14,7 +15,8 @@ from kit.tiny_models import make
 
 from uad.base.common.available import Limit
 from uad.base.config import ModelConfig
-from uad.base.types import Origin
+from uad.base.types import Origin, Rows
+from uad.llama.context import Context
 from uad.llama.model import Model
 from uad.runtime.open import open_parts
 from uad.runtime.plan import plan
@@ -108,6 +110,16 @@ def test_recurrent_states_keep_fewer_snapshots_where_memory_is_short(tmp_path):
     short = plan(own, (limit_of(roomy.memory.host - 1024),))
     assert short.config.target.n_snapshots < roomy.config.target.n_snapshots
     assert any("snapshots of" in note for note in short.notes)
+
+
+@pytest.mark.parametrize("n_ubatch", [1, 2, 3, 8, 10])
+def test_a_pass_holds_the_rows_whose_states_are_kept(n_ubatch: int, tmp_path: Path) -> None:
+    """llama.cpp ends the process where it does not."""
+    target = ModelConfig(make("qwen35", tmp_path), n_ctx=512, n_threads=1, n_ubatch=n_ubatch)
+    own = plan(replace(config(n_ctx=512, draft=None, types=("suffix",)), target=target, n_parallel=2)).config.target
+    with Model(own) as model, Context(model, own, 2) as context:
+        context.decode([Rows(seq, 0, (5,) * (3 + seq), 1) for seq in range(2)])
+    assert own.n_snapshots == min(max(n_ubatch - 2, 0), 8)
 
 
 # --- uad plan

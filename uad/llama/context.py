@@ -98,7 +98,8 @@ class Context(native.Owner):
         try:
             self.add_adapters(model.adapters.scales)
             with abort.starting(f"{role} {model.path}"):
-                self.memory.probe(look, self.logits)  # it also warms the backend up
+                self.memory.probe(look, self.logits)
+                _begin_all(self)
                 if is_noise:
                     self.notes += (_NOISE.format(role=role, path=model.path),)
                 if config.backend_sampling:
@@ -201,6 +202,7 @@ class Context(native.Owner):
             self.hidden.ask(rows)
         if self._sampling is not None:
             self._sampling.attach(rows)
+        self.memory.states.begin([row.seq for row in rows])
         kernels.before_pass(self._kernels)
         self._check(int(lib.llama_decode(self._handle, batch.seal())), batch.n)
         for row in rows:
@@ -233,6 +235,7 @@ class Context(native.Owner):
             self.hidden.skip(seq, placed.start)
         if self._sampling is not None:
             self._sampling.attach(())
+        self.memory.states.begin((seq,))
         kernels.before_pass(self._kernels)
         self._check(decode_rows(self.handle, seq, placed.start, image, n_done, n), n)
         if n_done + n == image.n:
@@ -296,8 +299,7 @@ class Context(native.Owner):
             if self._n_threads is not None:
                 lib.llama_set_n_threads(self._handle, *self._n_threads)
             self.add_adapters(self._scales)
-            self.decode([Rows(0, 0, (0,) * 4, 1)])  # it warms the backend up
-            self.clear(0)
+            _begin_all(self)
         except BaseException:
             self.close()
             raise
@@ -309,6 +311,13 @@ class Context(native.Owner):
             self.memory.states.close()
             if self._sampling is not None:
                 self._sampling.close()
+
+
+def _begin_all(context: Context) -> None:
+    """Each sequence holds something once, in order (see `memory`), which also warms the backend up."""
+    context.decode([Rows(seq, 0, (0,), 1) for seq in range(context.n_seq)])
+    for seq in range(context.n_seq):
+        context.clear(seq)
 
 
 def context_params(config: ModelConfig, n_ctx: int, n_seq: int) -> Any:

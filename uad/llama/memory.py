@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
@@ -98,7 +98,12 @@ class _Points:
 
 
 class _NativeMemory:
-    """llama.cpp's memory of the sequences of a context."""
+    """llama.cpp's memory of the sequences of a context.
+
+    With snapshots the states of sequences must keep their places: where a pass needs states side by side llama.cpp
+    moves others out of the way, and leaves their snapshots behind. So the sequences get their places in order
+    (`Context`), and an emptied one gives its place back only when it begins again: it is then the first free one.
+    """
 
     def __init__(self, handle: ctypes.c_void_p) -> None:
         self.reopen(handle)
@@ -107,6 +112,7 @@ class _NativeMemory:
         """Use this context's memory from now on."""
         self._handle: Any = handle
         self._memory: Any = lib.llama_get_memory(handle)
+        self._emptied: set[int] = set()  # with snapshots: what llama.cpp holds of these is forgotten when they begin
 
     def close(self) -> None:
         """The context is freed: what is asked after that raises ctypes.ArgumentError."""
@@ -122,7 +128,20 @@ class _NativeMemory:
 
     def end(self, seq: int) -> int:
         """How many ids the sequence holds."""
-        return int(lib.llama_memory_seq_pos_max(self._memory, seq)) + 1
+        return 0 if seq in self._emptied else int(lib.llama_memory_seq_pos_max(self._memory, seq)) + 1
+
+    def empty(self, seq: int) -> None:
+        """Forget all of a sequence."""
+        if self.n_snapshots():
+            self._emptied.add(seq)
+        else:
+            self.remove(seq, -1)
+
+    def begin(self, seqs: Sequence[int]) -> None:
+        """To be called before these get rows or a state: they may have been emptied."""
+        for seq in self._emptied.intersection(seqs):
+            self._emptied.remove(seq)
+            self.remove(seq, -1)
 
     def remove(self, seq: int, n: int) -> bool:
         """Forget positions from n on; False: this memory cannot stop there. -1: all of them."""
@@ -130,17 +149,18 @@ class _NativeMemory:
 
     def size(self, seq: int, flags: int) -> int:
         """Bytes of a copy."""
-        return int(lib.llama_state_seq_get_size_ext(self._handle, seq, flags))
+        return 0 if seq in self._emptied else int(lib.llama_state_seq_get_size_ext(self._handle, seq, flags))
 
     def copy(self, seq: int, flags: int) -> Bytes | None:
         """A copy of what the sequence holds; None where there is nothing, or it failed. Raises MemoryError."""
         size = self.size(seq, flags)
         data = np.empty(size, np.uint8)
-        n = int(lib.llama_state_seq_get_data_ext(self._handle, _pointer(data), size, seq, flags))
+        n = size and int(lib.llama_state_seq_get_data_ext(self._handle, _pointer(data), size, seq, flags))
         return data if n == size > 0 else None
 
     def put(self, seq: int, data: Bytes, flags: int) -> bool:
         """Put a copy in place of what the sequence holds; False: that failed."""
+        self.begin((seq,))
         return int(lib.llama_state_seq_set_data_ext(self._handle, _pointer(data), len(data), seq, flags)) == len(data)
 
     def checkpoint(self, seq: int, pos: int) -> Checkpoint | None:
@@ -332,7 +352,7 @@ class Memory:
 
     def clear(self, seq: int) -> None:
         """Forget all ids of a sequence."""
-        self.states.remove(seq, -1)
+        self.states.empty(seq)
         self.points[seq] = _Points()
 
     def _can_remove(self, seq: int, n: int, end: int) -> bool:

@@ -134,7 +134,9 @@ def _target(config: Config, files: DraftFiles) -> ModelConfig:
     """
     drafting, own = config.drafting, config.target
     drafts = config.draft is not None or bool(set(drafting.types) - {Origin.MODEL})
-    n_snapshots = min(_SNAPSHOT_IDS, drafting.defaults.longest) if drafting.defaults.enabled and drafts else 0
+    # llama.cpp wants passes of more rows than there are states of a sequence
+    most = max(min(_SNAPSHOT_IDS, drafting.defaults.longest, own.n_ubatch - 2), 0)
+    n_snapshots = most if drafting.defaults.enabled and drafts else 0
     own = replace(
         own,
         n_snapshots=n_snapshots,

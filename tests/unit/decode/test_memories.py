@@ -160,3 +160,14 @@ def test_a_draft_that_needs_a_checkpoint_costs_it_and_what_is_decoded_again() ->
 
 def test_ids_that_are_decoded_in_any_case_shift_the_costs() -> None:
     assert costs(0, 0.0, 4)[1] == pytest.approx(costs(1 << 30, 0.0, 1)[4])
+
+
+@pytest.mark.parametrize("n_free", [CHECKPOINTS, SNAPSHOTS])
+@pytest.mark.parametrize("n_batch", [12, 48, 96])
+def test_what_is_decoded_again_fits_into_the_batch_beside_the_drafts(n_free: int, n_batch: int) -> None:
+    expected = plain(4, 0.9)
+    for seed in range(8):
+        drafter = RandomDrafter(dict(enumerate(expected)), seed=seed)
+        engine = make_engine(model(n_free, 4, n_batch=n_batch), drafter)
+        results = run(engine, requests(4, 0.9, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=48)))
+        assert [result.ids for result in results] == expected

@@ -207,18 +207,19 @@ class Rounds:
         return chosen, n_plain
 
     def _wish(self, running: Running) -> Wish:
-        """A draft is no longer than what can still be written, fits into one pass, and leaves every sequence its share
-        of the batch.
+        """A draft is no longer than what can still be written. With the ids before it, which may have to be decoded
+        again, it fits into one pass, and leaves every sequence its share of the batch.
         """
         matcher, request = running.sampler.matcher, running.request
         n_left = running.answer.n_most - running.answer.n
+        n_pending = len(running.ids) - running.n_past
         return Wish(
             seq=running.slot,
             params=request.speculative,
-            room=max(min(n_left - 1, self._longest_draft), 0),
+            room=max(min(n_left - 1, self._longest_draft - (n_pending - 1)), 0),
             depth=running.n_past,
             n_left=n_left,
-            n_pending=len(running.ids) - running.n_past,
+            n_pending=n_pending,
             is_forced=matcher is not None and bool(matcher.expected),
             is_predicted=bool(request.prediction),
         )
