@@ -19,22 +19,22 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
-import numpy.typing as npt
 
 from uad.base.common.logits import Logits
 from uad.base.errors import DecodeError
 from uad.base.types import Rows
+from uad.llama.window_cells import Bytes, in_their_cells
 
 FREE_IDS = 1 << 30  # ids: any number can be taken back
 TAIL_IDS = 16  # ids of a prompt that are decoded apart, after a mark: the next turn often differs from there on
 MARK_BYTES = 1 << 30  # of all marks of a context: the window of a large model takes hundreds of megabytes
 _ALL = 0
 _PARTIAL = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: without what attention keeps of every position
+_PADDED_TO = 256  # cells of a window's cache
 _TIMES = 3
 _CLOSE = 1e-2  # share of the largest logit by which logits after a state that was put back may differ
 Decode = Callable[[Rows], None]
 LogitsOf = Callable[[], Logits]
-Bytes = npt.NDArray[np.uint8]
 
 
 class Way(enum.StrEnum):
@@ -105,13 +105,16 @@ class _NativeMemory:
     (`Context`), and an emptied one gives its place back only when it begins again: it is then the first free one.
     """
 
-    def __init__(self, handle: ctypes.c_void_p) -> None:
+    def __init__(self, handle: ctypes.c_void_p, n_window_cells: int = 0) -> None:
+        """n_window_cells: of each sequence, in the cache of a sliding window; 0: there is none."""
+        self._n_window_cells = n_window_cells
         self.reopen(handle)
 
     def reopen(self, handle: ctypes.c_void_p) -> None:
         """Use this context's memory from now on."""
         self._handle: Any = handle
         self._memory: Any = lib.llama_get_memory(handle)
+        self._filled: dict[int, int] = {}  # positions before these have no keys and values, though they have cells
         self._emptied: set[int] = set()  # with snapshots: what llama.cpp holds of these is forgotten when they begin
 
     def close(self) -> None:
@@ -124,7 +127,7 @@ class _NativeMemory:
 
     def first(self, seq: int) -> int:
         """The first position whose keys and values are there: 0, or where a sliding window begins."""
-        return int(lib.llama_memory_seq_pos_min(self._memory, seq))
+        return max(int(lib.llama_memory_seq_pos_min(self._memory, seq)), self._filled.get(seq, 0))
 
     def end(self, seq: int) -> int:
         """How many ids the sequence holds."""
@@ -145,7 +148,17 @@ class _NativeMemory:
 
     def remove(self, seq: int, n: int) -> bool:
         """Forget positions from n on; False: this memory cannot stop there. -1: all of them."""
-        return bool(lib.llama_memory_seq_rm(self._memory, seq, n, -1))
+        if n <= 0:
+            self._filled.pop(seq, None)
+        cells = self._n_window_cells
+        end = self.end(seq) if cells and n > 0 else 0
+        if not lib.llama_memory_seq_rm(self._memory, seq, n, -1):
+            return False
+        if 0 < n < end and n // cells != (end - 1) // cells:
+            # cells were freed at both ends, and llama.cpp goes on with the first free one: not that of position n
+            state = self.copy(seq, _PARTIAL)
+            return state is not None and self.put(seq, state, _PARTIAL)
+        return True
 
     def size(self, seq: int, flags: int) -> int:
         """Bytes of a copy."""
@@ -161,6 +174,9 @@ class _NativeMemory:
     def put(self, seq: int, data: Bytes, flags: int) -> bool:
         """Put a copy in place of what the sequence holds; False: that failed."""
         self.begin((seq,))
+        self._filled.pop(seq, None)
+        if self._n_window_cells:
+            data, self._filled[seq] = in_their_cells(data, self._n_window_cells, is_partial=flags == _PARTIAL)
         return int(lib.llama_state_seq_set_data_ext(self._handle, _pointer(data), len(data), seq, flags)) == len(data)
 
     def checkpoint(self, seq: int, pos: int) -> Checkpoint | None:
@@ -236,7 +252,7 @@ class Memory:
         most_marks: int = 0,
         mark_step: int = 0,
     ) -> None:
-        self.states = _NativeMemory(handle)
+        self.states = _NativeMemory(handle, _window_cells(handle, window, is_full) if window else 0)
         self.points = [_Points() for _ in range(n_seq)]
         self.window = window
         self.n_swa = 0 if is_full else window
@@ -359,6 +375,12 @@ class Memory:
         if self.way is Way.POSITIONS:  # what attention sees from position n on must still be there
             return sees(self.window, self.states.first(seq), n)
         return self.way is Way.SNAPSHOTS and end - n <= min(self.n_snapshots, self.points[seq].n_rows - 1)
+
+
+def _window_cells(handle: ctypes.c_void_p, window: int, is_full: bool) -> int:
+    """How many cells llama.cpp has for a sliding window of each sequence: `llama_kv_cache_iswa`."""
+    n_ctx = int(lib.llama_n_ctx_seq(handle))
+    return n_ctx if is_full else -(-min(n_ctx, window + int(lib.llama_n_ubatch(handle))) // _PADDED_TO) * _PADDED_TO
 
 
 def sees(window: int, first: int, n: int) -> bool:

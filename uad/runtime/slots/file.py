@@ -27,7 +27,8 @@ import numpy.typing as npt
 
 from uad.base.common.files import write_atomically
 from uad.base.errors import InvalidRequestError, UadError
-from uad.llama.memory import Bytes, Checkpoint, SavedSequence
+from uad.llama.memory import Checkpoint, SavedSequence
+from uad.llama.window_cells import Bytes
 
 VERSION = 1
 _MAGIC = b"uadslot\n"
