@@ -161,6 +161,11 @@ def test_a_package_that_is_missing_or_broken_is_named(monkeypatch, tmp_path) -> 
     monkeypatch.setitem(library.importlib.sys.modules, "uad_kernels", None)
     with pytest.raises(NoKernelsError, match="uad-kernels is not installed"):
         library.installed()
+    monkeypatch.delitem(library.importlib.sys.modules, "uad_kernels")
+    (tmp_path / "uad_kernels.py").write_text("import no_such_module_of_it\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(NoKernelsError, match="uad-kernels cannot be loaded: No module named 'no_such_module_of_it'"):
+        library.installed()
     package = SimpleNamespace(library=lambda: tmp_path / "none.so", __version__="0.1.0")
     monkeypatch.setitem(library.importlib.sys.modules, "uad_kernels", package)
     with pytest.raises(NoKernelsError, match=r"uad-kernels cannot be loaded: .*none\.so"):

@@ -50,6 +50,11 @@ def test_derive_writes_a_file_that_check_uses_and_lint_accepts(capsys: pytest.Ca
     assert (code, out) == (0, "")
     assert f"wrote {path}; the rules that it makes:" in err
     assert "user: '<|im_start|>user\\n' ... '<|im_end|>\\n' -> '<start_of_turn>user\\n' ... '<end_of_turn>\\n'" in err
+    written = path.read_bytes()
+    code, out, err = run(capsys, "derive", TARGET, GEMMA, "-o", str(path))
+    assert (code, out) == (2, "")
+    assert f"--output {path}: there is such a file, which may hold edits; name another one, or remove it" in err
+    assert path.read_bytes() == written
     code, out, err = run(capsys, "check", TARGET, GEMMA, "--mappings", str(tmp_path))
     assert code == 0
     assert f"pair mine ({path})" in err

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, ToyRules
 
+from uad.base.errors import DecodeError
 from uad.base.types import Ask, SamplingParams
 from uad.drafts.model.choosing import LIKELIEST
 from uad.drafts.model.coupling import likely
@@ -34,6 +36,13 @@ def test_a_draft_is_long_enough_with_as_many_ids_as_its_bytes_have(
     for id_ in DRAFT.encode(SCRIPT[at + held : at + held + n_bytes] + "é日本 naïve".encode()):
         mirror.guess(id_, 0.5)
         assert work.is_long_enough(TARGET) == (len(TARGET.encode(mirror.ahead(mirror.edge))) >= n_max)
+
+
+def test_a_row_that_holds_no_numbers_is_an_error_that_says_so() -> None:
+    with pytest.raises(DecodeError, match="computes no numbers"):
+        likely(np.full(300, np.nan, np.float32), SamplingParams(temperature=0.7))
+    with pytest.raises(DecodeError, match="computes no numbers"):
+        LIKELIEST.choose(np.full(300, np.nan, np.float32))
 
 
 @given(st.integers(2, 4000), st.integers(0, 2**32), st.sampled_from([0.5, 1.0, 6.0]), st.sampled_from([0, 3, 40, 99]))

@@ -71,10 +71,18 @@ def test_files_that_do_not_serve_are_named(config, key, certificate, words):
     assert "\n" not in str(caught.value)
 
 
+def test_a_pipe_that_nobody_writes_to_is_refused_at_once(config):
+    own = config()
+    os.remove(own.ssl_key)
+    os.mkfifo(own.ssl_key)
+    with pytest.raises(ConfigError, match=r"--ssl-key-file: .*: a folder, a pipe or a device; a file is wanted"):
+        tls_context(own)
+
+
 def test_files_that_cannot_be_read_are_named(config):
     own = config()
     os.remove(own.ssl_cert)
-    with pytest.raises(ConfigError, match=r"--ssl-cert-file: .*c\.pem cannot be read"):
+    with pytest.raises(ConfigError, match=r"--ssl-cert-file: .*c\.pem: no such file"):
         tls_context(own)
 
 

@@ -11,6 +11,9 @@ import numpy as np
 
 from uad.base.common.arrays import Floats
 from uad.base.common.logits import sum_exp
+from uad.base.errors import DecodeError
+
+NO_NUMBERS = "the draft model computes no numbers (NaN)"
 
 
 class Recalled(NamedTuple):
@@ -52,9 +55,11 @@ class MostLikely:
     def wrote(self, data: bytes) -> None: ...
 
     def choose(self, row: Floats, recalled: Recalled | None = None) -> tuple[int, float]:
-        """The id with the highest logit and its softmax probability."""
+        """The id with the highest logit and its softmax probability. Raises DecodeError where there are no numbers."""
         best = int(row.argmax())
         total = sum_exp(row, row[best])
+        if not total > 0.0:
+            raise DecodeError(NO_NUMBERS)
         if recalled is None:
             return best, float(1.0 / total)
         # the mixture is known from one sum: all ids have exp(logit), the recalled one odds * total more

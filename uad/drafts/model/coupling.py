@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from uad.base.common.arrays import Floats
 from uad.base.common.logits import likeliest, log_sum_exp, sum_exp
+from uad.base.errors import DecodeError
 from uad.base.types import SamplingParams
-from uad.drafts.model.choosing import LIKELIEST, Chooser, Recalled
+from uad.drafts.model.choosing import LIKELIEST, NO_NUMBERS, Chooser, Recalled
 from uad.engine.sampling.noise import Position, gumbel, token_keys
 from uad.text.vocab.encode import Encoder
 
@@ -227,7 +228,7 @@ def likely(
     row: Floats, sampling: SamplingParams, recalled: Recalled | None = None
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64], int]:
     """The likeliest ids of a row, likeliest first; the logarithms of their probabilities, temperature counted in; and
-    how many of them top_k, top_p and min_p leave to be drawn.
+    how many of them top_k, top_p and min_p leave to be drawn. Raises DecodeError where the row holds no numbers.
     """
     temperature = sampling.temperature
     ids, own = _highest(row)
@@ -235,6 +236,8 @@ def likely(
         ids, own = _mixed(ids, own, row, recalled)
     peak = float(own[0])
     n_likely = int((own >= peak + np.log(_LEAST) * max(temperature, 1.0)).sum())
+    if not n_likely:
+        raise DecodeError(NO_NUMBERS)
     ids, logits = ids[:n_likely], own[:n_likely].astype(np.float64) - peak
     n = min(sampling.top_k, len(ids)) if sampling.top_k > 0 else len(ids)
     p = np.exp(logits[:n])

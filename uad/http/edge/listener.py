@@ -11,6 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from uad.base.common.files import is_file, no_such_file
 from uad.base.config import ServerConfig
 from uad.base.errors import AddressError, ConfigError
 
@@ -92,6 +93,8 @@ def tls_context(config: ServerConfig) -> ssl.SSLContext | None:
     if key is None or certificate is None:
         return None
     for flag, path in (("--ssl-key-file", key), ("--ssl-cert-file", certificate)):
+        if not is_file(path):
+            raise ConfigError(f"{flag}: {path}: {no_such_file(path)}")
         try:
             path.open("rb").close()
         except OSError as error:

@@ -109,8 +109,9 @@ def installed() -> Library:
     """The library of the package that is installed. Raises NoKernelsError."""
     try:
         package: Any = importlib.import_module("uad_kernels")
-    except ImportError:
-        raise NoKernelsError("uad-kernels is not installed") from None
+    except ImportError as error:
+        why = "is not installed" if error.name == "uad_kernels" else f"cannot be loaded: {error}"
+        raise NoKernelsError(f"uad-kernels {why}") from None
     try:
         return load(Path(package.library()), str(package.__version__))
     except (OSError, AttributeError) as error:  # no such file, one of another machine, or a package of that name

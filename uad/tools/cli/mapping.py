@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from uad.base.common.files import is_file, path_of, read_text
+from uad.base.common.files import is_file, is_there, path_of, read_text
 from uad.base.common.names import did_you_mean, meant_or_known
 from uad.base.config import Config
 from uad.base.config.argv import Parser
@@ -108,7 +108,8 @@ def _derive(argv: Sequence[str]) -> int:
     )
     args, config = parse(parser, argv, (TEMPLATES, GENERAL), ("target", "draft"), logging.WARNING)
     out = _yaml_path(args.output) if args.output else None
-
+    if out is not None and is_there(out):
+        raise ConfigError(f"--output {out}: there is such a file, which may hold edits; name another one, or remove it")
     derived = derive_mapping(config, out.stem if out else None)
     for line in derived.notes:
         note(line)
