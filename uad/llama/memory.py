@@ -176,7 +176,10 @@ class _NativeMemory:
         self.begin((seq,))
         self._filled.pop(seq, None)
         if self._n_window_cells:
-            data, self._filled[seq] = in_their_cells(data, self._n_window_cells, is_partial=flags == _PARTIAL)
+            try:
+                data, self._filled[seq] = in_their_cells(data, self._n_window_cells, is_partial=flags == _PARTIAL)
+            except MemoryError:  # --swa-full has cells for all positions before a window, too
+                return False
         return int(lib.llama_state_seq_set_data_ext(self._handle, _pointer(data), len(data), seq, flags)) == len(data)
 
     def checkpoint(self, seq: int, pos: int) -> Checkpoint | None:
