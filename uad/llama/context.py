@@ -202,7 +202,7 @@ class Context(native.Owner):
             self.hidden.ask(rows)
         if self._sampling is not None:
             self._sampling.attach(rows)
-        self.memory.states.begin([row.seq for row in rows])
+        self.memory.states.begin_together(rows)
         kernels.before_pass(self._kernels)
         self._check(int(lib.llama_decode(self._handle, batch.seal())), batch.n)
         for row in rows:
@@ -358,7 +358,7 @@ def _finds_the_likeliest(context: Context, sampling: BackendSampling) -> bool:
     that are empty, then and afterwards.
     """
     ids = [(7919 * i + 13) % context.n_vocab for i in range(_PROBED)]
-    rows = [Rows(seq, 0, ids, len(ids)) for seq in sorted({0, context.n_seq - 1})]
+    rows = [Rows(seq, 0, ids, len(ids)) for seq in range(min(context.n_seq, 2))]
     whole: Logits = np.empty((0, context.n_vocab), np.float32)
     does_agree = True
     for n in (0, 1, _PROBED_TOP):

@@ -102,7 +102,8 @@ class _NativeMemory:
 
     With snapshots the states of sequences must keep their places: where a pass needs states side by side llama.cpp
     moves others out of the way, and leaves their snapshots behind. So the sequences get their places in order
-    (`Context`), and an emptied one gives its place back only when it begins again: it is then the first free one.
+    (`Context`), and an emptied one gives its place back only when it begins again: it is then the only free one.
+    Several that begin in one pass, in order and with none between them, are put in order by llama.cpp.
     """
 
     def __init__(self, handle: ctypes.c_void_p, n_window_cells: int = 0) -> None:
@@ -145,6 +146,17 @@ class _NativeMemory:
         for seq in self._emptied.intersection(seqs):
             self._emptied.remove(seq)
             self.remove(seq, -1)
+
+    def begin_together(self, rows: Sequence[Rows]) -> None:
+        """`begin` of the sequences of a decode. Raises ValueError where several begin that have no pass together."""
+        if not self._emptied:
+            return
+        begun = [row for row in rows if row.seq in self._emptied]
+        shapes = {(row.seq - i, len(row.ids)) for i, row in enumerate(begun)}
+        if len(shapes) > 1:
+            seqs = ", ".join(str(row.seq) for row in begun)
+            raise ValueError(f"sequences {seqs} begin in one decode, and not in one pass: they would change places")
+        self.begin([row.seq for row in begun])
 
     def remove(self, seq: int, n: int) -> bool:
         """Forget positions from n on; False: this memory cannot stop there. -1: all of them."""
