@@ -116,6 +116,7 @@ class _NativeMemory:
         self._memory: Any = lib.llama_get_memory(handle)
         self._filled: dict[int, int] = {}  # positions before these have no keys and values, though they have cells
         self._emptied: set[int] = set()  # with snapshots: what llama.cpp holds of these is forgotten when they begin
+        self._torn: set[int] = set()  # with a window: their next position would get another cell than its own
 
     def close(self) -> None:
         """The context is freed: what is asked after that raises ctypes.ArgumentError."""
@@ -141,23 +142,32 @@ class _NativeMemory:
             self.remove(seq, -1)
 
     def begin(self, seqs: Sequence[int]) -> None:
-        """To be called before these get rows or a state: they may have been emptied."""
+        """To be called before these get rows or a state: they may have been emptied, or torn. Raises DecodeError."""
+        for seq in self._torn.intersection(seqs):
+            state = self.copy(seq, _PARTIAL)
+            if state is not None and not self.put(seq, state, _PARTIAL):
+                raise DecodeError("the window of the model's cache could not be put back")
         for seq in self._emptied.intersection(seqs):
             self._emptied.remove(seq)
             self.remove(seq, -1)
+
+    def failed(self, seqs: Sequence[int]) -> None:
+        """A decode of these failed: llama.cpp forgot rows that it had given cells."""
+        if self._n_window_cells:
+            self._torn.update(seqs)
 
     def remove(self, seq: int, n: int) -> bool:
         """Forget positions from n on; False: this memory cannot stop there. -1: all of them."""
         if n <= 0:
             self._filled.pop(seq, None)
+            self._torn.discard(seq)
         cells = self._n_window_cells
         end = self.end(seq) if cells and n > 0 else 0
         if not lib.llama_memory_seq_rm(self._memory, seq, n, -1):
             return False
-        if 0 < n < end and n // cells != (end - 1) // cells:
-            # cells were freed at both ends, and llama.cpp goes on with the first free one: not that of position n
-            state = self.copy(seq, _PARTIAL)
-            return state is not None and self.put(seq, state, _PARTIAL)
+        if 0 < n < end and n // cells != end // cells:
+            # cells may be free at both ends, and llama.cpp goes on with the first free one: not that of position n
+            self._torn.add(seq)
         return True
 
     def size(self, seq: int, flags: int) -> int:
@@ -173,6 +183,7 @@ class _NativeMemory:
 
     def put(self, seq: int, data: Bytes, flags: int) -> bool:
         """Put a copy in place of what the sequence holds; False: that failed."""
+        self._torn.discard(seq)
         self.begin((seq,))
         self._filled.pop(seq, None)
         if self._n_window_cells:
