@@ -215,7 +215,7 @@ class Context(native.Owner):
         """Raises what llama.cpp's code of a decode of these sequences means."""
         if code == 0:
             return
-        self.memory.states.failed(seqs)
+        self.memory.states.failed(seqs, n_rows)
         if code == 1:
             raise NoKvRoomError(f"{self._role}: no KV room for {n_rows} rows")
         if code == 2:

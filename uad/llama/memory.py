@@ -151,22 +151,19 @@ class _NativeMemory:
             self._emptied.remove(seq)
             self.remove(seq, -1)
 
-    def failed(self, seqs: Sequence[int]) -> None:
-        """A decode of these failed: llama.cpp forgot rows that it had given cells."""
-        if self._n_window_cells:
-            self._torn.update(seqs)
+    def failed(self, seqs: Sequence[int], n: int) -> None:
+        """A decode of n rows of these failed: llama.cpp forgot rows that it had given cells."""
+        self._torn.update(seq for seq in seqs if _tears(self._n_window_cells, self.end(seq), self.end(seq) + n))
 
     def remove(self, seq: int, n: int) -> bool:
         """Forget positions from n on; False: this memory cannot stop there. -1: all of them."""
         if n <= 0:
             self._filled.pop(seq, None)
             self._torn.discard(seq)
-        cells = self._n_window_cells
-        end = self.end(seq) if cells and n > 0 else 0
+        end = self.end(seq) if self._n_window_cells and n > 0 else 0
         if not lib.llama_memory_seq_rm(self._memory, seq, n, -1):
             return False
-        if 0 < n < end and n // cells != end // cells:
-            # cells may be free at both ends, and llama.cpp goes on with the first free one: not that of position n
+        if 0 < n < end and _tears(self._n_window_cells, n, end):
             self._torn.add(seq)
         return True
 
@@ -200,6 +197,13 @@ class _NativeMemory:
         if not self.put(seq, point.data, _PARTIAL):
             raise DecodeError("the model's state could not be put back")
         self.remove(seq, point.pos)  # what attention holds after it
+
+
+def _tears(n_cells: int, n: int, end: int) -> bool:
+    """Whether cells may be free at both ends of a window's cache without positions n to `end`: llama.cpp goes on with
+    the first free one, not that of position n.
+    """
+    return n_cells > 0 and n // n_cells != end // n_cells
 
 
 def _pointer(data: Bytes) -> Any:
