@@ -151,3 +151,7 @@ def test_the_window_of_a_copy_is_all_that_can_be_gone_back_in(context: Context) 
     found = wanted()
     context.clear(0)
     same(found, fresh(context, 300))
+
+
+def test_the_number_of_cells_is_known_where_positions_take_turns_in_them(context: Context) -> None:
+    assert context.memory.n_window_cells == (CELLS if context.memory.n_swa else 0)

@@ -267,7 +267,10 @@ class Memory:
         most_marks: int = 0,
         mark_step: int = 0,
     ) -> None:
-        self.states = _NativeMemory(handle, _window_cells(handle, window, is_full) if window else 0)
+        n_cells = _window_cells(handle, window, is_full) if window else 0
+        self.states = _NativeMemory(handle, n_cells)
+        self.n_window_cells = n_cells if n_cells < int(lib.llama_n_ctx_seq(handle)) else 0
+        """Cells of a sliding window's cache, in which positions take turns; 0: each has its own, or there is none."""
         self.points = [_Points() for _ in range(n_seq)]
         self.window = window
         self.n_swa = 0 if is_full else window
