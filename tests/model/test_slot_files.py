@@ -122,6 +122,7 @@ def test_a_state_is_of_each_setting_that_changes_it(setting: str, value: object,
         ("rearranged", ["set of kernels"]),
         ("build", ["build of llama.cpp"]),
         ("worker", ["sample of its numbers"]),
+        ("cells", ["number of the window's cells"]),
         ({"devices": ()}, ["set of devices"]),
         ({"tensor_split": (1.0, 2.0)}, ["set of devices"]),
         ({"places": (Place("exps", "CPU"),)}, ["set of devices"]),
@@ -142,7 +143,7 @@ def test_a_targets_state_is_of_all_that_decides_its_bits(change: Any, what: list
         context: Any = SimpleNamespace(
             vocab=VocabTable("made", (b"a",), {}, list),
             has_flash_attention=True,
-            memory=SimpleNamespace(way="positions", n_snapshots=0),
+            memory=SimpleNamespace(way="positions", n_snapshots=0, n_window_cells=512 if change == "cells" else 256),
         )
         config = replace(ModelConfig(Path(__file__), n_threads=1), **fields)
         return dict(kept_target(config, context, exact=change == "exact").facts)
@@ -157,7 +158,7 @@ def test_where_rows_keep_their_bits_threads_and_batches_may_differ(monkeypatch) 
     context: Any = SimpleNamespace(
         vocab=VocabTable("made", (b"a",), {}, list),
         has_flash_attention=True,
-        memory=SimpleNamespace(way="positions", n_snapshots=0),
+        memory=SimpleNamespace(way="positions", n_snapshots=0, n_window_cells=0),
     )
     configs = (ModelConfig(Path(__file__), n_threads=n, n_ubatch=64 * n) for n in (1, 2))
     one, other = (kept_target(config, context, exact=False).facts for config in configs)

@@ -12,7 +12,8 @@ import pytest
 from kit.tiny_models import make
 from numpy.typing import NDArray
 
-from uad.base.config import ModelConfig
+from uad.base.config import KvOverride, ModelConfig
+from uad.base.errors import AbortedError
 from uad.base.types import Rows
 from uad.llama.context import Context
 from uad.llama.memory import SequenceCopies
@@ -27,10 +28,21 @@ ENDS = (20, 203, 254, 256, 270, 300, 511, 700)
 Logits = NDArray[np.float32]
 
 
-@pytest.fixture(scope="module", params=[{}, {"flash_attn": "off"}, {"swa_full": True}, {"kernels": False}], ids=str)
+PARTS: tuple[tuple[str, dict], ...] = (
+    ("gemma3", {}),
+    ("gemma3", {"flash_attn": "off"}),
+    ("gemma3", {"swa_full": True}),
+    ("gemma3", {"kernels": False}),
+    ("lfm2", {"overrides": (KvOverride("lfm2.attention.sliding_window", 32),)}),
+)
+"""Models and fields: the last one has a recurrent state beside its window."""
+
+
+@pytest.fixture(scope="module", params=PARTS, ids=lambda part: "-".join((part[0], *part[1])))
 def context(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
-    path: Path = make("gemma3", tmp_path_factory.mktemp("windows"))
-    own = ModelConfig(path, n_ctx=3072, n_threads=1, n_ubatch=64, n_checkpoints=4, **request.param)
+    name, fields = request.param
+    path: Path = make(name, tmp_path_factory.mktemp("windows"))
+    own = ModelConfig(path, n_ctx=3072, n_threads=1, n_ubatch=64, n_checkpoints=4, n_snapshots=8, **fields)
     with Model(own) as model, Context(model, own, 2) as one:
         yield one
 
@@ -88,10 +100,39 @@ def test_a_text_that_comes_back_from_a_copy_is_as_one_read_in_one_go(end: int, c
 def test_wrong_ids_on_both_ends_of_the_cache_leave_no_other_order(right: int, context: Context) -> None:
     wanted = fresh(context, right)
     context.clear(0)
-    read(context, 0, right)
-    read(context, right, right + 8, OTHER)
+    read(context, 0, right - 1)
+    context.decode([Rows(0, right - 1, (IDS[right - 1], *OTHER[:7]), 1)])
     assert context.take_back(0, right) == right
     same(following(context, right), wanted)
+
+
+def test_ids_that_are_taken_back_in_two_steps_leave_no_other_order(context: Context) -> None:
+    """The first step ends where the cache does, so that cell 0 is the next one, and the second goes further back."""
+    wanted = fresh(context, CELLS - 3)
+    context.clear(0)
+    read(context, 0, CELLS - 4)
+    if context.can_stop:  # snapshots are used once
+        read(context, CELLS - 4, CELLS + 1)
+        assert context.take_back(0, CELLS) == CELLS
+    else:
+        read(context, CELLS - 4, CELLS)
+    assert context.take_back(0, CELLS - 3) == CELLS - 3
+    same(following(context, CELLS - 3), wanted)
+
+
+def test_a_decode_that_was_interrupted_on_both_ends_leaves_no_other_order(context: Context) -> None:
+    if not context.can_stop:
+        pytest.skip("nothing is interrupted there")
+    end = CELLS - 20
+    wanted = fresh(context, end)
+    context.clear(0)
+    read(context, 0, end)
+    context.interrupt()
+    with pytest.raises(AbortedError):
+        context.decode([Rows(0, end, tuple(IDS[end : end + 100]), 1)], may_stop=True)
+    context.interrupt(False)
+    assert context.take_back(0, end) == end
+    same(following(context, end), wanted)
 
 
 def test_the_window_of_a_copy_is_all_that_can_be_gone_back_in(context: Context) -> None:
@@ -110,3 +151,7 @@ def test_the_window_of_a_copy_is_all_that_can_be_gone_back_in(context: Context) 
     found = wanted()
     context.clear(0)
     same(found, fresh(context, 300))
+
+
+def test_the_number_of_cells_is_known_where_positions_take_turns_in_them(context: Context) -> None:
+    assert context.memory.n_window_cells == (CELLS if context.memory.n_swa else 0)

@@ -202,18 +202,20 @@ class Context(native.Owner):
             self.hidden.ask(rows)
         if self._sampling is not None:
             self._sampling.attach(rows)
-        self.memory.states.begin_together(rows)
+        seqs = [row.seq for row in rows]
+        self.memory.states.begin(seqs)
         kernels.before_pass(self._kernels)
-        self._check(int(lib.llama_decode(self._handle, batch.seal())), batch.n)
+        self._check(int(lib.llama_decode(self._handle, batch.seal())), batch.n, seqs)
         for row in rows:
             self.memory.decoded(row)
         if self.hidden is not None:
             self.hidden.take(rows)
 
-    def _check(self, code: int, n_rows: int) -> None:
-        """Raises what llama.cpp's code of a decode means."""
+    def _check(self, code: int, n_rows: int, seqs: Sequence[int]) -> None:
+        """Raises what llama.cpp's code of a decode of these sequences means."""
         if code == 0:
             return
+        self.memory.states.failed(seqs, n_rows)
         if code == 1:
             raise NoKvRoomError(f"{self._role}: no KV room for {n_rows} rows")
         if code == 2:
@@ -237,7 +239,7 @@ class Context(native.Owner):
             self._sampling.attach(())
         self.memory.states.begin((seq,))
         kernels.before_pass(self._kernels)
-        self._check(decode_rows(self.handle, seq, placed.start, image, n_done, n), n)
+        self._check(decode_rows(self.handle, seq, placed.start, image, n_done, n), n, (seq,))
         if n_done + n == image.n:
             self.memory.seen(seq, placed.start, placed.end)
         return n_done + n
@@ -358,7 +360,7 @@ def _finds_the_likeliest(context: Context, sampling: BackendSampling) -> bool:
     that are empty, then and afterwards.
     """
     ids = [(7919 * i + 13) % context.n_vocab for i in range(_PROBED)]
-    rows = [Rows(seq, 0, ids, len(ids)) for seq in range(min(context.n_seq, 2))]
+    rows = [Rows(seq, 0, ids, len(ids)) for seq in sorted({0, context.n_seq - 1})]
     whole: Logits = np.empty((0, context.n_vocab), np.float32)
     does_agree = True
     for n in (0, 1, _PROBED_TOP):

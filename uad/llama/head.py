@@ -257,7 +257,7 @@ class BlockHead(HeadContext):
                 batch.add(row.seq, row.pos + at, range(len(part)), 0)
                 batch.hidden[: len(part)] = part
                 kernels.before_pass(self._kernels)
-                self._check(int(lib.llama_decode(self.handle, batch.seal())), len(part))
+                self._check(int(lib.llama_decode(self.handle, batch.seal())), len(part), (row.seq,))
 
     def guess(self, places: Sequence[tuple[int, int, int]]) -> Logits:
         masks = (self._mask,) * (self._file.n_block - 1)

@@ -102,8 +102,8 @@ class _NativeMemory:
 
     With snapshots the states of sequences must keep their places: where a pass needs states side by side llama.cpp
     moves others out of the way, and leaves their snapshots behind. So the sequences get their places in order
-    (`Context`), and an emptied one gives its place back only when it begins again: it is then the only free one.
-    Several that begin in one pass, in order and with none between them, are put in order by llama.cpp.
+    (`Context`), and an emptied one gives its place back only when it begins again: it is then the first free one.
+    Several that begin in one decode, in order, get the free ones in order.
     """
 
     def __init__(self, handle: ctypes.c_void_p, n_window_cells: int = 0) -> None:
@@ -117,6 +117,7 @@ class _NativeMemory:
         self._memory: Any = lib.llama_get_memory(handle)
         self._filled: dict[int, int] = {}  # positions before these have no keys and values, though they have cells
         self._emptied: set[int] = set()  # with snapshots: what llama.cpp holds of these is forgotten when they begin
+        self._torn: set[int] = set()  # with a window: their next position would get another cell than its own
 
     def close(self) -> None:
         """The context is freed: what is asked after that raises ctypes.ArgumentError."""
@@ -142,34 +143,34 @@ class _NativeMemory:
             self.remove(seq, -1)
 
     def begin(self, seqs: Sequence[int]) -> None:
-        """To be called before these get rows or a state: they may have been emptied."""
-        for seq in self._emptied.intersection(seqs):
+        """To be called before these get rows or a state: they may have been emptied, or torn. Raises DecodeError, and
+        ValueError where emptied ones are not in order: they would change places.
+        """
+        for seq in self._torn.intersection(seqs):
+            state = self.copy(seq, _PARTIAL)
+            if state is not None and not self.put(seq, state, _PARTIAL):
+                raise DecodeError("the window of the model's cache could not be put back")
+        begun = [seq for seq in seqs if seq in self._emptied] if self._emptied else []
+        if begun != sorted(begun):
+            raise ValueError(f"sequences begin in the order {begun} in one decode, and would change places")
+        for seq in begun:
             self._emptied.remove(seq)
             self.remove(seq, -1)
 
-    def begin_together(self, rows: Sequence[Rows]) -> None:
-        """`begin` of the sequences of a decode. Raises ValueError where several begin that have no pass together."""
-        if not self._emptied:
-            return
-        begun = [row for row in rows if row.seq in self._emptied]
-        shapes = {(row.seq - i, len(row.ids)) for i, row in enumerate(begun)}
-        if len(shapes) > 1:
-            seqs = ", ".join(str(row.seq) for row in begun)
-            raise ValueError(f"sequences {seqs} begin in one decode, and not in one pass: they would change places")
-        self.begin([row.seq for row in begun])
+    def failed(self, seqs: Sequence[int], n: int) -> None:
+        """A decode of n rows of these failed: llama.cpp forgot rows that it had given cells."""
+        self._torn.update(seq for seq in seqs if _tears(self._n_window_cells, self.end(seq), self.end(seq) + n))
 
     def remove(self, seq: int, n: int) -> bool:
         """Forget positions from n on; False: this memory cannot stop there. -1: all of them."""
         if n <= 0:
             self._filled.pop(seq, None)
-        cells = self._n_window_cells
-        end = self.end(seq) if cells and n > 0 else 0
+            self._torn.discard(seq)
+        end = self.end(seq) if self._n_window_cells and n > 0 else 0
         if not lib.llama_memory_seq_rm(self._memory, seq, n, -1):
             return False
-        if 0 < n < end and n // cells != (end - 1) // cells:
-            # cells were freed at both ends, and llama.cpp goes on with the first free one: not that of position n
-            state = self.copy(seq, _PARTIAL)
-            return state is not None and self.put(seq, state, _PARTIAL)
+        if 0 < n < end and _tears(self._n_window_cells, n, end):
+            self._torn.add(seq)
         return True
 
     def size(self, seq: int, flags: int) -> int:
@@ -185,6 +186,7 @@ class _NativeMemory:
 
     def put(self, seq: int, data: Bytes, flags: int) -> bool:
         """Put a copy in place of what the sequence holds; False: that failed."""
+        self._torn.discard(seq)
         self.begin((seq,))
         self._filled.pop(seq, None)
         if self._n_window_cells:
@@ -204,6 +206,13 @@ class _NativeMemory:
         if not self.put(seq, point.data, _PARTIAL):
             raise DecodeError("the model's state could not be put back")
         self.remove(seq, point.pos)  # what attention holds after it
+
+
+def _tears(n_cells: int, n: int, end: int) -> bool:
+    """Whether cells may be free at both ends of a window's cache without positions n to `end`: llama.cpp goes on with
+    the first free one, not that of position n.
+    """
+    return n_cells > 0 and n // n_cells != end // n_cells
 
 
 def _pointer(data: Bytes) -> Any:
@@ -267,7 +276,10 @@ class Memory:
         most_marks: int = 0,
         mark_step: int = 0,
     ) -> None:
-        self.states = _NativeMemory(handle, _window_cells(handle, window, is_full) if window else 0)
+        n_cells = _window_cells(handle, window, is_full) if window else 0
+        self.states = _NativeMemory(handle, n_cells)
+        self.n_window_cells = n_cells if n_cells < int(lib.llama_n_ctx_seq(handle)) else 0
+        """Cells of a sliding window's cache, in which positions take turns; 0: each has its own, or there is none."""
         self.points = [_Points() for _ in range(n_seq)]
         self.window = window
         self.n_swa = 0 if is_full else window

@@ -9,7 +9,7 @@ Of 256 cells and a window of 32, a copy of 300 positions has those from 268 on. 
 to 11 before them get positions 256 to 267, which were there when the text was read.
 
 The layout of a copy is llama.cpp's own (`llama_kv_cache::state_write`), of one or two caches: that of all positions,
-which a partial copy lacks, and that of the window.
+which a partial copy lacks, and that of the window. Where the model has a recurrent state, it follows.
 """
 
 from __future__ import annotations
@@ -124,12 +124,20 @@ def in_their_cells(data: Bytes, n_cells: int, is_partial: bool) -> tuple[Bytes, 
             window = _read(reader, n_extra)
         except _UnknownLayoutError:
             continue
-        if reader.at == len(data) and len(window.cells):
-            return _placed(data[:n_before], window, n_cells) or (data, 0)
+        state = data[reader.at :]
+        if len(window.cells) and (not len(state) or _is_state(state, int(window.positions.max()))):
+            return _placed(data[:n_before], window, state, n_cells) or (data, 0)
     return data, 0
 
 
-def _placed(before: Bytes, window: _Section, n_cells: int) -> tuple[Bytes, int] | None:
+def _is_state(data: Bytes, position: int) -> bool:
+    """Whether these bytes begin as `llama_memory_recurrent::state_write` has it: one cell of this position, that names
+    no sequences.
+    """
+    return data[:12].tobytes() == np.array([1, position, 0], np.int32).tobytes()
+
+
+def _placed(before: Bytes, window: _Section, state: Bytes, n_cells: int) -> tuple[Bytes, int] | None:
     positions = window.positions
     first, n = int(positions.min()), len(positions)
     places = positions % n_cells
@@ -147,7 +155,8 @@ def _placed(before: Bytes, window: _Section, n_cells: int) -> tuple[Bytes, int] 
     runs = [(int(places[begin]), begin, end) for begin, end in pairwise(starts)]
     n_bytes = sum(layer.rows.nbytes // n * n_placed + len(layer.head) for layer in window.rows)
     parts = (before, window.before, np.array([n_placed], np.uint32).view(np.uint8), cells.reshape(-1), window.layers)
-    placed = np.zeros(sum(map(len, parts)) + n_bytes + len(window.after), np.uint8)  # one copy: a window may be large
+    n_all = sum(map(len, (*parts, window.after, state))) + n_bytes
+    placed = np.zeros(n_all, np.uint8)  # one copy: a window may be large
     at = 0
 
     def add(part: Bytes) -> None:
@@ -165,4 +174,5 @@ def _placed(before: Bytes, window: _Section, n_cells: int) -> tuple[Bytes, int] 
             rows[:, to : to + end - begin] = layer.rows[:, begin:end]
         at += rows.size
     add(window.after)
+    add(state)
     return placed, first

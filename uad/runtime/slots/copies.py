@@ -81,6 +81,7 @@ def kept_target(config: ModelConfig, context: Context, exact: bool) -> KeptModel
         "set of devices": f"{devices()}, {[getattr(config, name) for name in _DEVICES]}",
         "build of llama.cpp": native.build_digest(),
         "sample of its numbers": digest(context),
+        "number of the window's cells": str(context.memory.n_window_cells),  # attention adds them in their order
     }
     if not kernels.keep_rows(config):  # there the cells of long texts are shared out among threads
         facts["number of threads and rows"] = str([getattr(config, name) for name in _SHAPES])
