@@ -117,6 +117,19 @@ def test_real_templates_render_every_conversation(name: str, history: History, a
     check(REAL[name].read_text(encoding="utf-8"), api, history, with_tools)
 
 
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_call_without_a_result_is_not_lost_beside_one_that_has_its(name: str) -> None:
+    """A result that names no call ends the conversation, so that the one that lacks its result is written in words."""
+    calls = Call("call_2", "look_up", "Wq3z"), Call("call_4", "look_up", "Wq5z")
+    answered = Turn("tool", ("Wq7z",), id="call_2"), Turn("tool", ("Wq9z",), id="gone_8")
+    check(
+        REAL[name].read_text(encoding="utf-8"),
+        "chat",
+        (Turn("system", ("Wq1z",)), Turn("assistant", calls=calls), *answered),
+        False,
+    )
+
+
 # --- the longer prompt begins with the shorter one
 
 

@@ -175,7 +175,8 @@ def _with_calls(turns: Sequence[_ChatTurn], takes: Takes, does: Calling) -> Iter
             end += 1
         group = list(turns[number:end])
         if turn.kind == CALL:
-            group = _apart(_answered(group, turns[end].kind if end < len(turns) else ANSWER, takes), takes, does)
+            answered = _answered(group, turns[end].kind if end < len(turns) else ANSWER, takes)
+            group = _apart(answered, turn, takes, does)
         for placed in group:
             if placed.kind in (ORPHAN, NAMED) and not takes(before, placed.kind):
                 placed = placed.as_user(
@@ -202,16 +203,18 @@ def _answered(group: Sequence[_ChatTurn], after: str, takes: Takes) -> list[_Cha
     return [called, *others]
 
 
-def _apart(group: list[_ChatTurn], takes: Takes, does: Calling) -> list[_ChatTurn]:
-    """The text of an answer, then its calls, for a template that writes only one of the two. All in words where it
-    takes no two answers in a row.
+def _apart(group: list[_ChatTurn], came: _ChatTurn, takes: Takes, does: Calling) -> list[_ChatTurn]:
+    """The text of an answer, then its calls, for a template that takes only one of the two. All in words, as it came,
+    where it takes no two answers in a row.
     """
     turn, *others = group
     calls: Any = turn.message.get("tool_calls")
-    if not calls or not text_of(turn.message, turn.at) or takes(SAID):
+    # a template may leave out what is said beside calls, but no call that is in words there
+    if not calls or not text_of(turn.message, turn.at) or takes(SAID if turn is came else BOTH):
         return group
     if not takes(ANSWER, CALL):
-        return [_in_words(turn, calls, ()), *(replace(later, kind=_kind(later.message)) for later in others)]
+        all_calls: Any = came.message["tool_calls"]
+        return [_in_words(came, all_calls, ()), *(replace(later, kind=_kind(later.message)) for later in others)]
     plain = {name: value for name, value in turn.message.items() if name != "tool_calls"}
     called = {"role": "assistant", "content": does.empty, "tool_calls": calls}
     return [_ChatTurn(turn.at, plain, ANSWER), _ChatTurn(turn.at, called, CALL), *others]
