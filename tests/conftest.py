@@ -28,11 +28,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # for each other.
     os.environ.setdefault("OMP_THREAD_LIMIT", "1")
 
-ALWAYS_THE_SAME = (
-    "UAD_SAME_EXAMPLES" in os.environ
-)  # in CI, where red is to mean the change; elsewhere new ones are tried
-settings.register_profile("uad", deadline=None, derandomize=ALWAYS_THE_SAME)
-settings.register_profile("unit", deadline=None, max_examples=40, derandomize=ALWAYS_THE_SAME)
+# in CI, where red is to mean the change; elsewhere each run tries new ones
+HAS_SAME_EXAMPLES = "UAD_SAME_EXAMPLES" in os.environ
+settings.register_profile("uad", deadline=None, derandomize=HAS_SAME_EXAMPLES)
+settings.register_profile("unit", deadline=None, max_examples=40, derandomize=HAS_SAME_EXAMPLES)
 settings.load_profile("uad")
 
 NOT_UNIT = ("llama", "model", "long", "slow", "real", "emulated")

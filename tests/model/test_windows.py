@@ -4,7 +4,7 @@ one go. Each position then lies in the cell where reading puts it, since attenti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -147,10 +147,7 @@ def test_the_window_of_a_copy_is_all_that_can_be_gone_back_in(context: Context) 
     assert context.reach(0, 300) == 300
     assert context.reach(0, 299) in (0, 299)
     assert context.reach(0, 300 - window // 2) == 0
-    wanted: Callable[[], list[Logits]] = lambda: following(context, 300)  # noqa: E731
-    found = wanted()
-    context.clear(0)
-    same(found, fresh(context, 300))
+    same(following(context, 300), fresh(context, 300))
 
 
 def test_the_number_of_cells_is_known_where_positions_take_turns_in_them(context: Context) -> None:

@@ -146,11 +146,13 @@ class _NativeMemory:
         """To be called before these get rows or a state: they may have been emptied, or torn. Raises DecodeError, and
         ValueError where emptied ones are not in order: they would change places.
         """
+        if not self._torn and not self._emptied:
+            return
         for seq in self._torn.intersection(seqs):
             state = self.copy(seq, _PARTIAL)
             if state is not None and not self.put(seq, state, _PARTIAL):
                 raise DecodeError("the window of the model's cache could not be put back")
-        begun = [seq for seq in seqs if seq in self._emptied] if self._emptied else []
+        begun = [seq for seq in seqs if seq in self._emptied]
         if begun != sorted(begun):
             raise ValueError(f"sequences begin in the order {begun} in one decode, and would change places")
         for seq in begun:

@@ -79,7 +79,7 @@ def no_such_file(path: Path) -> str:
     """
     if why := why_hidden(path):
         return f"it cannot be looked at ({why})"
-    if os.path.exists(path):
+    if is_there(path):
         return "a folder, a pipe or a device; a file is wanted"
     if os.path.islink(path):
         return f"it is a link to {os.readlink(path)}, which is not there"
